@@ -1,4 +1,4 @@
-"""A rule at work: how often it was met, whom it hits, who waits for it."""
+"""A fault rule at work in a cluster: its hits, held requests and actions."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 
 Hit = Union["RequestView", Trigger]
-"""What a rule has hit."""
+"""A request or trigger that a rule has hit."""
 
 
 class FaultActions(Protocol):
-    """What does to brokers what rules say."""
+    """The interface through which rules act on brokers."""
 
     def check_can_freeze(self) -> None:
-        """An error says why brokers cannot be stopped short, if they cannot."""
+        """Raise an error if brokers cannot be frozen here."""
 
     def apply(self, what: str, node_id: int) -> None:
-        """Do this to a broker."""
+        """Apply an action to a broker."""
 
     def undo(self, what: str, node_id: int) -> None:
-        """End what lasts."""
+        """Undo a continuous action."""
 
     def elect(self, how: str, partitions: Collection[TopicPartition]) -> None:
-        """Have leaders elected."""
+        """Elect leaders."""
 
     def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do this beside all else."""
+        """Run work in the background."""
 
 
 class RuleNeverHit(AssertionError):
-    """A rule was armed and never hit anything: what was to be tested was not."""
+    """A rule was added and never hit: the test did not test what it meant to."""
 
 
 class ActiveRule:
@@ -58,19 +58,19 @@ class ActiveRule:
         at_work: Callable[[str], bool] = lambda _: False,
         strikes: FaultActions | None = None,
     ) -> None:
-        """`told` hears of each hit; `at_work` says whether the rule of a name is; `strikes` do something to brokers."""
+        """`told` is called for each hit; `at_work` tells whether a named rule is active; `strikes` act on brokers."""
         self.rule = rule
         self.matcher = Matcher(rule)
         self.met = 0
-        """How many requests it was about."""
+        """The number of requests that matched the rule."""
         self.hits = 0
-        """How many of these it has changed, delayed or kept from being answered."""
+        """How many of these it changed, delayed or left unanswered."""
         self.held = 0
-        """How many wait to be released."""
+        """The number of requests that wait for `release`."""
         self.removed = False
         self._strikes = strikes
         self._struck: dict[int, None] = {}
-        """The brokers to which something was done that lasts."""
+        """The brokers under a continuous action."""
         self._later: list[Callable[[], Awaitable[Any]]] = []
         self._told = told
         self._at_work = at_work
@@ -86,12 +86,12 @@ class ActiveRule:
 
     @property
     def spent(self) -> bool:
-        """Whether it will hit nothing any more."""
+        """Whether the rule cannot hit any more."""
         rule = self.rule
         return self.removed or bool(rule.times and self.hits >= rule.times) or bool(rule.until and self._is_over())
 
     def activate(self) -> None:
-        """A broker follows it from now on: its time begins, if it has not."""
+        """Start the rule's time, when the first broker follows it."""
         if self._ends_s is None and self.rule.until:
             self._ends_s = asyncio.get_running_loop().time() + parse_seconds(self.rule.until)
 
@@ -99,7 +99,7 @@ class ActiveRule:
         return self._ends_s is not None and asyncio.get_running_loop().time() >= self._ends_s
 
     def hit(self, what: Hit) -> bool:
-        """Note a request, a step or a write that the rule is about; whether it is one of those that are hit."""
+        """Count a matching request, step or write; returns whether it is hit."""
         rule = self.rule
         if rule.while_rule and not self._at_work(rule.while_rule):
             return False
@@ -117,7 +117,7 @@ class ActiveRule:
         return due
 
     def apply_action(self, node_id: int) -> None:
-        """Do to brokers what the rule says; this is the one that was asked, or where it happened."""
+        """Apply the rule's action to its brokers; `node_id` is the broker of the hit."""
         rule, strikes = self.rule, self._strikes
         if strikes is None:
             return
@@ -131,13 +131,13 @@ class ActiveRule:
             strikes.elect(rule.elect, [TopicPartition(*one) for one in itertools.product(rule.topic, rule.partition)])
 
     def postpone(self, work: Callable[[], Awaitable[Any]]) -> None:
-        """Do this when the rule is released or removed; at once if it was."""
+        """Run this when the rule is released or removed; at once if it already was."""
         self._later.append(work)
         if self._is_released:
             self._release_all()
 
     def _release_all(self) -> None:
-        """End what lasts, and do what was put off, in its order."""
+        """Undo continuous actions, and run postponed work in order."""
         if self._strikes is None:
             return
         for node_id in self._struck:
@@ -148,7 +148,7 @@ class ActiveRule:
             self._later = []
 
     def delay_s(self) -> float:
-        """For how long a request waits this time."""
+        """The delay of a request, in seconds."""
         if not self.rule.delay_ms:
             return 0.0
         quantiles = self.rule.delay_ms
@@ -159,7 +159,7 @@ class ActiveRule:
         return (low + (high - low) * part) / 1000
 
     async def wait_hit(self, n: int = 1, timeout_s: float = 30.0) -> None:
-        """Wait until it has hit so often; TimeoutError says how often it has."""
+        """Wait until the rule has `n` hits. TimeoutError reports the number so far."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.hits < n:
@@ -181,14 +181,14 @@ class ActiveRule:
             self.held -= 1
 
     def release(self) -> None:
-        """Let go what is held, frozen or put off; from now on nothing is."""
+        """Release what is held, frozen or postponed; from now on nothing is."""
         self._is_released = True
         self._release_all()
         if self._released is not None and not self._released.done():
             self._released.set_result(None)
 
     def remove(self) -> None:
-        """Hit nothing any more, and hold nothing."""
+        """Stop hitting, and release everything."""
         self.removed = True
         self.release()
         self._notify()
@@ -197,20 +197,20 @@ class ActiveRule:
         self._at_removal.clear()
 
     def on_removal(self, call: Callable[[], None]) -> None:
-        """Call this when the rule is removed; at once if it is already."""
+        """Call this when the rule is removed; at once if it already was."""
         if self.removed:
             call()
         else:
             self._at_removal.append(call)
 
     def account(self) -> str:
-        """What became of it, in one line."""
+        """The rule's result in one line."""
         if not self.met:
             return f"rule {self.rule.name} was about none of the requests that came"
         return f"rule {self.rule.name} has hit {self.hits} of {self.met} requests that it is about"
 
     def row(self) -> dict[str, Any]:
-        """For a program."""
+        """The rule as a JSON row."""
         return {
             "name": self.rule.name,
             "rule": to_json(self.rule),

@@ -1,4 +1,4 @@
-"""Which of several rules about one request had nothing to say in the end, because another had the last word. Pure."""
+"""Finds the rules about a request whose effect another rule overrode. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 OF_ANSWERS: Final = ("error", "throttle_ms", "edit", "truncate", "corrupt", "wrong_correlation_id", "drip")
 ONE_OF: Final = ("error", "throttle_ms", "corrupt")
-"""What an answer can be only one of, in one place."""
+"""Properties of a response that only one rule can set."""
 
 
 def ends_exchange(rule: Rule) -> bool:
-    """Whether there is no answer after this rule."""
+    """Whether a request gets no response after this rule."""
     killed = rule.node == KILL and not rule.on
     return rule.silence or rule.half_open or rule.disconnect in ("before", "after") or killed
 
 
 def overridden_rules(rules: Sequence[Rule], rows: Collection[Row]) -> list[str]:
-    """The names of those that were hit and not heard; `rules` are in the order in which they were asked.
+    """The names of rules that hit without effect; `rules` are in their order of evaluation.
 
-    What ends a request leaves nothing to say to those around it; else the first, which is the outermost,
-    has the last word in the rows that it means.
+    A rule that ends the request overrides the rules around it. Otherwise the first rule, which is the outermost,
+    prevails in the rows that it matches.
     """
     ends = [one for one in rules if ends_exchange(one)]
     if ends:
@@ -39,7 +39,7 @@ def overridden_rules(rules: Sequence[Rule], rows: Collection[Row]) -> list[str]:
 
 
 def action_of(rule: Rule) -> bool:
-    """Whether a rule says anything of an answer."""
+    """Whether a rule changes the response."""
     return any(is_set(rule, one) for one in OF_ANSWERS) or rule.disconnect == "middle"
 
 

@@ -1,6 +1,6 @@
-"""Damages answers, and the connections that they go over: the bytes of a rule.
+"""Damages responses and connections, at the level of bytes.
 
-What is done to bytes is pure; `DamagedResponse` and `SilentResponse` play it on a connection.
+The functions on bytes are pure; `DamagedResponse` and `SilentResponse` apply them to a connection.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ if TYPE_CHECKING:
     from anabranch.protocol.varint import Buffer
 
 HEAD_BYTES: Final = 8
-"""The frame's length, and the correlation id."""
+"""The frame length and the correlation id."""
 BATCH_HEAD_BYTES: Final = 61
 FLIPPED: Final = 0x55
 ELSEWHERE: Final = 1_000_003
-"""How far a wrong correlation id is from the right one: nobody has so many requests under way."""
+"""The distance of a wrong correlation id from the right one: more than any client has requests in flight."""
 DRIP_MS: Final = 100
 
 _int32 = struct.Struct(">i")
 
 
 def truncate_frame(frame: bytes, count: int) -> bytes:
-    """A whole frame whose message ends too early."""
+    """Cut a message short; the frame length matches the rest."""
     body = frame[4 : max(len(frame) - count, HEAD_BYTES)]
     return _int32.pack(len(body)) + body
 
 
 def corrupt_frame(frame: bytes) -> bytes:
-    """One byte in the middle of the message is another."""
+    """Change one byte in the middle of the message."""
     at = (HEAD_BYTES + len(frame)) // 2
     return frame if at >= len(frame) else flip_byte(frame, at)
 
 
 def flip_byte(data: Buffer, at: int) -> bytes:
-    """The same bytes but one."""
+    """Change one byte."""
     made = bytearray(data)
     made[at] ^= FLIPPED
     return bytes(made)
 
 
 def with_wrong_correlation_id(frame: bytes) -> bytes:
-    """The answer to a request that nobody has sent."""
+    """Replace the correlation id by one that no request has."""
     correlation_id: int = _int32.unpack_from(frame, 4)[0]
     return frame[:4] + _int32.pack((correlation_id + ELSEWHERE) & 0x7FFFFFFF) + frame[8:]
 
 
 def damage_frame(frame: bytes, rule: Rule) -> bytes:
-    """The bytes of an answer, as a rule has them."""
+    """Damage a response as a rule says."""
     if rule.truncate:
         frame = truncate_frame(frame, rule.truncate)
     if rule.corrupt == "frame":
@@ -67,7 +67,7 @@ def damage_frame(frame: bytes, rule: Rule) -> bytes:
 
 
 def corrupted_records(data: Buffer) -> bytes:
-    """Batches of which the first has one wrong byte among its records: its checksum does not fit any more."""
+    """Change one byte in the records of the first batch, so that its checksum fails."""
     if len(data) <= BATCH_HEAD_BYTES:
         return bytes(data)
     end = min(len(data), 12 + int(_int32.unpack_from(data, 8)[0]))
@@ -75,7 +75,7 @@ def corrupted_records(data: Buffer) -> bytes:
 
 
 def with_corrupted_records(names: Names, message: Any, version: int, base: Row, meant: Callable[[Row], bool]) -> Any:
-    """The answer with one wrong byte in the records of each row that is meant."""
+    """Change one byte in the records of each matching row of a response."""
     shape = shape_of(type(message))
     made = copy.copy(message)
     row = names.identity(message, shape, version, base)
@@ -89,13 +89,13 @@ def with_corrupted_records(names: Names, message: Any, version: int, base: Row, 
 
 
 def damages_bytes(rule: Rule) -> bool:
-    """Whether a rule sends an answer otherwise than as it is."""
+    """Whether a rule changes how a response is sent."""
     middle = rule.disconnect == "middle"
     return bool(rule.truncate or rule.wrong_correlation_id or rule.drip or middle or rule.corrupt == "frame")
 
 
 class DamagedResponse(ResponseOverride):
-    """An answer that is sent, but not as it is: `rules` damage it, the innermost first."""
+    """A response that is damaged before it is sent: by all of `rules`, the innermost first."""
 
     def __init__(self, rules: Sequence[Rule], response: Any) -> None:
         super().__init__(f"rule {', '.join(one.name for one in rules)}")
@@ -103,10 +103,10 @@ class DamagedResponse(ResponseOverride):
         self.response = response
 
     async def apply(self, line: ConnectionHandle) -> None:
-        """Damage it, and send it as slowly as is asked."""
+        """Damage the response, and send it as slowly as the rules say."""
         frame = b"".join(line.encode_response(self.response))
         if not frame:
-            return  # Produce with acks=0: there is no answer
+            return  # Produce with acks=0: no response
         for rule in self.rules:
             frame = damage_frame(frame, rule)
         if a_second := min((rule.drip for rule in self.rules if rule.drip), default=0):
@@ -126,14 +126,14 @@ class DamagedResponse(ResponseOverride):
 
 
 class SilentResponse(ResponseOverride):
-    """A connection on which nothing is answered any more."""
+    """A connection that gets no further responses."""
 
     def __init__(self, armed: ActiveRule) -> None:
         super().__init__(f"rule {armed.rule.name}")
         self._armed = armed
 
     async def apply(self, line: ConnectionHandle) -> None:
-        """Keep the connection as it is; one that is half open falls when the rule does."""
+        """Keep the connection open; a half-open one is closed when the rule ends."""
         if self._armed.rule.half_open:
             line.stop_reading()
             self._armed.on_removal(line.abort)

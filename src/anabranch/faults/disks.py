@@ -1,6 +1,6 @@
-"""Disks that are full, or that do not flush: rules about what a broker writes, in place of what it is asked.
+"""Fault rules for disks: writes that fail because the disk is full, and flushes that fail.
 
-A disk without such rules has nothing to ask.
+A disk without rules has no hook.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from anabranch.faults.active_rule import ActiveRule
 
 REFUSED: Final = {"full": (APPEND, errno.ENOSPC, "No space left on device"), "flush": (FLUSH, errno.EIO, "I/O error")}
-"""What a rule says of a disk -> what it refuses, and how."""
+"""A rule's `disk` -> the operation that fails, and its error."""
 
 
 def fail_writes(node: Node, rules: Sequence[ActiveRule]) -> None:
-    """Have the disks of a broker follow these rules from now on."""
+    """Apply these rules to the disks of a broker from now on."""
     for path, files in node.files_by_path.items():
         if isinstance(files, MemoryFiles | OsFiles):
             asked = functools.partial(_before_write, tuple(rules), node.settings.node_id, path)
@@ -32,7 +32,7 @@ def fail_writes(node: Node, rules: Sequence[ActiveRule]) -> None:
 
 
 def _before_write(rules: Sequence[ActiveRule], node_id: int, path: str, what: str) -> None:
-    """Raises OSError in place of a write, if a rule says so."""
+    """Raise OSError instead of a write if a rule hits it."""
     for armed in rules:
         refused, number, reason = REFUSED[armed.rule.disk]
         if what == refused and not armed.spent and armed.hit(Trigger(node_id, "disk", what)):

@@ -1,13 +1,12 @@
-"""A dispatcher that asks the rules first. A node without rules has its own back, and pays nothing.
+"""A dispatcher that applies fault rules. A node without rules uses its own dispatcher, at no cost.
 
-Rules are asked in their order. The first that is about a request stands around all that come after it, as they stand
-around the node's own work: it decides whether any of that is done, and has the last word about the answer.
+Rules apply in order. The first rule that matches a request is the outermost: it decides whether the later rules and the
+node process the request, and it changes the response last.
 
-A rule about some of what a request names leaves the rest to be served: what is meant is taken out of the request, and
-put back into the answer as refused. Three kinds of requests are served as a whole first, and their answer is changed
-then: a Fetch, whose session would forget what it is not asked for; one that does not name what its answer will have
-(Metadata of all topics), about which it is only known then whether the rule is about it; and one whose answer has rows
-that nobody asked for.
+A rule about some of a request's rows leaves the other rows to the node: matching rows are removed from the request, and
+added to the response with the error. Three kinds of requests are processed whole, and then their response is changed: a
+Fetch, because its session would forget the removed rows; a request that does not name its response's rows (Metadata of
+all topics), so that a match shows only in the response; and one whose response has further rows.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ if TYPE_CHECKING:
 
 Rest = Callable[[RequestView], Awaitable[Any]]
 KINDS_MAX: Final = 4096
-"""Of how many kinds of requests it is remembered which rules are about them: client ids may be anything."""
+"""The size of the cache from kinds of requests to rules: client ids can be arbitrary."""
 UNKNOWN: Final[Any] = object()
 
 
 class FaultInjectingDispatcher(Dispatcher):
-    """The dispatcher of one node, and the rules that are about it."""
+    """The dispatcher of one node, with the rules about it."""
 
     def __init__(self, inner: Dispatcher, at: NodeContext) -> None:
         self.inner = inner
@@ -62,13 +61,13 @@ class FaultInjectingDispatcher(Dispatcher):
         self._at = at
         self._rules: Sequence[ActiveRule] = ()
         self._about: dict[tuple[Any, ...], tuple[Sequence[ActiveRule], Index] | None] = {}
-        """(API key, version, client id, and who asks if a rule names that) -> the rules about such requests."""
+        """(API key, version, client id, and the peer if a rule names peers) -> the rules about such requests."""
         self._by_peer = False
         self._counted: Counter[tuple[str, int]] | None = None
-        """(host, port) -> how many requests have come, while a rule asks for that."""
+        """(host, port) -> number of requests, while a rule needs it."""
 
     def set_rules(self, rules: Sequence[ActiveRule], peers: Sequence[Peer]) -> None:
-        """Follow these rules from now on; `peers` are those that have asked before."""
+        """Apply these rules from now on; `peers` are the open connections."""
         self._rules = rules
         self._by_peer = any(one.matcher.names_peers for one in rules)
         self._about.clear()
@@ -79,7 +78,7 @@ class FaultInjectingDispatcher(Dispatcher):
             self._counted = None
 
     def answer(self, request: DecodedRequest, peer: Peer) -> Coroutine[Any, Any, Any]:
-        """See Dispatcher. Raises an Interference in place of an answer that is to be damaged."""
+        """See Dispatcher. Raises a ResponseOverride for a damaged response."""
         number = 0
         if self._counted is not None:
             self._counted[peer.host, peer.port] += 1
@@ -100,13 +99,13 @@ class FaultInjectingDispatcher(Dispatcher):
         return self.inner.answer(request, peer)
 
     def may_match(self, key: int, version: int, client_id: str | None, peer: Peer) -> bool:
-        """Whether requests of this kind have to come here: a rule is about them, or all of a connection are counted."""
+        """Whether requests of this kind must pass here: a rule is about them, or all requests are counted."""
         return self._counted is not None or any(
             one.matcher.is_about(key, version, client_id, peer) for one in self._rules
         )
 
     def _learn(self, request: DecodedRequest, peer: Peer) -> tuple[Sequence[ActiveRule], Index] | None:
-        """Which rules are about requests of this kind."""
+        """Find and cache the rules about this kind of request."""
         if len(self._about) >= KINDS_MAX:
             self._about.clear()
         key, version, client_id = request.api.key, request.version, request.client_id
@@ -114,7 +113,7 @@ class FaultInjectingDispatcher(Dispatcher):
         return (mine, Index([one.matcher for one in mine])) if mine else None
 
     async def _through(self, view: RequestView, rules: Sequence[ActiveRule], position: int) -> Any:
-        """The answer, under the rules from one of them on."""
+        """The response under the rules from `position` on."""
         for at in range(position, len(rules)):
             armed = rules[at]
             if not armed.spent and armed.matcher.fits(view):
@@ -138,7 +137,7 @@ class FaultInjectingDispatcher(Dispatcher):
 
 
 def _is_about(armed: ActiveRule, view: RequestView, response: Any) -> bool:
-    """Whether an answer has what the rule is about, of which the request said nothing."""
+    """Whether a response has a row that the rule is about and that the request did not name."""
     request = view.request
     names, base = view.names, view.base
     return any(
@@ -151,7 +150,7 @@ def _is_about(armed: ActiveRule, view: RequestView, response: Any) -> bool:
 async def _apply_rule(
     armed: ActiveRule, view: RequestView, level: Level | None, rest: Rest, response: Any = None
 ) -> Any:
-    """What a rule does to a request that it hits, and to its answer, if that is there already."""
+    """Apply a rule to a request that it hits, and to the response, if that exists already."""
     rule = armed.rule
     late = rule.after_work or response is not None or armed.matcher.is_way_back(view)
     inside = Undelivered(rest)
@@ -181,14 +180,14 @@ async def _apply_rule(
 
 
 class Undelivered:
-    """What stands inside of a rule. An answer that is damaged there is still an answer; the damage is done last."""
+    """The processing inside a rule. A response that is damaged inside is still returned; the damage is applied last."""
 
     def __init__(self, rest: Rest) -> None:
         self._rest = rest
         self.damages: list[Rule] = []
 
     async def __call__(self, view: RequestView) -> Any:
-        """The answer, as the rules inside have it."""
+        """The response under the inner rules."""
         try:
             return await self._rest(view)
         except DamagedResponse as spoilt:
@@ -202,10 +201,10 @@ def _leaves_undone(armed: ActiveRule) -> bool:
 
 
 async def _apply_action(armed: ActiveRule, view: RequestView) -> None:
-    """Do to the broker what the rule says; one that is killed answers nothing any more."""
+    """Apply the rule's action; a killed broker sends no response."""
     armed.apply_action(view.at.node_id)
     if armed.rule.node == FREEZE:
-        await asyncio.sleep(0)  # here it stands still
+        await asyncio.sleep(0)  # a frozen broker stops here
     if armed.rule.node == KILL and not armed.rule.on:
         raise CloseConnection(f"rule {armed.rule.name}")
 
@@ -218,7 +217,7 @@ async def _wait(armed: ActiveRule) -> None:
 
 
 async def _answered(armed: ActiveRule, view: RequestView, level: Level | None, rest: Rest) -> Any:
-    """The answer with the rule's error, if it has one."""
+    """The response with the rule's error, if it has one."""
     if level is None:
         return await rest(view)
     rule, request, matcher = armed.rule, view.request, armed.matcher
@@ -241,7 +240,7 @@ async def _answered(armed: ActiveRule, view: RequestView, level: Level | None, r
 
 
 def _some(response: Any, armed: ActiveRule) -> Any:
-    """An answer. Where there is none (Produce with acks=0), an error closes the connection, as Kafka's broker does."""
+    """The response; without one (Produce with acks=0), an error closes the connection, as in Kafka."""
     if response is None:
         raise CloseConnection(f"rule {armed.rule.name}: {armed.rule.error}, and no answer to tell it in")
     return response
@@ -252,14 +251,14 @@ def _like(request: DecodedRequest, body: Any) -> DecodedRequest:
 
 
 def _without_wait(request: DecodedRequest) -> DecodedRequest:
-    """A Fetch that does not wait for records: its answer has something to tell."""
+    """A Fetch without a wait, because its response has an error to report."""
     body = copy.copy(request.body)
     body.max_wait_ms = 0
     return _like(request, body)
 
 
 def _with_error(armed: ActiveRule, view: RequestView, level: Level, response: Any) -> Any:
-    """An answer to work that was done, with the error in the place of what came of it."""
+    """The response to processed work, with the error in place of its results."""
     rule, request, matcher = armed.rule, view.request, armed.matcher
     code, version, names, base = ErrorCode[rule.error], request.version, view.names, view.base
     if not level.path:
@@ -274,7 +273,7 @@ def _with_error(armed: ActiveRule, view: RequestView, level: Level, response: An
 
 
 def _changed(armed: ActiveRule, view: RequestView, response: Any) -> Any:
-    """An answer with other values, as the rule says."""
+    """The response with the rule's field values."""
     rule, version, means = armed.rule, view.request.version, armed.matcher.means
     if rule.throttle_ms:
         response = with_throttle(response, version, rule.throttle_ms)

@@ -1,8 +1,8 @@
-"""What a rule does to brokers, by name: kill, stop, start, freeze, expire, suspend; and elect leaders.
+"""Actions of rules on brokers: kill, stop, start, freeze, expire, suspend; and leader elections.
 
-It is done at the moment of the hit, which may be in the middle of a request or between two steps of a controller: on a
-`ClockLoop` a broker that is killed or frozen does nothing behind that point. What takes a while goes on by itself, and
-`settled` waits for it. What lasts (a frozen broker, a suspended session) is taken back by `undo`.
+An action happens at the moment of the hit, which may be in the middle of a request or between two steps of a
+controller: on a `ClockLoop`, a killed or frozen broker executes nothing after that point. Longer actions continue in
+the background, and `settled` waits for them. `undo` ends continuous actions (a frozen broker, a suspended session).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_CLOCK: Final = "brokers are stopped short in a cluster with a clock only: clo
 
 
 class FaultTarget(Protocol):
-    """The cluster, as far as strikes go."""
+    """The interface of a cluster that the actions need."""
 
     nodes: dict[int, Node]
     zookeeper: MemoryZooKeeper
@@ -67,30 +67,30 @@ class FaultTarget(Protocol):
 
 
 class CannotFreeze(RuntimeError):
-    """The cluster has no means to stop a broker in the middle of what it does."""
+    """The cluster cannot freeze brokers."""
 
 
 def session_of(cluster: FaultTarget, node_id: int) -> MemorySession | None:
-    """The session of a broker that runs, if it has one that is not over."""
+    """The session of a running broker, if it has not ended."""
     node = cluster.nodes.get(node_id)
     session = None if node is None else node.services.session
     return session if isinstance(session, MemorySession) and cluster.zookeeper.holds(session) else None
 
 
 class FaultActions:
-    """Does to the brokers of one cluster what rules say."""
+    """Applies the actions of rules to the brokers of one cluster."""
 
     def __init__(self, cluster: FaultTarget) -> None:
         self._cluster = cluster
         self._under_way: set[asyncio.Task[None]] = set()
 
     def check_can_freeze(self) -> None:
-        """CannotFreeze says why brokers cannot be stopped short."""
+        """Raise CannotFreeze if brokers cannot be frozen, with the reason."""
         if not self._cluster.can_freeze:
             raise CannotFreeze(NO_CLOCK)
 
     def apply(self, what: str, node_id: int) -> None:
-        """Do this to a broker; nothing happens if it is so already."""
+        """Apply an action to a broker; no effect if the broker is in that state already."""
         if what == "kill":
             self._cluster.stop_abruptly(node_id)
         if what in ("kill", "stop", "start"):
@@ -99,7 +99,7 @@ class FaultActions:
             outside().run(self._at_once, what, node_id)
 
     def undo(self, what: str, node_id: int) -> None:
-        """End what lasts, if it has not ended."""
+        """Undo a continuous action, if it has not ended."""
         cluster = self._cluster
         if what == "freeze" and cluster.is_frozen(node_id):
             cluster.thaw_broker(node_id)
@@ -109,15 +109,15 @@ class FaultActions:
                 cluster.zookeeper.resume(session)
 
     def elect(self, how: str, partitions: Collection[TopicPartition]) -> None:
-        """Ask for an election in these partitions, as an administrator does."""
+        """Request a leader election for these partitions, as an administrator does."""
         self._begin(self._elect(how, list(partitions)), f"elect {how}")
 
     def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Have something be done later that was put off."""
+        """Run postponed work in the background."""
         self._begin(work(), "what was put off")
 
     async def settled(self) -> None:
-        """Wait until all that was begun is done."""
+        """Wait for all actions in the background."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -135,7 +135,7 @@ class FaultActions:
         if what == "start":
             if node_id not in cluster.nodes:
                 await cluster.start_broker(node_id)
-        elif node_id in cluster.nodes:  # a rule may hit twice before the first has come to its turn
+        elif node_id in cluster.nodes:  # a rule may hit twice before the first start has run
             await (cluster.crash_broker(node_id) if what == "kill" else cluster.stop_broker(node_id))
 
     def _at_once(self, what: str, node_id: int) -> None:

@@ -1,12 +1,12 @@
-"""The rules of one cluster, in the order in which they were made.
+"""The fault rules of one cluster, in the order of their creation.
 
     armed = cluster.faults.add(Rule(api=("Produce",), topic=("orders",), error="NOT_LEADER_OR_FOLLOWER", times=2))
     await armed.wait_hit()
 
     with cluster.faults(Rule(api=("Fetch",), delay_ms=(200.0,))) as armed:
-        ...                                     # RuleNeverHit in the end, if no Fetch came
+        ...                                     # raises RuleNeverHit at the end, if no Fetch came
 
-Rules belong to the cluster, not to its nodes: one that starts, or starts again, follows them as soon as it has started.
+Rules belong to the cluster, not to its nodes: a node that starts or restarts applies them as soon as it has started.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 
 REMOVED_KEPT: Final = 20
 RuleListener = Callable[[ActiveRule, int, Hit], None]
-"""Hears of a hit: the rule, the node, the request, or what else it was."""
+"""Called for each hit: the rule, the node, and the request or trigger."""
 
 
 class Served(Protocol):
-    """What has a dispatcher that rules may stand around: the server of a node."""
+    """The interface of a server whose dispatcher can be wrapped."""
 
     dispatcher: Dispatcher
 
     @property
     def peers(self) -> Iterable[Peer]:
-        """Those whose connections are open."""
+        """The peers with open connections."""
 
 
 class Faults:
-    """Adds and removes rules, and gives each node those that are about it."""
+    """Adds and removes rules, and gives each node the rules about it."""
 
     def __init__(
         self,
@@ -59,36 +59,35 @@ class Faults:
         listeners: Collection[str] = (),
         refuse: Callable[[Rule], None] = lambda rule: None,
     ) -> None:
-        """`strikes` do to brokers what rules say; `listeners` are the names of theirs; `refuse` raises InvalidRule,
-        too."""
+        """`strikes` act on brokers; `listeners` their listener names; `refuse` may raise InvalidRule, too."""
         self._node_ids = node_ids
         self._listener_names = listeners
         self._strikes = strikes
         self._refuse = refuse
         self._nodes: dict[int, tuple[Served, NodeContext]] = {}
         self._ours: dict[int, Node] = {}
-        """The nodes themselves, where it is not somebody else's cluster."""
+        """The nodes, if this process runs the cluster (no proxy)."""
         self._dispatchers: dict[int, FaultInjectingDispatcher] = {}
         self._rules: dict[str, ActiveRule] = {}
         self.removed: deque[ActiveRule] = deque(maxlen=REMOVED_KEPT)
-        """The last that were removed."""
+        """The rules removed last."""
         self._number = 0
         self._listeners: dict[RuleListener, None] = {}
         self._on_change: Callable[[], None] = lambda: None
 
     def __call__(self, rule: Rule | None = None, *, optional: bool = False, **said: Unpack[RuleFields]) -> _Armed:
-        """A block for which a rule holds. RuleNeverHit in the end if it hit nothing, unless that is `optional`."""
+        """A block during which a rule is active. Raises RuleNeverHit at its end without a hit, unless `optional`."""
         return _armed(self, rule, optional=optional, said=said)
 
     def add(self, rule: Rule | None = None, **said: Unpack[RuleFields]) -> ActiveRule:
-        """Follow a rule from now on.
+        """Add a rule.
 
         Args:
             rule: The rule.
             **said: Or its fields, as in JSON: api="Produce", error="REQUEST_TIMED_OUT".
 
         Raises:
-            InvalidRule: It can never hit anything here, or one of its name is there; the message says what would do.
+            InvalidRule: The rule can never hit, or its name is taken; the message suggests a correction.
         """
         rule = rule or from_json(said)
         if not rule.name:
@@ -107,7 +106,7 @@ class Faults:
         return armed
 
     def _spans(self, rule: Rule) -> Mapping[str, tuple[int, int]]:
-        """Which versions some broker accepts of those that the rule is about; all, while none runs."""
+        """The version ranges that some broker accepts, of the rule's APIs; all versions while no broker runs."""
         found: dict[str, tuple[int, int]] = {}
         for node in self._ours.values():
             audiences = _innermost(node.server).audiences
@@ -119,7 +118,7 @@ class Faults:
         return found or SPANS
 
     def get(self, name: str) -> ActiveRule:
-        """A rule by its name. KeyError if there is none."""
+        """A rule by name. KeyError if it does not exist."""
         return self._rules[name]
 
     def __iter__(self) -> Iterator[ActiveRule]:
@@ -129,7 +128,7 @@ class Faults:
         return len(self._rules)
 
     def remove(self, name: str) -> ActiveRule:
-        """Follow a rule no more, and let go what it holds. KeyError if there is none of this name."""
+        """Remove a rule, and release what it holds. KeyError if it does not exist."""
         armed = self._rules.pop(name)
         self._update_nodes()
         armed.remove()
@@ -142,27 +141,27 @@ class Faults:
             self.remove(name)
 
     def on_hit(self, listener: RuleListener) -> None:
-        """Call `listener(armed, node_id, view)` for each hit; once, however often it is named."""
+        """Call `listener(armed, node_id, view)` for each hit; a listener that is added twice is called once."""
         self._listeners[listener] = None
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever there are other rules."""
+        """Call `listener` after each change of the set of rules."""
         self._on_change = listener
 
     def watch(self, node: Node) -> None:
-        """A node was started."""
+        """Apply the rules to a node that has started."""
         self._ours[node.settings.node_id] = node
         self.follow(node.server, surroundings_of(node.services))
 
     def follow(self, server: Served, at: NodeContext) -> None:
-        """Give a server the rules about its node from now on."""
+        """Apply the rules about a node to its server, from now on."""
         self._nodes[at.node_id] = server, at
-        self._dispatchers.pop(at.node_id, None)  # that of its former life
+        self._dispatchers.pop(at.node_id, None)  # from before its restart
         if self._rules:
             self._notify(server, at)
 
     def forget(self, node_id: int) -> None:
-        """A node is not there any more."""
+        """Forget a node that has ended."""
         self._nodes.pop(node_id, None)
         self._dispatchers.pop(node_id, None)
 
@@ -174,11 +173,11 @@ class Faults:
                 return dataclasses.replace(rule, name=name)
 
     def await_steps(self, node_id: int) -> bool:
-        """Whether a rule is about steps that this broker takes."""
+        """Whether a rule is about steps of this broker."""
         return any(one.rule.step and not one.spent and _is_at(one.rule, node_id) for one in self._rules.values())
 
     def reached(self, node_id: int, step: str) -> None:
-        """A broker has taken a step that outlives it."""
+        """Report a durable step of a broker's controller or coordinator."""
         for armed in [one for one in self._rules.values() if one.rule.step]:
             rule = armed.rule
             if not ({step, step.rstrip("0123456789").rstrip(":")} & set(rule.step)) or not _is_at(rule, node_id):
@@ -201,7 +200,7 @@ class Faults:
         self._on_change()
 
     def _notify(self, server: Served, at: NodeContext) -> None:
-        """Give a node the rules that are about it; one that has none has its own dispatcher."""
+        """Give a node the rules about it; a node without rules gets its own dispatcher back."""
         node_id = at.node_id
         mine = [one for one in self._rules.values() if _is_at(one.rule, node_id)]
         for one in mine:
@@ -216,7 +215,7 @@ class Faults:
             faulty = self._dispatchers[node_id] = FaultInjectingDispatcher(_innermost(server), at)
             _replace(server, faulty.inner, faulty)
         faulty.set_rules(mine, list(server.peers))
-        if not mine and _innermost(server) is faulty:  # or else somebody stands around it, who came later
+        if not mine and _innermost(server) is faulty:  # otherwise a later wrapper is around it
             _replace(server, faulty, faulty.inner)
             del self._dispatchers[node_id]
 
@@ -226,7 +225,7 @@ def _is_at(rule: Rule, node_id: int) -> bool:
 
 
 def surroundings_of(services: Services) -> NodeContext:
-    """What a node of ours knows."""
+    """The context of a node in this process."""
     fetch_sessions = services.broker and services.broker.fetch_sessions
     return NodeContext(
         services.settings.node_id,
@@ -236,7 +235,7 @@ def surroundings_of(services: Services) -> NodeContext:
 
 
 def _innermost(server: Served) -> Dispatcher:
-    """The dispatcher inside of those that are to stay outermost."""
+    """The dispatcher inside those wrappers that stay outermost."""
     found = server.dispatcher
     while found.outermost:
         found = found.inner

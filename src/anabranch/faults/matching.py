@@ -1,7 +1,7 @@
-"""Which requests a rule is about: all that can be said of a request before anything is done.
+"""Decides which requests a rule is about, before they are processed.
 
-What is cheap to know is looked at first: a rule that is about something else costs a request a fraction of a
-microsecond. What a request names is read once for all rules, and only if one asks.
+Cheap properties are checked first: a rule about something else costs a request a fraction of a microsecond. A request's
+rows are read once for all rules, and only if a rule needs them.
 
 Pure.
 """
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
 FETCH: Final = 1
 UPDATES: Final = ("UpdateMetadata",)
-"""How brokers hear of what the cluster is like."""
+"""The requests that tell brokers the cluster's metadata."""
 BROKERS_ONLY: Final = frozenset({4, 5, 6, 7, 27, 56, 58, 67})
 """LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition, Envelope,
-AllocateProducerIds: what no client asks."""
+AllocateProducerIds: never sent by clients.
+"""
 BROKER_CLIENT: Final = re.compile(
     r"(?:broker|controller|(?:group|transaction)-coordinator|share-partitions)-(\d+)(?:-fetcher)?"
 )
@@ -51,11 +52,11 @@ OPEN_END: Final = 32767
 LINK: Final = re.compile(r"(\d+|\*):(\d+|\*)")
 ANY: Final = "*"
 SessionRows = Callable[[int], list[tuple[bytes | str, int]]]
-"""Fetch session -> the partitions that it has, by topic id or name."""
+"""Fetch session -> its partitions, by topic id or name."""
 
 
 def version_span(versions: str) -> tuple[int, int]:
-    """The first and last of "3-9", "12-" or "7"; all for nothing. ValueError if it is none of these."""
+    """The first and last version of "3-9", "12-" or "7"; all versions for an empty text. Raises ValueError."""
     if not versions:
         return 0, OPEN_END
     first, dash, last = versions.partition("-")
@@ -63,7 +64,7 @@ def version_span(versions: str) -> tuple[int, int]:
 
 
 def ends_of(link: str) -> tuple[str, str]:
-    """From where a link leads, and where to; `*` for any broker. ValueError if it is none."""
+    """Source and target of a link; `*` for any broker. Raises ValueError."""
     found = LINK.fullmatch(link)
     if found is None:
         raise ValueError(f"a link is written as 1:2, from broker 1 to broker 2, or *:2, not {link!r}")
@@ -71,7 +72,7 @@ def ends_of(link: str) -> tuple[str, str]:
 
 
 def matches_link(source: int | None, target: int | None, link: tuple[str, str]) -> bool:
-    """Whether what goes from one broker to another goes over a link; what brokers say to themselves goes over none."""
+    """Whether traffic between two brokers uses a link; a broker's requests to itself use none."""
     if source is None or target is None or source == target:
         return False
     return link[0] in (ANY, str(source)) and link[1] in (ANY, str(target))
@@ -79,7 +80,7 @@ def matches_link(source: int | None, target: int | None, link: tuple[str, str]) 
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What a node knows that requests only hint at."""
+    """The knowledge of a node that resolves ids in requests."""
 
     node_id: int
     topic_name: Callable[[bytes], str | None]
@@ -87,7 +88,7 @@ class NodeContext:
 
 
 class RequestView:
-    """One request, as rules look at it."""
+    """One request as rules see it."""
 
     __slots__ = ("_between_brokers", "_rows", "_values", "at", "number", "peer", "request")
 
@@ -95,19 +96,19 @@ class RequestView:
         self.request = request
         self.peer = peer
         self.number = number
-        """Which request of its connection it is; 0 if nobody counts."""
+        """The request's number on its connection; 0 if not counted."""
         self.at = at
-        """The node that was asked."""
+        """The receiving node."""
         self._rows: list[Row] | None = None
         self._values: dict[str, set[Any] | None] | None = None
         self._between_brokers: bool | None = None
 
     def of(self, request: DecodedRequest) -> RequestView:
-        """The same for what is left of the request."""
+        """The same view of the remaining part of the request."""
         return RequestView(request, self.peer, self.number, self.at)
 
     def forget_body(self) -> None:
-        """Read all that there is to know, and let go of the body with its bytes."""
+        """Read all properties, then drop the body with its bytes."""
         _ = self.rows, self.between_brokers
         self.request = dataclasses.replace(self.request, body=None)
 
@@ -118,12 +119,12 @@ class RequestView:
 
     @property
     def base(self) -> Row:
-        """What the request as a whole is about."""
+        """The properties of the request as a whole."""
         body, names = self.request.body, self.names
         return names.identity(body, shape_of(type(body)), self.request.version, {})
 
     def values(self, kind: str) -> set[Any] | None:
-        """All that the request names of a kind; None if only its rows tell, or its answer."""
+        """All values of a kind in the request; None if only the rows or the response tell."""
         if self._values is None:
             self._values = {}
         if kind not in self._values:
@@ -145,7 +146,7 @@ class RequestView:
 
     @property
     def rows(self) -> list[Row]:
-        """All that the request is about; a Fetch is about all that its session has."""
+        """All rows of the request; for a Fetch, all partitions of its session."""
         if self._rows is None:
             request, names = self.request, self.names
             self._rows = rows_of(names, request.body, request.version)
@@ -164,14 +165,14 @@ class RequestView:
 
     @property
     def between_brokers(self) -> bool:
-        """Whether a broker or a controller asks."""
+        """Whether a broker or controller sent the request."""
         if self._between_brokers is None:
             self._between_brokers = self._asked_by_broker()
         return self._between_brokers
 
     @property
     def asker(self) -> int | None:
-        """The broker that asks, if one does and says who it is."""
+        """The id of the broker that sent the request, if known."""
         found = BROKER_CLIENT.fullmatch(self.request.client_id or "")
         return None if found is None else int(found[1])
 
@@ -189,7 +190,7 @@ class RequestView:
 
 
 class Matcher:
-    """What a rule says of where."""
+    """The conditions of a rule on requests."""
 
     def __init__(self, rule: Rule) -> None:
         self._keys = frozenset(BY_NAME[name].key for name in rule.api or (UPDATES if rule.stale_metadata else ()))
@@ -204,20 +205,20 @@ class Matcher:
             if wanted
         )
         self.named = tuple((kind, frozenset(getattr(rule, kind))) for kind in NAMEABLE if getattr(rule, kind))
-        """What the rule names: kind, and what of it."""
+        """The conditions on rows: kind, and its values."""
 
     @property
     def names_rows(self) -> bool:
-        """Whether it is about some of what a request names, and not about all of it."""
+        """Whether the rule is about some rows of a request."""
         return bool(self.named)
 
     @property
     def names_peers(self) -> bool:
-        """Whether it is about some who ask, and not about all."""
+        """Whether the rule is about some peers only."""
         return bool(self._peer)
 
     def is_about(self, key: int, version: int, client_id: str | None, peer: Peer) -> bool:
-        """Whether it may be about requests of this kind."""
+        """Whether the rule may match requests of this kind."""
         if self._peer and any(getattr(peer, name) != wanted for name, wanted in self._peer):
             return False
         if self._keys and key not in self._keys:
@@ -227,7 +228,7 @@ class Matcher:
         return self._client_id is None or self._client_id.match(client_id or "") is not None
 
     def fits(self, view: RequestView) -> bool:
-        """Whether the rule is about a request of a kind that `is_about` has found, or about some rows of it."""
+        """Whether the rule matches a request of a kind that passed `is_about`, or some of its rows."""
         if self._requests_max and not 0 < view.number <= self._requests_max:
             return False
         if view.between_brokers != self.between_brokers:
@@ -240,26 +241,26 @@ class Matcher:
         return any(matches_link(view.asker, view.at.node_id, link) for link in self._links)
 
     def is_way_back(self, view: RequestView) -> bool:
-        """Whether the rule is about a link, and it is the answer that goes over that, but not the request."""
+        """Whether the rule's link carries the response but not the request."""
         if not self._links or self._is_way_there(view):
             return False
         return any(matches_link(view.at.node_id, view.asker, link) for link in self._links)
 
     def means(self, row: Row) -> bool:
-        """Whether the rule is about a row, as far as is known of it."""
+        """Whether a row may match, as far as it is known."""
         return all(kind not in row or row[kind] in wanted for kind, wanted in self.named)
 
     def surely_means(self, row: Row) -> bool:
-        """Whether a row says all that the rule asks for, and is meant."""
+        """Whether a row has all kinds that the rule names, and matches."""
         return all(kind in row and row[kind] in wanted for kind, wanted in self.named)
 
     def rows(self, view: RequestView) -> list[Row]:
-        """The rows that are meant."""
+        """The matching rows."""
         return [row for row in view.rows if self.means(row)]
 
 
 class Index:
-    """Rules about one kind of request, found by what it names: those that name something else are not looked at."""
+    """An index of the rules about one kind of request by their values, to skip rules about other values."""
 
     def __init__(self, matchers: Sequence[Matcher]) -> None:
         self._everyone = range(len(matchers))
@@ -268,19 +269,19 @@ class Index:
             for kind, wanted in matcher.named:
                 for one in wanted:
                     named.setdefault(kind, {}).setdefault(one, set()).add(position)
-        rarest_first = sorted(named.items(), key=lambda one: -len(one[1]))  # most requests are then told apart by it
+        rarest_first = sorted(named.items(), key=lambda one: -len(one[1]))  # the most selective for most requests
         self._named = tuple((kind, table, self._not_in(table)) for kind, table in rarest_first)
 
     def _not_in(self, table: Mapping[Any, set[int]]) -> frozenset[int]:
         return frozenset(self._everyone).difference(*table.values())
 
     def candidates(self, view: RequestView) -> Sequence[int]:
-        """Where the rules are that may be about a request, in their order."""
+        """The positions of the rules that may match the request, in order."""
         found: AbstractSet[int] | None = None
         for kind, table, others in self._named:
             values = view.values(kind)
             if values is None:
-                continue  # its rows will tell, or its answer
+                continue  # decided by its rows or its response
             able: AbstractSet[int] = others
             for one in values if len(values) < len(table) else table.keys() & values:
                 if one in table:

@@ -1,4 +1,4 @@
-"""Paths to fields of an answer: `topics[*].partitions[0].leader_id`. Pure."""
+"""Paths to fields of a response: `topics[*].partitions[0].leader_id`. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from anabranch.protocol.wire import WireField
 
 Path = tuple[tuple[str, int | None], ...]
-"""Fields on the way, each with the element of its list that is meant, if it is one: `EACH` for all."""
+"""Field names, each with the index of the list element, if it is a list: `EACH` for all."""
 STEP: Final = re.compile(r"(\w+)(?:\[(\*|\d+)\])?")
 BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 UNSIGNED_BITS: Final = {Kind.UINT16: 16, Kind.UINT32: 32}
 
 
 def parse(path: str) -> Path:
-    """A path as it is written. InvalidRule if it is none."""
+    """Parse a path. Raises InvalidRule."""
     steps = []
     for step in path.split("."):
         found = STEP.fullmatch(step)
@@ -35,7 +35,7 @@ def parse(path: str) -> Path:
 
 
 def check(message: type[Any], version: int, path: str, value: object) -> str:
-    """Why a version of a message has no such field, or why it cannot have this value; empty if all is well."""
+    """Check that a version of a message has this field and can hold the value. Returns the error; empty if none."""
     struct, field = message, None
     steps = parse(path)
     for number, (name, index) in enumerate(steps):
@@ -84,5 +84,5 @@ def _range(kind: Kind) -> tuple[int, int]:
 
 
 def shown(paths: Sequence[tuple[str, int | None]]) -> str:
-    """A path as it is written."""
+    """Format a path as text."""
     return ".".join(name if at is None else f"{name}[{'*' if at == EACH else at}]" for name, at in paths)

@@ -1,10 +1,9 @@
-"""What a request is about, and where its answer has room for errors: read off the wire declarations, for every API.
+"""Finds what requests name, and where responses have error codes, from the wire declarations of every API.
 
 A request names things in many ways: `topics[*].partitions[*].partition_index`, `topic_data[*].name`, a list of group
-ids. `ControlRequest.rows` brings them to one form: a row for each thing that is named, with all that identifies it on
-the way to it ({topic: "orders", partition: 3}). An answer names the same things, and has a place for an error code
-beside some of them: its `Level`s. What a field identifies follows from its name, as Kafka's messages are consistent in
-that.
+ids. `ControlRequest.rows` brings them to one form: a row for each named thing, with everything that identifies it
+({topic: "orders", partition: 3}). A response names the same things, and has error codes beside some of them: its
+`Level`s. A field's name determines what it identifies, as Kafka's messages are consistent in that.
 
 Pure.
 """
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from anabranch.protocol.registry import Api
 
 Row = dict[str, Any]
-"""What identifies one thing that a request is about: kind -> value."""
+"""What identifies one thing in a request: kind -> value."""
 
 TOPIC: Final = "topic"
 TOPIC_ID: Final = "topic_id"
@@ -33,7 +32,7 @@ KEY: Final = "key"
 RESOURCE: Final = "resource_name"
 RESOURCE_TYPE: Final = "resource_type"
 NAMEABLE: Final = (TOPIC, PARTITION, GROUP, TRANSACTIONAL_ID, PRODUCER_ID)
-"""What a rule can name."""
+"""The kinds that a rule can name."""
 
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("topic", "topic_name", "topic_names"), TOPIC),
@@ -47,11 +46,11 @@ KINDS: Final[Mapping[str, str]] = {
     "coordinator_keys": KEY,
     **{one: one for one in (RESOURCE, RESOURCE_TYPE, "member_id", "group_instance_id", "feature", "user")},
 }
-"""Field -> what it identifies."""
+"""Field name -> the kind that it identifies."""
 NOT_ASKED: Final = frozenset({"forgotten_topics_data", "live_leaders", "live_brokers", "assignments"})
-"""Lists beside what a request asks for."""
+"""Lists in requests that name nothing requested."""
 REPEATED: Final = ("entity",)
-"""What an answer repeats of an element that has no name."""
+"""Fields that a response repeats for an element without a name."""
 ERRORS: Final = ("error_code", "partition_error_code")
 GROUP_KEY: Final = 0
 TOPIC_RESOURCE: Final = 2
@@ -63,7 +62,7 @@ ROW: Final = "row"
 
 
 def kind_of(struct: type[Any], field: WireField) -> str | None:
-    """What a field identifies, if it does."""
+    """The kind that a field identifies, or None."""
     if field.struct is not None:
         return None
     if field.name == "name":
@@ -77,13 +76,13 @@ def kind_of(struct: type[Any], field: WireField) -> str | None:
 
 @value
 class Shape:
-    """The fields of one message or struct that identify something, and those that lead to such."""
+    """The fields of one message or struct that identify something, and the lists that lead to such fields."""
 
     scalars: tuple[tuple[WireField, str], ...]
     lists: tuple[tuple[WireField, str], ...]
     nested: tuple[WireField, ...]
     records: str
-    """The field that holds record batches, if there is one."""
+    """The field with record batches, if there is one."""
 
 
 _shapes: Final[dict[type[Any], Shape]] = {}
@@ -105,13 +104,13 @@ def shape_of(struct: type[Any]) -> Shape:
 
 
 def identifies(struct: type[Any]) -> bool:
-    """Whether a struct, or one below it, identifies anything."""
+    """Whether a struct, or a nested one, identifies anything."""
     shape = shape_of(struct)
     return bool(shape.scalars or shape.lists or shape.nested)
 
 
 def kinds_of(struct: type[Any], version: int) -> frozenset[str]:
-    """All that a message of this version can identify."""
+    """All kinds that a message of this version can identify."""
     shape = shape_of(struct)
     found = {kind for field, kind in (*shape.scalars, *shape.lists) if field.exists(version)}
     for field in shape.nested:
@@ -129,14 +128,14 @@ def kinds_of(struct: type[Any], version: int) -> frozenset[str]:
 
 
 class Names:
-    """Tells topics from their ids, and one meaning of a key from the other."""
+    """Resolves topic ids to names, and ambiguous keys to kinds."""
 
     def __init__(self, topic_name: Callable[[bytes], str | None], key_type: int = GROUP_KEY) -> None:
         self._topic_name = topic_name
         self._key_kind = GROUP if key_type == GROUP_KEY else TRANSACTIONAL_ID
 
     def identity(self, struct: Any, shape: Shape, version: int, base: Row) -> Row:
-        """What identifies an element: all that identifies what it stands in, and itself."""
+        """The row of an element: its parent's row, and its own identifying fields."""
         if not shape.scalars and not shape.records:
             return base
         row = dict(base)
@@ -148,7 +147,7 @@ class Names:
         return self.spelled_out(row)
 
     def spelled_out(self, row: Row) -> Row:
-        """The same, with what it says in other words."""
+        """The row with ids resolved to names."""
         if TOPIC_ID in row and not row.get(TOPIC):
             name = None if row[TOPIC_ID] == ZERO_UUID else self._topic_name(row[TOPIC_ID])
             if name is not None:
@@ -161,20 +160,20 @@ class Names:
 
 
 def producer_id_of(records: Any) -> int | None:
-    """Who wrote the first batch; nothing for message sets, which are older than producer ids."""
+    """The producer id of the first batch; None for message sets, which have no producer ids."""
     if records is None or len(records) < PRODUCER_ID_AT + 8 or records[MAGIC_AT] != 2:
         return None
     return int.from_bytes(records[PRODUCER_ID_AT : PRODUCER_ID_AT + 8], "big", signed=True)
 
 
 Way = tuple[tuple[str, ...], str, bool]
-"""Lists of structs that lead to a field, the field, and whether it is a list itself."""
+"""The lists that lead to a field, the field, and whether the field is a list."""
 Reader = Callable[[Any], set[Any]]
 _readers: Final[dict[tuple[type[Any], int], Mapping[str, Reader]]] = {}
 
 
 def values_of(message: Any, version: int, kind: str) -> set[Any] | None:
-    """All that a request names of one kind, read faster than rows; None where it takes rows to tell."""
+    """All values of one kind in a request, faster than by rows; None if that takes rows."""
     key = (type(message), version)
     readers = _readers.get(key)
     if readers is None:
@@ -187,14 +186,14 @@ def _written(struct: type[Any], version: int) -> Iterator[tuple[str, Reader]]:
     found: dict[str, list[Way]] = {}
     _find_ways(struct, version, (), found)
     if KEY in found or RESOURCE in found:
-        return  # what these mean is told by another field
+        return  # their kind depends on another field
     for kind, ways in found.items():
         sets = " | ".join(_source(kind, *way) for way in ways)
         yield kind, eval(f"lambda message: {sets}", {"producer_id_of": producer_id_of})
 
 
 def _source(kind: str, lists: tuple[str, ...], name: str, is_list: bool) -> str:
-    """The values at the end of one way, as a comprehension: a third of what walking it takes."""
+    """A comprehension over the values at the end of one path; it takes a third of the time of walking the path."""
     loops, struct = "", "message"
     for depth, step in enumerate(lists):
         loops += f" for s{depth} in {struct}.{step} or ()"
@@ -221,7 +220,7 @@ def _find_ways(struct: type[Any], version: int, lists: tuple[str, ...], found: d
 
 
 def rows_of(names: Names, message: Any, version: int) -> list[Row]:
-    """What a request is about; one row that says nothing if it names nothing."""
+    """The rows of a request; one empty row if it names nothing."""
     found = list(_rows(names, message, version, {}))
     if len(found) == 1 and not found[0]:
         unnamed = first_list(type(message), version)
@@ -235,7 +234,7 @@ def _unnamed(element: Any) -> Row:
 
 
 def first_list(request: type[Any], version: int) -> WireField | None:
-    """The list of a request whose elements have no names: they are answered in their order."""
+    """The list in a request whose elements have no names: responses keep their order."""
     return next((one for one in fields_of(request) if one.is_array and one.struct and one.exists(version)), None)
 
 
@@ -260,7 +259,7 @@ def _rows(names: Names, struct: Any, version: int, base: Row) -> Iterator[Row]:
 def without(
     names: Names, struct: Any, version: int, dropped: Callable[[Row], bool], copy: Callable[[Any], Any], base: Row
 ) -> Any | None:
-    """A copy of a request that lacks the rows which are `dropped`; None if nothing is left."""
+    """A copy of a request without the `dropped` rows; None if nothing is left."""
     shape = shape_of(type(struct))
     row = names.identity(struct, shape, version, base)
     made, leaf, left = copy(struct), True, False
@@ -282,17 +281,17 @@ def without(
 
 @value
 class Level:
-    """A place for an error code in an answer."""
+    """A place for an error code in a response."""
 
     path: tuple[WireField, ...]
-    """The lists that lead to it; none for the answer as a whole."""
+    """The lists that lead to it; empty for the whole response."""
     field: str
     kinds: frozenset[str]
-    """What identifies a row there."""
+    """The kinds that identify a row there."""
 
     @property
     def title(self) -> str:
-        """What a rule calls it."""
+        """The level's name in rules."""
         if not self.path:
             return TOP
         last = self.path[-1].struct
@@ -302,7 +301,7 @@ class Level:
 
 
 def levels_of(api: Api, version: int) -> tuple[Level, ...]:
-    """All places for error codes in the answers of this version, the outermost first."""
+    """All places for error codes in responses of this version, the outermost first."""
     return tuple(sorted(_levels(api.response, version, (), frozenset()), key=lambda one: len(one.path)))
 
 
@@ -318,7 +317,7 @@ def _levels(struct: type[Any], version: int, path: tuple[WireField, ...], above:
 
 
 def derivable(level: Level, api: Api, version: int) -> bool:
-    """Whether a request says which rows its answer has there."""
+    """Whether the request determines the response's rows at this level."""
     asked = kinds_of(api.request, version)
     if level.path and not level.kinds:
         listed = first_list(api.request, version)

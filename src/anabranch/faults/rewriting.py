@@ -1,7 +1,7 @@
-"""Puts errors, waits and other values into answers, for the rows that a rule means; the other rows stay as they are.
+"""Puts errors, throttle times and field values into responses, in the rows that a rule matches.
 
-What was answered may be shared with other answers: it is never changed, but copied along the way to what differs. A
-refused row looks as a broker's: what identifies it, the error, and nothing (-1, no records) for the rest.
+Responses may be shared: they are never changed, but copied along the path to a change. An error row looks like a
+broker's: its identifying fields, the error, and empty values (-1, no records).
 
 Pure.
 """
@@ -44,14 +44,14 @@ WHOLE: Final = frozenset(
         *(ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSTABLE_OFFSET_COMMIT),
     }
 )
-"""Codes that are about a request as a whole: they stand as far out as the answer has a place."""
+"""Errors that concern the whole request: they go to the outermost level."""
 NUMBERS: Final = frozenset({Kind.INT32, Kind.INT64})
 THROTTLE: Final = "throttle_time_ms"
 REASON: Final = "error_message"
 
 
 def level_for(rule: Rule, api: Api, version: int) -> Level | None:
-    """Where the rule's error goes in answers of this version; None if there is no place for it."""
+    """The level of the rule's error in responses of this version; None if there is none."""
     levels = levels_of(api, version)
     if rule.level:
         return next((one for one in levels if one.title == rule.level), None)
@@ -66,14 +66,14 @@ def level_for(rule: Rule, api: Api, version: int) -> Level | None:
 
 
 def empty_answer(api: Api) -> Any:
-    """An answer that says nothing."""
+    """A response without content."""
     return api.response(**{field.name: empty_value(field) for field in fields_of(api.response)})
 
 
 def with_errors(
     response: Any, version: int, level: Level, rows: Sequence[Row], code: int, reason: str | None = None
 ) -> Any:
-    """The answer with an error in the place of each row; one that it does not have yet is added."""
+    """The response with an error in each of the rows; missing rows are added."""
     made = copy.copy(response)
     if not level.path:
         setattr(made, level.field, code)
@@ -85,7 +85,7 @@ def with_errors(
 
 
 class _Placing:
-    """Rows that are put into one answer."""
+    """Puts rows into one response."""
 
     def __init__(self, version: int, level: Level, code: int, reason: str | None) -> None:
         self._version = version
@@ -93,11 +93,11 @@ class _Placing:
         self._code = code
         self._reason = reason
         self._known: dict[tuple[int, str, tuple[Any, ...]], int] = {}
-        """(the struct, its list, what identifies an element) -> where that is, of all lists that were copied."""
+        """(struct, its list, an element's identity) -> the element's index, for all copied lists."""
         self._copied: set[tuple[int, str]] = set()
 
     def place(self, response: Any, row: Row) -> None:
-        """Put one row there."""
+        """Put one row into the response."""
         struct = response
         *way, last = self._level.path
         for field in way:
@@ -113,7 +113,7 @@ class _Placing:
             getattr(struct, last.name)[found] = refused
 
     def refused(self, row: Row) -> Any:
-        """What an answer says of a row that is refused."""
+        """The row of an error."""
         made = self._blank(self._level.path[-1], row)
         setattr(made, self._level.field, self._code)
         if self._reason is not None and hasattr(made, REASON):
@@ -121,7 +121,7 @@ class _Placing:
         return made
 
     def _find(self, struct: Any, field: WireField, row: Row) -> int:
-        """Where the element is that this row identifies; -1: there is none. The list is ours to change afterwards."""
+        """The index of the element that this row identifies; -1 if missing. Copies the list for changes."""
         kinds = self._kinds(field, row)
         place = (id(struct), field.name)
         if place not in self._copied:
@@ -142,13 +142,13 @@ class _Placing:
         return index
 
     def _kinds(self, field: WireField, row: Row) -> list[tuple[str, str]]:
-        """By which of its fields an element is identified."""
+        """The fields that identify an element, with their kinds."""
         assert field.struct is not None
         found = shape_of(field.struct).scalars
         return [(one.name, kind) for one, kind in found if one.exists(self._version) and kind in row]
 
     def _blank(self, field: WireField, row: Row) -> Any:
-        """An element that says what it is about, and nothing else."""
+        """An element with only its identifying fields."""
         assert field.struct is not None
         kinds = dict(self._kinds(field, row))
         values = {}
@@ -163,7 +163,7 @@ class _Placing:
 
 
 def nothing(field: WireField) -> Any:
-    """What a field says where there is nothing to say."""
+    """The empty value of a field."""
     if field.kind is Kind.RECORDS:
         return b""
     if field.kind in NUMBERS and not field.is_array and field.default is MISSING:
@@ -172,9 +172,9 @@ def nothing(field: WireField) -> Any:
 
 
 def interleaved(response: Any, version: int, level: Level, rows: Sequence[tuple[Row, bool]], code: int) -> Any:
-    """The answer of an API whose rows have no names but their order: those that are refused, between the others.
+    """The response of an API whose rows are identified by order only: error rows between the others.
 
-    `rows` are those of the request, and whether each is refused.
+    `rows` are the request's rows, each with whether it gets the error.
     """
     (field,) = level.path
     placing = _Placing(version, level, code, None)
@@ -185,12 +185,12 @@ def interleaved(response: Any, version: int, level: Level, rows: Sequence[tuple[
 
 
 def rows_in(names: Names, response: Any, version: int, level: Level, base: Row) -> list[Row]:
-    """What an answer has at a level: each row with what identifies it, and the request (`base`)."""
+    """The rows of a response at a level: each with its identity and that of the request (`base`)."""
     return [row for row, _ in _walk(names, response, version, level.path, base)]
 
 
 def codes_in(names: Names, response: Any, version: int, level: Level, base: Row) -> Iterator[tuple[Row, int]]:
-    """The rows of an answer that are refused, and with which code."""
+    """The rows of a response with errors, and their codes."""
     for row, struct in _walk(names, response, version, level.path, base):
         if code := int(getattr(struct, level.field)):
             yield row, code
@@ -206,7 +206,7 @@ def _walk(names: Names, struct: Any, version: int, path: tuple[WireField, ...], 
 
 
 def with_throttle(response: Any, version: int, throttle_ms: int) -> Any:
-    """The answer that tells its client to wait."""
+    """The response with a throttle time."""
     for field in fields_of(type(response)):
         if field.name == THROTTLE and field.exists(version):
             response = copy.copy(response)
@@ -223,7 +223,7 @@ def with_field(
     base: Row,
     meant: Callable[[Row], bool],
 ) -> Any:
-    """A copy in which the field at the end of a path has another value, in the rows that are meant."""
+    """A copy in which the field at the end of a path has another value, in the matching rows."""
     (name, index), *rest = path
     made = copy.copy(struct)
     content = getattr(struct, name)
@@ -246,4 +246,4 @@ def with_field(
 
 
 EACH: Final = -1
-"""In a path: every element of a list."""
+"""In a path: all elements of a list."""

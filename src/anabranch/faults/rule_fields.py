@@ -1,6 +1,6 @@
 """The fields of a rule as keyword arguments, for type checkers: `faults.add(api="Produce", delay_ms=500)`.
 
-What the fields mean is told by `Rule`. Where a rule has several of something, one may stand alone.
+`Rule` documents the fields. A list of one element may be written without the list.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 
 
 class RequestFilter(TypedDict, total=False):
-    """Which requests are meant."""
+    """The conditions on requests."""
 
     api: str | Sequence[str]
     versions: str
@@ -29,7 +29,7 @@ class RequestFilter(TypedDict, total=False):
 
 
 class RuleFields(RequestFilter, total=False):
-    """Which requests are meant, which of these are hit, and what then happens to them."""
+    """All fields of a rule: conditions, counts and effects."""
 
     name: str
     first: int

@@ -1,4 +1,4 @@
-"""Rules in a file: a list of them in JSON, or `[[rules]]` in TOML."""
+"""Reads rules from a file: a list in JSON, or `[[rules]]` in TOML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_rules(path: str | Path) -> list[Rule]:
-    """The rules of a file, in their order. InvalidRule says which of them is none, and why."""
+    """Read the rules of a file, in order. InvalidRule names the invalid one, and the cause."""
     path = Path(path)
     try:
         content = path.read_text(encoding="utf-8")

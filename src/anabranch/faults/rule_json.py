@@ -1,6 +1,6 @@
-"""Rules as JSON, both ways, and the JSON Schema of it: one codec for every door.
+"""The JSON codec of rules, and their JSON Schema.
 
-Where a rule has several of something, one alone may be written without a list: `{"topic": "orders"}`.
+A list of one element may be written without the list: `{"topic": "orders"}`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ SAID: Final = {str: "a text", int: "a whole number", float: "a number", bool: "t
 
 
 class InvalidRule(ValueError):
-    """What was written is no rule, or one that can never hit anything; the message says what would do."""
+    """Invalid input for a rule, or a rule that can never hit; the message suggests a correction."""
 
 
 def to_json(rule: Rule) -> dict[str, Any]:
-    """What a rule says; nothing of what it does not."""
+    """The fields of a rule that are set."""
     found = {field.name: getattr(rule, field.name) for field in FIELDS if is_set(rule, field.name)}
     return {
         name: list(one) if isinstance(one, tuple) else dict(one) if isinstance(one, Mapping) else one
@@ -29,7 +29,7 @@ def to_json(rule: Rule) -> dict[str, Any]:
 
 
 def from_json(said: object) -> Rule:
-    """The rule that is meant. InvalidRule says what is wrong with it."""
+    """Decode a rule. InvalidRule names the error."""
     if not isinstance(said, Mapping):
         raise InvalidRule(
             f'a rule is an object, such as {{"api": "Produce", "error": "REQUEST_TIMED_OUT"}}, not {said!r}'
@@ -61,7 +61,7 @@ def _one(name: str, kind: type[Any], said: Any) -> Any:
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema of a rule."""
+    """The JSON Schema of a rule."""
     return {
         "type": "object",
         "additionalProperties": False,

@@ -1,4 +1,4 @@
-"""What a rule hits that is no request."""
+"""Triggers of rules other than requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuses rules that can never hit anything that is served, and says what would do. Pure."""
+"""Refuses rules that can never hit, and suggests corrections. Pure."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from anabranch.faults.rule import Rule
 
 SPANS: Final[Mapping[str, tuple[int, int]]] = {one.name: version_span(one.versions) for one in HANDLERS}
-"""API -> its versions that are served."""
+"""API -> its served versions."""
 ACTIONS: Final = tuple(field.name for field in FIELDS if field.metadata["part"] == WHAT)
 TRIGGERS: Final = {
     "disk": ("name", "brokers", "disk"),
     "step": ("name", "brokers", "step", "node", "on", "elect", "topic", "partition"),
 }
-"""What a rule may say that is not about requests, besides when."""
+"""Trigger -> the conditions that its rules may have."""
 CLIENTS_ONLY: Final = frozenset(
     {
         *(
@@ -48,20 +48,20 @@ CLIENTS_ONLY: Final = frozenset(
         *("ConsumerGroupDescribe", "ConsumerGroupPosition", "StreamsGroupHeartbeat", "StreamsGroupDescribe"),
     }
 )
-"""What no broker asks of another."""
+"""APIs that brokers never request from each other."""
 REQUESTER_FIELDS: Final = ("broker", "controller", "group-coordinator", "transaction-coordinator", "share-partitions")
 START: Final = "start"
 NO_ANSWER: Final = (*SILENT, "stale_metadata")
 HOW: Final = ("level", "after_work", "on")
-"""What goes with another action."""
+"""Fields that modify another effect."""
 
 
 def check(
     rule: Rule, brokers: Collection[int], listeners: Collection[str] = (), spans: Mapping[str, tuple[int, int]] = SPANS
 ) -> None:
-    """InvalidRule says why a rule can never hit anything in a cluster of these brokers, and what would do.
+    """Raise InvalidRule if a rule can never hit in a cluster of these brokers, with a suggestion.
 
-    Of listeners nothing is known if none is named. `spans`: API -> the versions that are accepted of who asks.
+    Without `listeners`, listener names are not checked. `spans`: API -> the accepted versions.
     """
     _check_numbers(rule)
     _check_actions(rule)
@@ -146,7 +146,7 @@ def _versions(rule: Rule, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, 
 
 
 def _check_brokers(rule: Rule, brokers: Collection[int]) -> None:
-    """The brokers that a rule names have to be there."""
+    """Check that the brokers which a rule names exist."""
     try:
         ends = [one for link in rule.link for one in ends_of(link)]
     except ValueError as error:
@@ -163,7 +163,7 @@ def _check_brokers(rule: Rule, brokers: Collection[int]) -> None:
 
 
 def _check_happening(rule: Rule) -> None:
-    """A rule about disks or steps says nothing of requests."""
+    """Check that a rule about disks or steps has no conditions on requests."""
     about = "disk" if rule.disk else "step"
     takes = TRIGGERS[about]
     other = [
@@ -181,7 +181,7 @@ def _check_happening(rule: Rule) -> None:
 
 
 def _check_askers(rule: Rule, brokers: Collection[int]) -> None:
-    """Clients do not ask what only brokers do, nor the other way round."""
+    """Check that clients do not send requests of brokers, and vice versa."""
     between = is_about_links(rule)
     only = [name for name in rule.api if BY_NAME[name].key in BROKERS_ONLY]
     if only and not between:
@@ -202,7 +202,7 @@ def _check_askers(rule: Rule, brokers: Collection[int]) -> None:
 
 
 def _check_names(rule: Rule, versions: Mapping[str, range]) -> None:
-    """What the rule names has to be named by requests, or by their answers."""
+    """Check that the requests or their responses have the fields which the rule names."""
     named = [kind for kind in NAMEABLE if getattr(rule, kind)]
     for kind in named:
         able = [api for api, span in versions.items() if any(_names(api, version, kind) for version in span)]
