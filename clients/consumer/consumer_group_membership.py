@@ -69,6 +69,10 @@ class ConsumerGroupMembership(ClassicMembership):
         self.member_id = self._new_id()
         self.former_id = ""
         """The fenced member id, for which the coordinator still needs a leave request."""
+        self._claimed: frozenset[tuple[bytes, int]] = frozenset()
+        """The partitions that the last full request named as owned."""
+        self.must_revoke = False
+        """Whether the last full answer left out a partition that is owned: the rebalance timeout runs meanwhile."""
         self.lease = Lease(  # a newcomer of the classic protocol replaces a static member at once
             session_timeout_s=None,
             rebalance_timeout_s=rebalance_timeout_ms / 1000,
@@ -88,6 +92,7 @@ class ConsumerGroupMembership(ClassicMembership):
         for one in () if self.is_outside else self._owned:
             if one.topic in ids:
                 owned.setdefault(ids[one.topic], []).append(one.partition)
+        self._claimed = frozenset((one, index) for one, indexes in owned.items() for index in indexes)
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
@@ -127,18 +132,23 @@ class ConsumerGroupMembership(ClassicMembership):
         if fate is HeartbeatOutcome.PROCEED:
             self.state = State.STABLE
             self.at_epoch(response.member_epoch)
+            rows = [] if response.assignment is None else response.assignment.topic_partitions
+            self.must_revoke = not self._claimed <= {(row.topic_id, index) for row in rows for index in row.partitions}
         return fate
 
     def renew_lease(
         self, response: ConsumerGroupHeartbeatResponse, asked_at_s: float, *, rebalancing: bool = False
     ) -> None:
-        """Renew the lease for a response to a request sent at that time, with the timeouts in the response."""
+        """Renew the lease for a response to a request sent at that time, with the timeouts in the response.
+
+        While the member still has to revoke a partition, the rebalance timeout runs, and no response restarts it.
+        """
         told_ms = response.session_timeout_ms
         self.lease.agree(
             session_timeout_s=None if told_ms < 0 else told_ms / 1000,
             heartbeat_interval_s=response.heartbeat_interval_ms / 1000,
         )
-        self.lease.renew(asked_at_s, rebalancing=rebalancing)
+        self.lease.renew(asked_at_s, rebalancing=rebalancing or self.must_revoke)
 
     def at_epoch(self, epoch: int) -> None:
         """Adopt the member epoch from the coordinator."""

@@ -10,7 +10,11 @@ import pytest
 from anabranch.clients.consumer.assignors import make_assignors
 from anabranch.clients.consumer.classic_group_membership import HeartbeatOutcome, State
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
-from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from anabranch.protocol.apis.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -57,6 +61,28 @@ def test_a_later_full_request_says_what_the_member_has() -> None:
     assert request.member_epoch == 3
     assert [(row.topic_id, row.partitions) for row in request.topic_partitions or []] == [(ID, [0, 1])]
     assert (one.owner.generation_id, one.owner.member_id) == (3, one.member_id)
+
+
+def test_the_rebalance_timeout_runs_while_an_owned_partition_has_to_be_given_up() -> None:
+    """The coordinator fences a member that does not give it up in time, whatever it says meanwhile."""
+    one = joined()
+    told = answer()
+    told.session_timeout_ms = 600_000
+    told.assignment = Assignment(topic_partitions=[TopicPartitions(topic_id=ID, partitions=[0])])
+    one.renew_lease(told, 100.0)
+    assert one.lease.until == 160.0
+    one.full_request({"t": ID})
+    assert one.answered(told) is HeartbeatOutcome.PROCEED
+    one.renew_lease(told, 130.0)  # 1 is left out
+    told.assignment = None
+    one.renew_lease(told, 140.0)  # a heartbeat
+    assert one.lease.until == 160.0
+    one.owns([TopicPartition("t", 0)])
+    one.full_request({"t": ID})
+    told.assignment = Assignment(topic_partitions=[TopicPartitions(topic_id=ID, partitions=[0, 2])])
+    assert one.answered(told) is HeartbeatOutcome.PROCEED
+    one.renew_lease(told, 150.0)
+    assert one.lease.until == 210.0
 
 
 def test_a_heartbeat_says_nothing_new() -> None:
