@@ -1,7 +1,7 @@
 """A partitioner for aiokafka: `from anabranch.clients.partitioners.aio import LineagePartitioner`.
 
-aiokafka asks its own partitioners without naming the topic, so the choice is made here and handed to `send`. For topics
-with `reshard.legacy.producers=verify`; what a refusal means for the order of a key is told in `docs/resize.md`.
+aiokafka calls its own partitioners without the topic, so this class chooses the partition and passes it to `send`. For
+topics with `reshard.legacy.producers=verify`; `docs/resize.md` explains what a refusal means for the order of a key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError, PolicyViolationError, for_code
 from anabranch.clients.partitioners.placement import Placement, Placements, placement_of
 
 PAUSE_S: Final = 0.02
-"""Between two looks at whether metadata shows what a resize has added."""
+"""Interval of checks whether metadata shows new partitions of a resize."""
 
 
 class LineagePartitioner:
@@ -47,24 +47,24 @@ class LineagePartitioner:
         self._reading = asyncio.Lock()
 
     async def partition(self, topic: str, key: bytes | None) -> int:
-        """The partition of a key; of a record without one, any that takes records.
+        """Return the partition of a key; without a key, any partition that takes records.
 
-        Waits for the cluster when the topic is new to this producer, and after a refusal. Raises aiokafka's KafkaError,
+        Waits for the cluster if the topic is new to this producer, and after a refusal. Raises aiokafka's KafkaError,
         TimeoutError.
         """
         return self._placements.partition(topic, await self._placement(topic), key)
 
     def refresh(self, topic: str) -> None:
-        """Read a topic's lineage again for the next record. `send` does so by itself."""
+        """Read a topic's lineage again before the next record. `send` does so by itself."""
         if (known := self._placements.known(topic)) is not None:
             self._placements.refused(topic, known)
 
     async def send(
         self, topic: str, value: bytes | None = None, key: bytes | None = None, **more: Any
     ) -> asyncio.Future[Any]:
-        """`AIOKafkaProducer.send` to the partition of the key. A refusal is the future's PolicyViolationError.
+        """Call `AIOKafkaProducer.send` with the key's partition. A refusal is the future's PolicyViolationError.
 
-        What was refused is stored nowhere, and what was sent of its key after it may be stored: see `docs/resize.md`.
+        Refused records are not stored, and later ones of the key may be: see `docs/resize.md`.
         """
         placement = await self._placement(topic)
 
@@ -98,10 +98,10 @@ class LineagePartitioner:
         while True:
             if len(await self._shown(topic)) >= placement.count:
                 return placement
-            await asyncio.sleep(PAUSE_S)  # a broker whose metadata is older than what the other has told
+            await asyncio.sleep(PAUSE_S)  # the broker's metadata is older than the configuration
 
     async def _shown(self, topic: str) -> set[int]:
-        """The partitions that this producer may send to. To ask is what makes it hear of new ones."""
+        """Return the partitions that this producer may send to. The call also refreshes aiokafka's metadata."""
         await self._producer.client.add_topic(topic)
         await self._producer.client.force_metadata_update()
         shown = await self._producer.partitions_for(topic)

@@ -1,7 +1,7 @@
 """A partitioner for confluent-kafka: `from anabranch.clients.partitioners.confluent import LineagePartitioner`.
 
-librdkafka chooses partitions in C and by the count alone, so the choice is made here and handed to it. For topics with
-`reshard.legacy.producers=verify`; what a refusal means for the order of a key is told in `docs/resize.md`.
+librdkafka chooses partitions in C from the count alone, so this class chooses the partition and passes it on. For
+topics with `reshard.legacy.producers=verify`; `docs/resize.md` explains what a refusal means for the order of a key.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ REFUSALS: Final = (
     KafkaError._INVALID_DIFFERENT_RECORD,
     KafkaError.INVALID_PRODUCER_EPOCH,
 )
-"""The batch; the record in it whose key lies wrong; the others beside that one; and what an idempotent librdkafka,
-which begins a new epoch after a refusal, still had under way."""
+"""Errors of: the batch; the record in it with a misplaced key; the batch's other records; and the records in flight of
+an idempotent librdkafka, which begins a new epoch after a refusal.
+"""
 PAUSE_S: Final = 0.02
-"""Between two looks at whether metadata shows what a resize has added."""
+"""Interval of checks whether metadata shows new partitions of a resize."""
 
 
 class LineagePartitioner:
@@ -45,28 +46,28 @@ class LineagePartitioner:
         self._producer, self._admin, self._timeout_s = producer, admin, timeout_s
         self._placements = Placements(rng or random.Random())
         self._telling: int | None = None
-        """The thread that is in an application's `on_delivery`."""
+        """The thread that runs an application's `on_delivery`."""
 
     def partition(self, topic: str, key: bytes | None) -> int:
-        """The partition of a key; of a record without one, any that takes records.
+        """Return the partition of a key; without a key, any partition that takes records.
 
-        Waits for the cluster when the topic is new to this producer, and after a refusal. Raises KafkaException.
+        Waits for the cluster if the topic is new to this producer, and after a refusal. Raises KafkaException.
         """
         return self._placements.partition(topic, self._placement(topic), key)
 
     def refresh(self, topic: str) -> None:
-        """Read a topic's lineage again for the next record. `produce` does so by itself."""
+        """Read a topic's lineage again before the next record. `produce` does so by itself."""
         if (known := self._placements.known(topic)) is not None:
             self._placements.refused(topic, known)
 
     def produce(
         self, topic: str, value: Any = None, key: bytes | None = None, *, on_delivery: Told | None = None, **more: Any
     ) -> None:
-        """`Producer.produce` to the partition of the key. A refusal reaches `on_delivery` like any other error.
+        """Call `Producer.produce` with the key's partition. A refusal reaches `on_delivery` like any other error.
 
-        What was refused is stored nowhere, and what was sent of its key after it may be stored: see `docs/resize.md`.
-        Raises RuntimeError from within `on_delivery`: to ask a cluster there ends the process (an assertion in
-        confluent-kafka). Note there what is to be sent, and send it when `poll` or `flush` has returned.
+        Refused records are not stored, and later ones of the key may be: see `docs/resize.md`. Raises RuntimeError from
+        within `on_delivery`: a request to the cluster there ends the process (an assertion in confluent-kafka). Collect
+        records to send there, and send them after `poll` or `flush` has returned.
         """
         placement = self._placement(topic)
 
@@ -99,11 +100,11 @@ class LineagePartitioner:
         for _ in range(int(self._timeout_s / PAUSE_S)):
             if self._shown(topic) >= placement.count:
                 return placement
-            threading.Event().wait(PAUSE_S)  # a broker whose metadata is older than what the other has told
+            threading.Event().wait(PAUSE_S)  # the broker's metadata is older than the configuration
         raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, f"{topic} does not show its new partitions"))
 
     def _shown(self, topic: str) -> int:
-        """How many partitions this producer may send to. To ask is what makes it hear of new ones."""
+        """Return how many partitions this producer may send to. The call also refreshes librdkafka's metadata."""
         found = self._producer.list_topics(topic, self._timeout_s).topics[topic]
         if found.error is not None:
             raise KafkaException(found.error)

@@ -1,12 +1,12 @@
-"""Where the keys of a resized topic lie, read from its configuration, for producers that know nothing of generations.
+"""Places keys of a resized topic from its configuration, for producers that know no generations.
 
-A topic that was resized shows two read-only properties, `reshard.base` and `reshard.history` (DescribeConfigs): its
-keys lie by linear hashing over the base and the last count. One that was never resized shows neither: with the count
-that it began with, linear hashing places keys as Kafka's own clients do.
+A resized topic has two read-only properties, `reshard.base` and `reshard.history` (DescribeConfigs): its keys are
+placed by linear hashing over the base and the last count. A topic that was never resized has neither: at its initial
+count, linear hashing places keys as Kafka's own clients do.
 
-What was read is believed until a broker refuses a record that was placed by it. Then it is read again, once, however
-many records of that time are still to be refused. With `reshard.legacy.producers=verify` a record is stored where its
-key belongs or not at all, so an answer that is out of date costs a refusal and never an order.
+A placement is cached until a broker refuses a record that was placed by it. Then it is read again, once, however many
+records of that time are still refused. With `reshard.legacy.producers=verify` a record is stored in its key's partition
+or not at all, so a stale placement costs a refusal and never the order.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from anabranch.protocol.linear_hashing import address, base_of
 from anabranch.protocol.values import value
 
 KEYLESS_RUN = 100
-"""Records without a key that stay with one partition, so that batches fill."""
+"""Number of records without a key that stay with one partition, so that batches fill."""
 
 
 @value
 class Placement:
-    """How one topic places keys, as it was read at one moment."""
+    """The placement of one topic's keys, as read at one moment."""
 
     base: int
     count: int
 
     def partition(self, key: bytes) -> int:
-        """The partition of a key."""
+        """Return the partition of a key."""
         return address(murmur2(key), self.base, self.count)
 
 
 def placement_of(properties: Mapping[str, str | None], partitions: int) -> Placement:
-    """The placement of a topic with these properties, of which metadata shows so many partitions.
+    """Return the placement of a topic with these properties and this number of partitions.
 
-    Raises ValueError for properties that no broker of ours shows.
+    Raises ValueError for properties that no such broker produces.
     """
     base, history = properties.get("reshard.base"), properties.get("reshard.history")
     if not base or not history:
@@ -51,7 +51,7 @@ def placement_of(properties: Mapping[str, str | None], partitions: int) -> Place
 
 
 class Placements:
-    """The placements of all topics that one producer writes to. One that is not known has to be read."""
+    """The placements of all topics of one producer. An unknown one has to be read."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -59,20 +59,20 @@ class Placements:
         self._keyless: dict[str, tuple[Sticky, int]] = {}
 
     def known(self, topic: str) -> Placement | None:
-        """What is believed; None if it has to be read."""
+        """Return the cached placement; None if it has to be read."""
         return self._known.get(topic)
 
     def read(self, topic: str, placement: Placement) -> None:
-        """It was read."""
+        """Cache a placement."""
         self._known[topic] = placement
 
     def refused(self, topic: str, placement: Placement) -> None:
-        """A record that was placed by this was refused: forget it, unless another was read meanwhile."""
+        """Handle a refused record: drop this placement, unless another was read meanwhile."""
         if self._known.get(topic) is placement:
             del self._known[topic]
 
     def partition(self, topic: str, placement: Placement, key: bytes | None) -> int:
-        """The partition of a record; one without a key goes to any that takes records, a while to the same."""
+        """Return the partition of a record; records without a key go to one of those that take records, in runs."""
         if key is not None:
             return placement.partition(key)
         sticky, sent = self._keyless.get(topic) or (Sticky(self._rng), 0)

@@ -1,13 +1,13 @@
-"""The records that a producer has accepted and that are not stored yet, and what becomes of each batch of them.
+"""Buffers a producer's accepted records in batches, and tracks each batch until it is stored or failed.
 
-Pure: time comes as `now` (seconds, any origin), nodes as a function, waits as instants to be woken at. The sender calls
-`drain`, transmits what it gets (`batch_turns` says which batches), and reports each outcome with `complete` or `lost`;
-both may let further batches go.
+Pure: time comes as `now` (seconds, any origin), nodes as a function, waits as instants to wake at. The sender calls
+`drain`, transmits the batches that it returns (chosen by `drain_order`), and reports each outcome with `complete` or
+`lost`; both may release further batches.
 
-Sequence numbers are per partition and given at the first transmission. A batch that the leader never appended gives
-them back; a batch given up after it was transmitted leaves a hole, and the partition begins again with a new producer
-epoch, which the leader tracks per partition too. One that is larger than its topic allows goes on as two
-halves (KIP-126). Source: KIP-98, KIP-360, `RecordAccumulator` and `TransactionManager`.
+Sequence numbers are per partition and assigned at the first transmission. A batch that the leader never appended
+returns them; a batch given up after a transmission leaves a gap, and the partition starts a new producer epoch, which
+the leader tracks per partition too. A batch larger than its topic allows is split in two (KIP-126). Source: KIP-98,
+KIP-360, `RecordAccumulator` and `TransactionManager`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _REFUSED_BEFORE_APPEND: Final = frozenset(
         ErrorCode.INVALID_PARTITION_METADATA,
     }
 )
-"""Retriable refusals that leave no doubt: the batch is not in the log."""
+"""Retriable errors that are certain: the batch is not in the log."""
 _STORED: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
 
@@ -70,7 +70,7 @@ class Accumulator:
         self.config = config
         self.marks: AuditMarks | None = None
         self.partitioner: OwnPartitioner | None = None
-        """The application's own partitioner, if it has one."""
+        """The application's own partitioner, if any."""
         self.topics: dict[str, TopicQueues] = {}
         self.statistics = Statistics()
         self.stalls = Stalls()
@@ -79,17 +79,17 @@ class Accumulator:
         self.outstanding = 0
         self.buffered_bytes = 0
         self.hurry = 0
-        """While positive, waiting batches do not linger: a flush or an end of a transaction waits for them."""
+        """While positive, waiting batches do not linger: a flush or the end of a transaction waits for them."""
         self.on_settled: Callable[[Sequence[Record]], None] = lambda records: None
         self.obstacle: Callable[[str, int], str] = lambda topic, index: ""
-        """(topic, partition) -> why its leader cannot be reached, in words, for the errors of records that expire."""
+        """(topic, partition) -> why its leader cannot be reached, for the errors of expired records."""
         self._backoff = backoff
         self._rng = rng
         self._stickies: dict[str, Sticky] = {}
         self._active: dict[PartitionQueue, None] = {}
         self._order = 0
 
-    # accepting records
+    # accept records
 
     @property
     def order(self) -> int:
@@ -98,22 +98,22 @@ class Accumulator:
 
     @property
     def full(self) -> bool:
-        """Whether the buffer is used up, so that `append` should wait."""
+        """Whether the buffer is full, so `append` should wait."""
         return self.buffered_bytes >= self.config.buffer_bytes
 
     @property
     def active(self) -> Collection[PartitionQueue]:
-        """The partitions that have records to be sent, or on their way."""
+        """The partitions with records to send or in flight."""
         return self._active.keys()
 
     def metrics(self) -> ProducerMetrics:
-        """How much was accepted and sent, and what resizes cost."""
+        """Return counts of accepted and sent records, and the cost of resizes."""
         return metrics_of(
             self.statistics, self.stalls.over, records_sent=self._order, buffered_bytes=self.buffered_bytes
         )
 
     def topic(self, name: str) -> TopicQueues:
-        """The queues of a topic; usable once `adopt` has told how many partitions it has."""
+        """Return the queues of a topic; usable once `adopt` has set its partitions."""
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = TopicQueues(name)
@@ -131,7 +131,7 @@ class Accumulator:
         receipt: Receipt,
         now: float,
     ) -> bool:
-        """Accept a record; True when the sender should look again. `KafkaError` if its partition takes none."""
+        """Accept a record; return True to wake the sender. Raises `KafkaError` if its partition accepts none."""
         size_bytes = size_of(key, value, headers)
         if self.partitioner is not None and route >= UNKEYED:
             route, index = self.partitioner.place(topic, route, key, value, size_bytes)
@@ -162,7 +162,7 @@ class Accumulator:
     def adopt(
         self, name: str, topic_id: bytes, lineage: Lineage | None, live: Sequence[int], *, stamped: bool = True
     ) -> None:
-        """Take up the metadata of a topic; a newer generation begins a switch. `stamped=False`: Kafka's own rules."""
+        """Adopt a topic's metadata; a newer generation starts a switch. `stamped=False`: Kafka's own rules."""
         topic = self.topic(name)
         known = topic.generation
         if switch.adopt(topic, topic_id, lineage if stamped else None, live):
@@ -170,7 +170,7 @@ class Accumulator:
         self._settle(topic, force=True)
 
     def note_condition(self, name: str, *, leaderless: Collection[int], starved: Collection[int]) -> None:
-        """Note which partitions could not take a record now. Waiting records without a key leave those partitions."""
+        """Note partitions that cannot take a record now. Waiting records without a key leave those partitions."""
         topic = self.topics[name]
         topic.note_condition(
             leaderless=leaderless, starved=starved, refusing=self.config.refuse_below_min_insync_replicas
@@ -179,10 +179,10 @@ class Accumulator:
             self._settle(topic, force=True)
 
     def note_gone(self, name: str, listed: Collection[int]) -> None:
-        """Note which partitions exist. One that was merged away and then removed answers no request any more.
+        """Note which partitions exist. A merged and removed partition answers no request any more.
 
-        What it was seen to refuse is partitioned again. A batch whose outcome is unknown may have been stored there,
-        and read, before it was removed: sent elsewhere it would come twice, so its delivery timeout decides (K504).
+        Records that it is known to have refused are partitioned again. A batch of unknown outcome may have been stored
+        and read before the removal: sent elsewhere it would be a duplicate, so its delivery timeout decides (K504).
         """
         topic = self.topics[name]
         for queue in topic.queues.values():
@@ -193,10 +193,10 @@ class Accumulator:
                 switch.refuse(batch, queue.stamp)
         self._settle(topic, force=True)
 
-    # what to send
+    # drain
 
     def drain(self, now: float, leader_of: Callable[[str, int], int], may_send_to: Callable[[int], bool]) -> Drained:
-        """Take what may be transmitted now. Each batch returned counts as on the wire until `complete` or `lost`."""
+        """Take the batches to transmit now. Each one is in flight until `complete` or `lost`."""
         self._expire(now)
         drained = Drained()
         self.stalls.look(self.topics.values(), now)
@@ -224,13 +224,15 @@ class Accumulator:
                 taken[node] = taken.get(node, 0) + batch.size_bytes
                 self._transmit(queue, batch)
                 drained.requests.setdefault(node, []).append(batch)
-                # Served queues go to the back, so that a full request does not starve those behind it.
+                # Served queues move to the back, so that a full request does not starve the others.
                 del self._active[queue]
                 self._active[queue] = None
         return drained
 
     def _wait_for_place(self, topic: TopicQueues, drained: Drained) -> None:
-        """Returned records wait for batches to be resolved, which is told, or for metadata, which must be asked for."""
+        """Returned records wait for batches to be resolved, which is reported, or for metadata, which must be
+        requested.
+        """
         drained.wake_by(self._give_up_at(min(created_at for _, created_at in topic.returned)))
         drained.refresh = drained.refresh or any(queue.fenced for queue in topic.queues.values())
 
@@ -266,7 +268,7 @@ class Accumulator:
         generation: int = -1,
         message: str | None = None,
     ) -> None:
-        """The leader has answered for a batch. `generation` is the one of its partition, if it says so."""
+        """Handle the leader's response for a batch. `generation` is that of its partition, if the response has it."""
         batch.on_wire = False
         batch.last_error = code
         if batch.done:
@@ -284,7 +286,7 @@ class Accumulator:
             switch.refuse(batch, generation)
             self._settle(queue.topic)
         elif self.config.enable_idempotence and code in _OUT_OF_SEQUENCE:
-            # Behind an older unresolved batch this is its fault, and heals when that one has been sent again.
+            # Behind an older unresolved batch that batch causes the error, and its retry resolves it.
             head = batch is queue.unresolved[0]
             if head and self.numbering.transactions is not None:
                 self._refused(batch, code, message)
@@ -302,7 +304,7 @@ class Accumulator:
         self.drop_doomed()
 
     def lost(self, batch: Batch, now: float) -> None:
-        """A batch was transmitted and its outcome is unknown: send it again as it is.
+        """Handle a transmission of unknown outcome: send the batch again unchanged.
 
         The leader recognises duplicates.
         """
@@ -314,7 +316,9 @@ class Accumulator:
         self.drop_doomed()
 
     def drop_doomed(self) -> None:
-        """Give up what is not on the wire if its transaction cannot be committed any more, or is being aborted."""
+        """Fail batches that are not in flight if their transaction cannot be committed any more, or is being
+        aborted.
+        """
         transactions = self.numbering.transactions
         if transactions is None or not transactions.doomed:
             return
@@ -335,7 +339,7 @@ class Accumulator:
             self._settle(topic)
 
     def abandon(self, error: Exception) -> None:
-        """Fail everything that is left: the producer ends."""
+        """Fail all remaining records: the producer ends."""
         for topic in self.topics.values():
             returned, topic.returned = topic.returned, []
             self._fail([record for record, _ in returned], error)
@@ -356,7 +360,7 @@ class Accumulator:
         if youngest and code != ErrorCode.UNKNOWN_SERVER_ERROR:
             queue.rewind(batch)
         else:
-            # Not at once: batches that may be in the log keep their numbers, by which the leader recognises them.
+            # Later: batches that may be in the log keep their numbers, by which the leader recognises them.
             queue.give_up = self.config.enable_idempotence
         error = KafkaError(code, message or f"{queue.topic.name}-{queue.index}")
         batch.failed(error)
@@ -364,7 +368,7 @@ class Accumulator:
         self._resolved(queue, batch.records)
 
     def _missing(self, topic: TopicQueues, records: Sequence[Record], error: KafkaError) -> None:
-        """Note records that are not stored, or whose outcome is unknown: their transaction must not be committed."""
+        """Note records that are not stored, or have an unknown outcome: their transaction must not be committed."""
         if self.marks is not None:
             self.marks.missing(topic.name, records)
         if self.numbering.transactions is not None:
@@ -391,21 +395,21 @@ class Accumulator:
         if force or topic.closed or not topic.returned:
             self._active.update(dict.fromkeys(queue for queue in topic.queues.values() if not queue.idle))
 
-    # giving up
+    # expiry
 
     def _deadline(self, queue: PartitionQueue) -> float:
         oldest = queue.unresolved[0] if queue.unresolved else queue.waiting[0]
         return self._give_up_at(oldest.created_at)
 
     def _give_up_at(self, created_at: float) -> float:
-        """When a record or batch expires.
+        """Return when a record or batch expires.
 
-        Computed in this one place: a different rounding would wake the sender too early.
+        Computed only here: a different rounding would wake the sender too early.
         """
         return created_at + self.config.delivery_timeout_ms / 1000
 
     def _expire(self, now: float) -> None:
-        """Fail what is older than the delivery timeout (K510); whether it was stored may remain unknown."""
+        """Fail records older than the delivery timeout (K510); whether they were stored may remain unknown."""
         for queue in list(self._active):
             for batch in [one for one in queue.unresolved if self._give_up_at(one.created_at) <= now]:
                 reason = self.why_late(queue, batch, now)
@@ -426,7 +430,7 @@ class Accumulator:
         self.drop_doomed()
 
     def why_late(self, queue: PartitionQueue, batch: Batch, now: float) -> str:
-        """What a batch waits for, in words."""
+        """Describe what a batch waits for."""
         return delay_reason(
             queue,
             batch,

@@ -1,15 +1,14 @@
-"""The audit's numbers: each record's number among those of its key, in a header (`protocol.audit`).
+"""Numbers records for the audit: each record's sequence within its key, in a header (`protocol.audit`).
 
-Numbers are given when records are accepted, so that an audit also sees what the producer itself would bring out of
-order. But not every record that is accepted is there to be read: its transaction is aborted, it is refused for good, or
-it becomes too old. Rule: behind a record that may not be stored, or is not committed, its key begins again. Those that
-are transmitted from then on count from 0 under another identity, like the records of another producer. So neither a
-consumer that reads committed records only, nor one that reads all, finds a hole or a number twice.
+Numbers are assigned when records are accepted, so an audit also detects reordering by the producer itself. But an
+accepted record may never be readable: its transaction is aborted, it is refused for good, or it expires. Rule: after a
+record that may not be stored, or is not committed, its key restarts. Records transmitted from then on count from 0
+under another identity, like those of another producer. So neither a consumer that reads committed records only, nor one
+that reads all, finds a gap or a duplicate.
 
-What that costs: an audit compares the order of what came before with what came after no more than that of two
-producers, and counts the key once more. What it does not cover: records of the key that may be in the log already when
-the one before them fails stay as they are, behind the hole.
-Pure.
+The cost: an audit does not compare the order of records before and after a restart, as with two producers, and counts
+the key twice. Not covered: records of the key that may be in the log already when an earlier one fails stay as they
+are, after the gap. Pure.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from anabranch.clients.producer.queues import Batch, Record
 from anabranch.protocol import audit
 
 BREAKS_MAX: Final = 16
-"""How many breaks are remembered per key: no more can have records behind them that are not stored yet."""
+"""Number of breaks kept per key: no more can have unstored records after them."""
 
 KeyOf = tuple[str, bytes]
 """A topic, and a key in it."""
 
 
 class _Break(NamedTuple):
-    """A key begins again behind a number that it was given, as soon as a record is transmitted that lies there."""
+    """A restart of a key at a number, as soon as a record after it is transmitted."""
 
     after: int
     identity: int = audit.NO_PRODUCER
@@ -39,48 +38,48 @@ class _Break(NamedTuple):
 
 
 class AuditMarks:
-    """Gives the numbers of one producer."""
+    """Assigns the numbers of one producer."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._identity = self._draw()
         self._numbers: dict[KeyOf, int] = {}
         self._uncommitted: set[KeyOf] = set()
-        """Keys of the records that were accepted since the last commit."""
+        """Keys of records accepted since the last commit."""
         self._breaks: dict[KeyOf, list[_Break]] = {}
-        """The breaks of each key, by rising numbers."""
+        """The breaks of each key, in rising order."""
 
     def next_header(self, topic: str, key: bytes) -> tuple[str, bytes]:
-        """The header of a key's next record, which need not be accepted."""
+        """Return the header of a key's next record, which may still be refused."""
         return audit.HEADER, audit.encode_header(self._identity, self._numbers.get((topic, key), 0))
 
     def accepted(self, topic: str, key: bytes, *, transactional: bool) -> None:
-        """The record of the last header was accepted: only now is its number used up."""
+        """Note that the record of the last header was accepted: this uses its number."""
         of_key = topic, key
         self._numbers[of_key] = self._numbers.get(of_key, 0) + 1
         if transactional:
             self._uncommitted.add(of_key)
 
     def committed(self) -> None:
-        """The transaction is committed, so that all accepted records can be read."""
+        """Note a committed transaction: all accepted records are readable."""
         self._uncommitted.clear()
 
     def begin_transaction(self) -> None:
-        """A new transaction begins: records that were not committed by now never will be."""
+        """Begin a transaction: records that are still uncommitted never will be committed."""
         for of_key in self._uncommitted:
             self._break(of_key, self._numbers[of_key] - 1)
         self._uncommitted.clear()
 
     def missing(self, topic: str, records: Iterable[Record]) -> None:
-        """Note records that will not be stored, or whose outcome is unknown."""
+        """Note records that will not be stored, or have an unknown outcome."""
         for record in records:
             if record.key is not None:
                 self._break((topic, record.key), _number(record))
 
     def apply(self, batch: Batch) -> None:
-        """Set the headers of a batch that is about to be transmitted, and is in no log yet.
+        """Set the headers of a batch before its first transmission.
 
-        The records keep the numbers that they were given, because they may be transmitted again.
+        The records keep their assigned numbers, because they may be transmitted again.
         """
         if self._breaks:
             topic = batch.queue.topic.name
@@ -105,7 +104,7 @@ class AuditMarks:
         breaks = self._breaks.setdefault(of_key, [])
         at = bisect.bisect_left(breaks, number, key=_after)
         if at < len(breaks) and breaks[at].after <= number + 1:
-            return  # nothing lies between
+            return  # no break in between
         if at and breaks[at - 1] == _Break(number - 1):
             breaks[at - 1] = _Break(number)
         else:
@@ -121,5 +120,5 @@ def _after(one: _Break) -> int:
 
 
 def _number(record: Record) -> int:
-    """The number that a record with a key was given, from the header that was added last."""
+    """Return the number of a record with a key, from its last header."""
     return audit.decode_header(record.headers[-1][1] or b"")[1]

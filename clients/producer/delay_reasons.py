@@ -1,7 +1,7 @@
-"""Why a record was not stored in time, in words: what its delivery was waiting for when its time was up.
+"""Describes why a record was not stored in time: what its delivery waited for.
 
-Pure. What only the connections and the metadata know comes as a text from outside (`Accumulator.obstacle`); since when
-it has stood in the way is noted in the queue (`blocked_since`).
+Pure. Facts about connections and metadata come as a text (`Accumulator.obstacle`); the queue notes since when they
+block it (`blocked_since`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
 
 
 def delay_reason(queue: PartitionQueue, batch: Batch, now: float, *, obstacle: str, identified: bool) -> str:
-    """What a batch waited for. `obstacle`: what keeps its leader from being asked; empty if nothing does."""
+    """Describe what a batch waited for. `obstacle`: why its leader cannot be reached; empty if it can."""
     reasons: list[str] = []
     if queue.blocked_since is not None:
         blocked = obstacle or "its leader took no further requests"
@@ -31,7 +31,7 @@ def delay_reason(queue: PartitionQueue, batch: Batch, now: float, *, obstacle: s
 
 
 def held_back_reason(topic: TopicQueues) -> str:
-    """What records wait for that are in no partition, or in one that takes nothing now: a resize is under way."""
+    """Describe what records without an available partition wait for: a resize is in progress."""
     fenced = sorted(queue.index for queue in topic.queues.values() if queue.fenced)
     if fenced:
         return f"partition {fenced[0]} was resized, and no metadata shows to what"

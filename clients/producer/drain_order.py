@@ -1,4 +1,4 @@
-"""Chooses the batch of a partition that may be transmitted now: one per request and partition, as Kafka demands.
+"""Chooses the batch of a partition to transmit now: one per request and partition, as Kafka requires.
 
 In this order:
 
@@ -6,7 +6,7 @@ In this order:
     2. the oldest waiting batch, when it is full, has lingered, or is waited for (flush, close, full buffer);
        not while the partition is closed or fenced (`switch`), five are unresolved, or the first one ever is (K506)
 
-Pure; what waits for an instant or for metadata says so in `Drained`.
+Pure; waits for an instant or for metadata are noted in `Drained`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from anabranch.clients.producer.queues import Batch, PartitionQueue
 
 @dataclass(slots=True)
 class Drained:
-    """The batches to transmit now, per node, and when to ask again if nothing happens before."""
+    """The batches to transmit now, per node, and when to drain again at the latest."""
 
     requests: dict[int, list[Batch]] = field(default_factory=dict)
     wake_at: float | None = None
     refresh: bool = False
-    """Fresh metadata would help: a leader is unknown, or has moved on to a generation that we do not know yet."""
+    """Whether to refresh metadata: a leader is unknown, or has a newer generation."""
 
     def wake_by(self, instant: float) -> None:
-        """Ask again at `instant` at the latest."""
+        """Drain again at `instant` at the latest."""
         if self.wake_at is None or instant < self.wake_at:
             self.wake_at = instant
 
 
 class DrainOrder:
-    """The rules above, for the settings and the numbering of one producer."""
+    """The rules above, with one producer's settings and numbering."""
 
     def __init__(self, config: ProducerConfig, numbering: Numbering) -> None:
         self._numbering = numbering
@@ -42,7 +42,7 @@ class DrainOrder:
         self._batch_bytes = config.batch_bytes
 
     def next_of(self, queue: PartitionQueue, now: float, drained: Drained, *, hurried: bool) -> Batch | None:
-        """The batch whose turn it is; `hurried`: nothing lingers."""
+        """Return the next batch; `hurried`: nothing lingers."""
         if not self._numbering.ready(queue):
             return None
         unresolved = queue.unresolved

@@ -1,7 +1,7 @@
-"""Application tasks that wait for a producer's buffer: for room in it, or until what is in it has been settled.
+"""Makes application tasks wait for a producer's buffer: for free space, or for a flush.
 
-`Entrance` is where a `send` waits while the buffer is full: first come, first served, one at a time, so that records
-are accepted in the order of the calls. `Flush` ends with the last of the records that were accepted before it began.
+`SendQueue` is where `send` waits while the buffer is full: first in, first out, one at a time, so that records are
+accepted in the order of the calls. `Flush` ends with the last of the records accepted before it began.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from anabranch.clients.producer.queues import Record
 
 
 class SendQueue:
-    """`let_in` is to be called whenever there may be room again; `wake` makes the sender look for some."""
+    """The calls of `send` that wait for space. Call `admit` when space may be free; `wake` makes the sender free
+    some.
+    """
 
     def __init__(self, accumulator: Accumulator, wake: Callable[[], None]) -> None:
         self.waiting: deque[asyncio.Future[None]] = deque()
@@ -25,9 +27,9 @@ class SendQueue:
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for room, behind the calls that wait already.
+        """Wait for space, behind earlier calls.
 
-        A call that has the turn keeps it until its record is accepted, so no other call overtakes it.
+        The call at the head stays there until its record is accepted, so no other call overtakes it.
         """
         place: asyncio.Future[None] | None = None
         try:
@@ -43,13 +45,13 @@ class SendQueue:
             self.admit()
 
     def admit(self) -> None:
-        """Give the turn to the first of those who wait."""
+        """Admit the first waiting call."""
         if self.waiting and not self._accumulator.full and not self.waiting[0].done():
             self.waiting[0].set_result(None)
 
 
 class Flush:
-    """Counts down the records that a flush waits for: those accepted before it."""
+    """Counts the unsettled records of a flush: those accepted before it."""
 
     __slots__ = ("_limit", "_remaining", "finished")
 

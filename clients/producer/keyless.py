@@ -1,12 +1,12 @@
-"""Moves waiting records without a key from partitions that take none now to partitions that are ready.
+"""Moves waiting records without a key from unavailable partitions to ready ones.
 
-Only what is known not to be in a log: records that were never transmitted, and batches that their leader refused
-without appending them, the youngest first, because the sequence numbers of a partition may not get holes. A batch that
-holds a record with a key stays whole once it has been transmitted: that one has no other place. Their order is
-not promised, but they are placed by their age all the same.
+Only records that are certainly not in a log move: records never transmitted, and batches that their leader refused
+without appending them, the youngest first, because a partition's sequence numbers may have no gaps. A transmitted batch
+with a keyed record stays whole, because that record has no other partition. The order of keyless records is not
+guaranteed, but they are placed by age all the same.
 
-Pure. KIP-480 leaves such batches where they are, to the delivery timeout; ours is the reading of "route to ready
-partitions" that does not depend on when metadata came.
+Pure. KIP-480 leaves such batches in place until the delivery timeout; here "route to ready partitions" does not depend
+on when metadata arrived.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch.clients.producer.routes import UNKEYED
 
 
 def withdraw_keyless(topic: TopicQueues) -> bool:
-    """Move records that can go to a ready partition instead into `topic.returned`. Returns whether there were any."""
+    """Withdraw records that a ready partition can take into `topic.returned`. Returns whether there were any."""
     if not topic.ready:
         return False
     before = len(topic.returned)

@@ -1,8 +1,8 @@
-"""The metrics of a producer, and how long its switches to newer generations make records wait.
+"""The metrics of a producer, including the time for which switches to newer generations delay records.
 
-A topic *stalls* from the moment at which records of it have no partition to go to, or must not overtake older ones of
-their keys (`switch`, steps c and d), until none is left. Only keys that a resize moves stall. Looked at when batches
-are drained: a switch that finds nothing under way, and makes nothing wait, is no stall.
+A topic *stalls* from the moment when some of its records have no partition, or must not overtake older ones of their
+keys (`switch`, steps c and d), until there are none left. Only keys that a resize moves stall. Measured when batches
+are drained: a switch that delays no record is no stall.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Statistics:
-    """Counters since the start, for people and benchmarks."""
+    """Counters since the start, for display and benchmarks."""
 
     records: int = 0
     acknowledged_records: int = 0
@@ -27,9 +27,9 @@ class Statistics:
     batches: int = 0
     retries: int = 0
     refused_batches: int = 0
-    """Batches that a leader refused because its partition had moved to a newer generation."""
+    """Batches refused by a leader whose partition had a newer generation."""
     split_batches: int = 0
-    """Batches that were larger than their topic allows, and went on as two."""
+    """Batches that were larger than their topic allows and were split in two."""
     switches: int = 0
     epoch_bumps: int = 0
     expired_records: int = 0
@@ -40,30 +40,31 @@ class ProducerMetrics:
     """A producer at one moment; counts are since its start."""
 
     records_sent: int
-    """How many records `send` has accepted."""
+    """Records that `send` has accepted."""
     records_acknowledged: int
-    """How many of them are stored, as far as `acks` asks for it."""
+    """Records that are stored, as far as `acks` requires."""
     records_failed: int
-    """How many of them were refused, expired or aborted; the rest is under way."""
+    """Records that were refused, expired or aborted; the rest is in flight."""
     records_rehashed: int
-    """How many were partitioned again because, before they were stored, their topic was resized or, without a key,
-    their partition could not take them."""
+    """Records that were partitioned again before they were stored: their topic was resized or, without a key, their
+    partition could not take them.
+    """
     batches_refused: int
-    """How many batches a leader has refused because their partition had moved to a newer generation."""
+    """Batches refused by a leader whose partition had a newer generation."""
     switches: int
-    """How many newer generations have changed the keys of a partition in use."""
+    """Newer generations that changed the keys of a partition in use."""
     stalls: int
-    """How many times records of a topic had to wait for a switch."""
+    """Times that records of a topic had to wait for a switch."""
     last_stall_ms: float
-    """How long they waited the last time."""
+    """Duration of the last stall."""
     longest_stall_ms: float
-    """How long they waited at the most."""
+    """Duration of the longest stall."""
     buffered_bytes: int
-    """How many bytes the records that are under way take in memory."""
+    """Memory of unsettled records."""
 
 
 class Stalls:
-    """Finds the topics that stall, and measures for how long."""
+    """Detects stalled topics, and measures for how long."""
 
     def __init__(self) -> None:
         self.over = Durations()

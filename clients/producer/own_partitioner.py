@@ -1,11 +1,11 @@
-"""Asks an application's own partitioner for every record that names no partition, and checks its answer.
+"""Calls an application's own partitioner for every record without a partition, and checks its result.
 
-What it may answer: any live partition for a record without a key; for one with a key the partition that the key belongs
-in by linear hashing, because otherwise the key's records would be in two places and in no order. A topic with
-`enable.ordered.delivery=false`, and one of a cluster without generations, lets it choose freely; such a choice is kept
-like a partition that was named: the record is never moved.
+Allowed results: any live partition for a record without a key; for a keyed record its partition by linear hashing,
+because otherwise the key's records would be in two partitions, without order. In a topic with
+`enable.ordered.delivery=false`, and in a cluster without generations, the choice is free; it then counts as a named
+partition: the record is never moved.
 
-Pure but for what the application's code does. Order of the calls: `Partitioner` in `clients.producer.partitioner`.
+Pure except for the application's code. Order of the calls: `Partitioner` in `clients.producer.partitioner`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OwnPartitioner:
     def place(
         self, topic: TopicQueues, route: int, key: bytes | None, value: bytes | None, size_bytes: int
     ) -> tuple[int, int]:
-        """The partition of a record, and its route from now on. Raises ValueError for an answer that is not allowed."""
+        """Return a record's partition and its route from now on. Raises ValueError for a result that is not allowed."""
         index = self._choose(topic, key, value)
         if self._on_new_batch is not None and topic.queue(index).begins_batch(size_bytes, self._batch_bytes):
             self._on_new_batch(topic.name, self._cluster, index)

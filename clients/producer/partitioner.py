@@ -1,4 +1,4 @@
-"""Chooses the partition of a record that was sent without one, and declares what an application's partitioner is given.
+"""Chooses the partition of a record sent without one; declares the interface of custom partitioners.
 
 Keyed records follow their hash (D10): linear hashing over the live partitions of an ordered topic, so that every resize
 moves as few keys as it can, and Kafka's `hash % partitions` where the topic or the user asks for today's behaviour. At
@@ -6,7 +6,7 @@ moves as few keys as it can, and Kafka's `hash % partitions` where the topic or 
 *ready*, which means that it has a leader and, with acks=all, at least `min.insync.replicas` in sync; while none is
 ready to one that has a leader, and while none has to any.
 
-`Producer(partitioner=...)` takes an object like `Partitioner`, or a function like its method, in place of all that.
+`Producer(partitioner=...)` replaces this by an object like `Partitioner`, or a function like its method.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ClusterView:
-    """What a producer knows of its cluster at this moment, for partitioners. Partitions are given by their numbers."""
+    """The producer's current metadata, for partitioners. Partitions are given by their numbers."""
 
     def __init__(self, topics: Mapping[str, TopicQueues], metadata: Callable[[], ClusterMetadata]) -> None:
         self._topics = topics
@@ -35,22 +35,24 @@ class ClusterView:
         return self._metadata()
 
     def partitions_for_topic(self, topic: str) -> tuple[int, ...]:
-        """The partitions that records may be sent to, rising, without those that a resize has merged away."""
+        """Return the partitions that records may be sent to, rising, without those that a resize has merged away."""
         known = self._topics.get(topic)
         return () if known is None else known.live
 
     def available_partitions_for_topic(self, topic: str) -> tuple[int, ...]:
-        """The partitions that records may be sent to and that have a leader."""
+        """Return the partitions that records may be sent to and that have a leader."""
         known = self._topics.get(topic)
         return () if known is None else known.available
 
     def ready_partitions_for_topic(self, topic: str) -> tuple[int, ...]:
-        """The partitions whose leader would accept a record now: with acks=all, min.insync.replicas are in sync."""
+        """Return the partitions whose leader would accept a record now: with acks=all, min.insync.replicas are in
+        sync.
+        """
         known = self._topics.get(topic)
         return () if known is None else known.ready
 
     def partition_for_key(self, topic: str, key_bytes: bytes) -> int:
-        """The partition of a key. On an ordered topic the producer accepts no other choice.
+        """Return the partition of a key. On an ordered topic the producer accepts no other choice.
 
         Raises KeyError for a topic that the producer does not use.
         """
@@ -58,7 +60,7 @@ class ClusterView:
 
 
 class Partitioner(Protocol):
-    """An application's own choice of partitions. Called in the producer's loop: it must not wait for anything.
+    """An application's own partitioner. It is called in the producer's loop, so it must not block.
 
     It may have a method `on_new_batch(topic, cluster, prev_partition)`, like `StickyPartitioner`.
     """
@@ -93,12 +95,12 @@ class Partitioner(Protocol):
 
 
 class StickyPartitioner(Partitioner, Protocol):
-    """A partitioner that is told when a batch ends, so that it can stay with one partition until then."""
+    """A partitioner that is notified at the end of a batch, so that it can keep one partition until then."""
 
     def on_new_batch(self, topic: str, cluster: ClusterView, prev_partition: int, /) -> None:
-        """Called when a record would begin a new batch in `prev_partition`: change the choice.
+        """Change the choice: a record would begin a new batch in `prev_partition`.
 
-        The producer asks once more for the partition of the record after this.
+        The producer asks again for the record's partition after this call.
         """
 
 
@@ -112,7 +114,7 @@ def modulo(key_hash: int, partitions: int) -> int:
 
 
 class Sticky:
-    """The partition that records without a key go to until its batch is full."""
+    """The partition of records without a key, until its batch is full."""
 
     __slots__ = ("_current", "_rng")
 
@@ -121,13 +123,13 @@ class Sticky:
         self._current = -1
 
     def current(self, live: Sequence[int]) -> int:
-        """The partition to use now; another one if the last is no longer live."""
+        """Return the current partition; choose another if it is no longer live."""
         if self._current not in live:
             self._current = live[self._rng.randrange(len(live))]
         return self._current
 
     def move_on(self, live: Sequence[int]) -> None:
-        """A batch was closed: the next one goes elsewhere, so that load spreads."""
+        """Choose another partition for the next batch, to spread the load."""
         if len(live) > 1:
             others = [partition for partition in live if partition != self._current]
             self._current = others[self._rng.randrange(len(others))]

@@ -1,4 +1,4 @@
-"""`Producer`: what applications see. Accepts records, hands out futures, and leaves the rest to accumulator and sender.
+"""The public `Producer`: accepts records and returns futures; accumulator and sender do the rest.
 
 Order: records with the same key are stored in the order of their `send` calls, also while the topic is resized and
 leaders fail, as long as the topic is ordered and idempotence is on: both are the default. Shaped like aiokafka's.
@@ -151,7 +151,7 @@ class Producer:
         self._state = "new"
         self._failure: Exception | None = None
 
-    # life
+    # lifecycle
 
     async def start(self) -> Self:
         """Connect to the cluster; with a `transactional_id`, fence its earlier producer. `async with` calls it.
@@ -200,9 +200,9 @@ class Producer:
             await self._transaction_task.start()
 
     async def stop(self) -> None:
-        """Send what is left, within the delivery timeout, and disconnect. Stopping twice is harmless.
+        """Send pending records, within the delivery timeout, and disconnect. Stopping twice is harmless.
 
-        A transaction that is open is aborted. `async with` calls this at its end.
+        An open transaction is aborted. `async with` calls this at its end.
         """
         if self._state not in ("started", "failed"):
             return
@@ -224,7 +224,7 @@ class Producer:
             await self._network.close()
 
     def _abandon(self) -> None:
-        """Fail what is left, which nobody sends any more: who waits for it would do so for ever."""
+        """Fail unsent records, so that no caller waits for them for ever."""
         self._accumulator.abandon(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was stopped"))
 
     async def __aenter__(self) -> Self:
@@ -235,7 +235,7 @@ class Producer:
     ) -> None:
         await self.stop()
 
-    # sending
+    # send
 
     async def send(
         self,
@@ -378,7 +378,7 @@ class Producer:
             raise RuntimeError("transactions need a transactional_id")
         return self._transaction_task
 
-    # looking inside
+    # state
 
     async def partitions_for(self, topic: str) -> tuple[int, ...]:
         """The partitions that records may be sent to now; those that a resize has sealed are not among them.
@@ -412,7 +412,7 @@ class Producer:
 
     @property
     def statistics(self) -> Statistics:
-        """Counters since the start."""
+        """Return the counters since the start."""
         return self._accumulator.statistics
 
     def metrics(self) -> ProducerMetrics:
@@ -425,10 +425,10 @@ class Producer:
 
     @property
     def metadata(self) -> ClusterMetadata:
-        """What the producer knows of the cluster: its nodes, and the topics that were sent to."""
+        """Return the cluster's metadata: its nodes, and the topics that were sent to."""
         return self._network.metadata
 
-    # inside
+    # internals
 
     def _append(
         self,
@@ -447,7 +447,7 @@ class Producer:
         now = self._clock()
         receipt: asyncio.Future[RecordMetadata] = self._loop.create_future()
         if self._transaction_task is not None:
-            # An application that does not look at its futures hears of a failure from the commit.
+            # An application that ignores its futures learns of a failure from the commit.
             receipt.add_done_callback(_consume_exception)
         stamped_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
         if self._marks is not None and key is not None:
@@ -469,7 +469,7 @@ class Producer:
         timestamp_ms: int | None,
         headers: Headers,
     ) -> asyncio.Future[RecordMetadata]:
-        """The slow way in: wait for the topic's metadata, then for room, first come, first served."""
+        """Send on the slow path: wait for the topic's metadata, then for buffer space, in order of the calls."""
         self._check_running()
         deadline = self._loop.time() + self._config.max_block_ms / 1000
         queues = await self._topic(topic)
@@ -490,7 +490,7 @@ class Producer:
             raise RuntimeError(f"the producer is {self._state}")
 
     async def _topic(self, topic: str) -> TopicQueues:
-        """The queues of a topic, once it can be used. The KafkaError after `max_block_ms` says what was missing."""
+        """Return a topic's queues once it is usable. Raises KafkaError after `max_block_ms`, with what was missing."""
         queues = self._ready.get(topic)
         if queues is not None:
             return queues

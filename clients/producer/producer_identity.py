@@ -1,8 +1,8 @@
-"""The producer id, epoch and sequence numbers of each partition's batches, and when an epoch begins anew.
+"""The producer id, epoch and sequence numbers of each partition's batches.
 
-An idempotent producer raises the epoch itself, per partition, because leaders track it per partition too. The epoch of
-a transactional one belongs to the coordinator: all partitions share it, and begin again when it has changed, which only
-happens between transactions. Source: KIP-98, KIP-360.
+An idempotent producer raises the epoch itself, per partition, because leaders track it per partition too. A
+transactional producer's epoch belongs to the coordinator: all partitions share it, and restart when it changes, which
+happens only between transactions. Source: KIP-98, KIP-360.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from anabranch.clients.producer.transaction_manager import TransactionManager
 
 
 class Numbering:
-    """`producer_id` is set by the sender when `wants_producer_id`; without idempotence it stays -1."""
+    """Numbers batches. The sender sets `producer_id` when `wants_producer_id`; without idempotence it stays -1."""
 
     def __init__(self, config: ProducerConfig, statistics: Statistics) -> None:
         self.producer_id = -1
@@ -27,7 +27,7 @@ class Numbering:
             self.transactions = TransactionManager(config.transactional_id, config.transaction_timeout_ms)
 
     def ready(self, queue: PartitionQueue) -> bool:
-        """Whether batches of this queue have, or can be given, sequence numbers now."""
+        """Whether batches of this queue have sequence numbers, or can get them now."""
         if self.transactions is not None:
             return self._as_coordinated(queue, self.transactions.identity)
         if not self._idempotent:
@@ -59,20 +59,20 @@ class Numbering:
         return True
 
     def window_is_used_up(self, queue: PartitionQueue) -> bool:
-        """Whether another batch would let the oldest unresolved one drop out of the leader's memory of five.
+        """Whether another batch would push the oldest unresolved one out of the leader's window of five.
 
-        Non-obvious: the number of unresolved batches is not enough. While the oldest is retried, those behind it may be
+        Pitfall: the number of unresolved batches is not enough. While the oldest is retried, those behind it may be
         acknowledged and make room for more, until its duplicate is no longer recognised.
         """
         return self._out_of_memory(queue, queue.transmitted)
 
     def must_wait(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """The same for a batch that is sent again: splitting makes more batches of those that were once allowed."""
+        """Whether a retried batch must wait for the window: splitting adds batches after they were admitted."""
         return self._out_of_memory(queue, batch.ordinal)
 
     def _out_of_memory(self, queue: PartitionQueue, ordinal: int) -> bool:
         return ordinal - queue.unresolved[0].ordinal >= self._in_flight_max
 
     def admits(self, queue: PartitionQueue) -> bool:
-        """Whether the partition may get new batches; within a transaction it has to be part of that."""
+        """Whether the partition may get new batches; a transaction must include it."""
         return self.transactions is None or self.transactions.admits(queue.topic.name, queue.index)

@@ -1,4 +1,4 @@
-"""What a producer holds for a topic: batches per partition, in the order in which their records were appended.
+"""A producer's queues for a topic: batches per partition, in the order in which their records were appended.
 
 A batch is *waiting* until it is first transmitted and *unresolved* from then until the leader has said what became of
 it: acknowledged, refused for good, or given up. The difference decides everything in a switch (`switch`): a waiting
@@ -27,20 +27,20 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 UNSTAMPED: Final = -1
 RECORD_OVERHEAD_BYTES: Final = 14
-"""Length, attributes, deltas and the lengths of key, value and headers; an estimate that errs on the large side."""
+"""Length, attributes, deltas and the lengths of key, value and headers; an upper estimate."""
 PRODUCER_EPOCH_MAX: Final = 32767
 NO_LIMIT: Final = 1 << 62
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was stored: what the future of `send` returns."""
+    """The place of a stored record: the result of `send`'s future."""
 
     topic: str
     partition: int
     offset: int
-    """-1 with acks=0, as the leader does not answer then."""
+    """-1 with acks=0, as the leader sends no response then."""
     timestamp_ms: int
-    """The record's time in milliseconds since 1970: the producer's or, if the topic says so, the broker's."""
+    """Milliseconds since 1970, set by the producer or, if the topic is configured so, by the broker."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -49,20 +49,20 @@ class RecordMetadata(NamedTuple):
 
 
 class Receipt(Protocol):
-    """What the application holds for a record: an `asyncio.Future`, but nothing here needs to know."""
+    """The application's handle for a record: an `asyncio.Future`, or anything with these methods."""
 
     def done(self) -> bool:
         """Whether the application no longer waits."""
 
     def set_result(self, result: RecordMetadata, /) -> None:
-        """The record is stored."""
+        """Report that the record is stored."""
 
     def set_exception(self, error: Exception, /) -> None:
-        """Fail a record that will not be stored, or whose outcome is unknown."""
+        """Fail a record that will not be stored, or has an unknown outcome."""
 
 
 class Record(NamedTuple):
-    """One record on its way. `order` is unique and rises with every append, so that records sort by age."""
+    """One unsettled record. `order` is unique and rises with every append, so that records sort by age."""
 
     order: int
     route: int
@@ -74,7 +74,7 @@ class Record(NamedTuple):
 
 
 def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """The bytes that a record is taken to need."""
+    """Estimate a record's size in bytes."""
     size = RECORD_OVERHEAD_BYTES
     if key is not None:
         size += len(key)
@@ -86,7 +86,7 @@ def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
 
 
 class Batch:
-    """Records that travel together, with the generation for which they were partitioned."""
+    """Records of one batch, with the generation for which they were partitioned."""
 
     __slots__ = (
         "attempts",
@@ -116,28 +116,25 @@ class Batch:
         self.key_class = queue.key_class
         self.records: list[Record] = []
         self.marked: list[Record] | None = None
-        """The same with other numbers for the audit (`marks`), if that is how they travel."""
+        """The same records with other audit numbers (`audit_marks`), if they are transmitted so."""
         self.size_bytes = 0
         self.producer_id = -1
         self.producer_epoch = -1
         self.base_sequence = -1
         self.built: bytes | None = None
         self.ordinal = -1
-        """The batch's number among those transmitted to its partition, counted from 0.
-
-        -1 before its first transmission.
-        """
+        """The batch's number among those transmitted to its partition, from 0; -1 before its first transmission."""
         self.attempts = 0
         self.retry_at = 0.0
         self.last_error: ErrorCode | None = None
-        """The error of the last transmission; None if it was not answered."""
+        """The error of the last transmission; None if it got no response."""
         self.on_wire = False
         self.done = False
         self.doubtful = False
-        """Whether a transmission of it had no answer, so that it may be in the log."""
+        """Whether a transmission got no response, so the batch may be in the log."""
 
     def bytes_with(self, compression: str, *, transactional: bool = False) -> bytes:
-        """The batch as it travels. Built once, unless its sequence numbers change."""
+        """Encode the batch. Built once, unless its sequence numbers change."""
         if self.built is None:
             builder = BatchBuilder(compression, limit_bytes=NO_LIMIT)
             append = builder.append
@@ -147,7 +144,7 @@ class Batch:
         return self.built
 
     def part(self, start: int, stop: int) -> Batch:
-        """Some of the records, with their sequence numbers and the batch's own age and stamp."""
+        """Return some of the records, with their sequence numbers and the batch's own age and stamp."""
         part = Batch(self.queue, self.created_at)
         part.stamp, part.key_class = self.stamp, self.key_class
         part.records = self.records[start:stop]
@@ -158,12 +155,12 @@ class Batch:
         return part
 
     def keep(self, records: list[Record]) -> None:
-        """Hold these records only; the batch has not been transmitted."""
+        """Keep only these records; the batch has not been transmitted."""
         self.records = records
         self.size_bytes = sum(size_of(one.key, one.value, one.headers) for one in records)
 
     def stored(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Tell the application where its records are."""
+        """Complete the records' futures with their offsets."""
         self.done = True
         topic, partition = self.queue.topic.name, self.queue.index
         for offset, record in enumerate(self.records, base_offset) if base_offset >= 0 else self._without_offsets():
@@ -175,7 +172,7 @@ class Batch:
         return ((-1, record) for record in self.records)
 
     def failed(self, error: Exception) -> None:
-        """Tell the application that its records are refused or given up."""
+        """Fail the records' futures."""
         self.done = True
         for record in self.records:
             if not record.receipt.done():
@@ -220,42 +217,42 @@ class PartitionQueue:
         self.key_class: KeyClass = EVERY_KEY
         self.live = True
         self.fence = UNSTAMPED
-        """The highest generation with which the leader refused us: nothing older may be transmitted to it."""
+        """The highest generation with which the leader refused a batch: nothing older may be transmitted to it."""
         self.producer_id = -1
         self.producer_epoch = 0
         self.next_sequence = 0
         self.transmitted = 0
-        """How many batches have been transmitted, retries not counted."""
+        """Number of transmitted batches, without retries."""
         self.blocked_since: float | None = None
-        """Since when a batch whose turn it is has had no leader that it could be sent to."""
+        """Since when the next batch has had no reachable leader."""
         self.established = False
-        """Whether the leader has acknowledged a batch, and so checks the sequence of the next one (K506)."""
+        """Whether the leader has acknowledged a batch, and therefore checks the next one's sequence (K506)."""
         self.restart = False
-        """Sequence numbers have a hole that the leader will never see filled: begin again with a new epoch."""
+        """Sequence numbers have a permanent gap: restart with a new epoch."""
         self.give_up = False
-        """A transmitted batch was given up; once the others are resolved, begin again with a new epoch."""
+        """A transmitted batch was given up: restart with a new epoch once the others are resolved."""
         topic.locate(self)
 
     @property
     def fenced(self) -> bool:
-        """Whether the leader is known to refuse our stamp."""
+        """Whether the leader is known to refuse the queue's stamp."""
         return self.fence > self.stamp
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to send and nothing to hear."""
+        """Whether nothing is waiting or in flight."""
         return not self.waiting and not self.unresolved
 
     def on_wire(self) -> int:
-        """How many batches the leader has not answered."""
+        """The number of batches in flight."""
         return sum(batch.on_wire for batch in self.unresolved)
 
     def begins_batch(self, size_bytes: int, limit_bytes: int) -> bool:
-        """Whether a record of this size would not fit into the youngest batch."""
+        """Whether a record of this size does not fit into the youngest batch."""
         return not self.waiting or self.waiting[-1].size_bytes + size_bytes > limit_bytes
 
     def add(self, record: Record, size_bytes: int, limit_bytes: int, now: float) -> bool:
-        """Append a record to the youngest waiting batch, or to a new one; says whether a batch was begun."""
+        """Append a record to the youngest waiting batch, or to a new one; return whether a batch was started."""
         waiting = self.waiting
         if waiting:
             batch = waiting[-1]
@@ -270,7 +267,7 @@ class PartitionQueue:
         return True
 
     def number(self, batch: Batch) -> None:
-        """Give a batch the next sequence numbers."""
+        """Assign the next sequence numbers to a batch."""
         batch.producer_id = self.producer_id
         batch.producer_epoch = self.producer_epoch
         batch.base_sequence = self.next_sequence
@@ -278,15 +275,16 @@ class PartitionQueue:
         self.next_sequence = (self.next_sequence + len(batch.records)) % SEQUENCES
 
     def rewind(self, batch: Batch) -> None:
-        """The batch was never appended: its sequence numbers are free again (K505)."""
+        """Release the sequence numbers of a batch that was never appended (K505)."""
         if (batch.producer_id, batch.producer_epoch) != (self.producer_id, self.producer_epoch):
             return
         if (self.next_sequence - batch.base_sequence) % SEQUENCES < SEQUENCES // 2:
             self.next_sequence = batch.base_sequence
 
     def split(self, batch: Batch) -> None:
-        """Put two halves in the place of an unresolved batch that the leader never appended; they share its sequence
-        numbers. Younger batches count one more before them in the leader's memory."""
+        """Replace an unresolved batch that the leader never appended by two halves, which share its sequence numbers.
+        Younger batches count one more before them in the leader's window.
+        """
         place = self.unresolved.index(batch)
         middle = len(batch.records) // 2
         halves = batch.part(0, middle), batch.part(middle, len(batch.records))
@@ -298,7 +296,7 @@ class PartitionQueue:
             self.unresolved.insert(place, half)
 
     def begin_again(self, producer_id: int, producer_epoch: int) -> None:
-        """A new epoch, numbered from 0: batches that are still unresolved are numbered anew, in their order."""
+        """Start a new epoch from 0: unresolved batches are renumbered in their order."""
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self.next_sequence = 0
         self.established = self.restart = self.give_up = False
@@ -313,7 +311,7 @@ class PartitionQueue:
 
 
 class TopicQueues:
-    """All queues of one topic, and how its records find theirs."""
+    """All queues of one topic, and the partitioning of its records."""
 
     __slots__ = (
         "address",
@@ -338,32 +336,32 @@ class TopicQueues:
         self.lineage: Lineage | None = None
         self.live: tuple[int, ...] = ()
         self.gated = True
-        """Whether the topic wants the order of its keys kept (`enable.ordered.delivery`)."""
+        """Whether the topic is ordered (`enable.ordered.delivery`)."""
         self.available: tuple[int, ...] = ()
-        """The live partitions that have a leader."""
+        """Live partitions with a leader."""
         self.ready: tuple[int, ...] = ()
-        """Those of them whose leader would take a record: with enough in-sync replicas, if those are waited for."""
+        """Available partitions whose leader accepts records: with enough in-sync replicas, if acks=all."""
         self.keyless: tuple[int, ...] = ()
-        """The partitions among which records without a key are placed."""
+        """Partitions for records without a key."""
         self.starved: frozenset[int] = frozenset()
-        """The live partitions without enough in-sync replicas, if those are waited for."""
+        """Live partitions without enough in-sync replicas, if acks=all."""
         self.refused: frozenset[int] = frozenset()
-        """The partitions that the application wants no record accepted for at present."""
+        """Partitions for which `send` refuses records at present."""
         self.queues: dict[int, PartitionQueue] = {}
         self.closed: frozenset[int] = frozenset()
         """Partitions to which nothing new is transmitted, because older records of their keys are unresolved."""
         self.returned: list[tuple[Record, float]] = []
-        """Records without a partition, and when they were appended: withdrawn by a switch or refused by a leader."""
+        """Records without a partition, with their append times: withdrawn by a switch or refused by a leader."""
         self.address: Callable[[int], int] = addressing(1, 1)
-        """The partition of a key, from the key's hash."""
+        """Key hash -> partition."""
 
     @property
     def generation(self) -> int:
-        """The newest generation that was adopted; -1 without one."""
+        """The newest adopted generation; -1 without one."""
         return UNSTAMPED if self.lineage is None else self.lineage.generation
 
     def hash_over(self, lineage: Lineage | None, live: Sequence[int]) -> None:
-        """Partition from now on by this lineage, or by Kafka's modulo if there is none."""
+        """Partition by this lineage from now on, or by Kafka's modulo if there is none."""
         self.lineage = lineage
         self.live = self.available = self.ready = self.keyless = tuple(live)
         self.starved = self.refused = frozenset()
@@ -372,10 +370,10 @@ class TopicQueues:
         self.address = addressing(count if lineage is None else lineage.base, count)
 
     def note_condition(self, *, leaderless: Collection[int], starved: Collection[int], refusing: bool) -> None:
-        """Which partitions have no leader, and which too few in-sync replicas to take a record now.
+        """Note partitions without a leader, and those with too few in-sync replicas to take a record now.
 
         Records without a key go to ready partitions; to available ones while none is ready, and to any while none is
-        available. `refusing`: a starved partition is given none at all, rather than records that may be late.
+        available. `refusing`: a starved partition gets no records at all, rather than late ones.
         """
         self.available = tuple(index for index in self.live if index not in leaderless)
         self.ready = tuple(index for index in self.available if index not in starved)
@@ -385,14 +383,14 @@ class TopicQueues:
         self.keyless = self.ready or (fed if refusing else self.available or self.live)
 
     def queue(self, index: int) -> PartitionQueue:
-        """The queue of a partition; made when first used."""
+        """Return the queue of a partition; created at first use."""
         queue = self.queues.get(index)
         if queue is None:
             queue = self.queues[index] = PartitionQueue(self, index)
         return queue
 
     def locate(self, queue: PartitionQueue) -> bool:
-        """Bring a queue's stamp and class up to the lineage; says whether its keys are no longer what they were."""
+        """Update a queue's stamp and class from the lineage; return whether its keys changed."""
         before = queue.stamp, queue.live
         index, lineage = queue.index, self.lineage
         if lineage is None:

@@ -1,10 +1,10 @@
-"""Where a record wants to go, as one number: to the partition of its key, to one that was chosen, or to any.
+"""Encodes a record's destination as one number: its key's partition, a chosen partition, or any.
 
     >= 0    the hash of its key; which partition that is follows from the topic's lineage, and changes with it
     -1      any live partition
     < -1    a partition that the application chose: the record is never moved
 
-A record is refused before it is accepted when nothing can take it where it wants to go.
+A record is refused before it is accepted if its destination cannot take it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ UNKEYED: Final = -1
 
 
 def route_of(key: bytes | None, partition: int | None) -> int:
-    """The route of a record as it is handed in."""
+    """Return the route of a new record."""
     if partition is not None:
         return explicit_route(partition)
     return UNKEYED if key is None else murmur2(key)
 
 
 def explicit_route(partition: int) -> int:
-    """The route to a partition that the application chose."""
+    """Return the route to a partition that the application chose."""
     return -2 - partition
 
 
 def chosen_partition(route: int) -> int:
-    """The partition behind an explicit route."""
+    """Return the partition of an explicit route."""
     return -2 - route
 
 
 def check_accepted(topic: TopicQueues, route: int) -> None:
-    """Refuse a record, before it waits for room in the buffer, that would be refused afterwards."""
+    """Refuse a record before it waits for buffer space, if it would be refused afterwards."""
     if route == UNKEYED:
         if not topic.keyless:
             raise starved(topic)
@@ -49,14 +49,14 @@ def check_accepted(topic: TopicQueues, route: int) -> None:
 
 
 def starved(topic: TopicQueues, index: int | None = None) -> KafkaError:
-    """Why a record is not accepted for a partition without enough replicas; None: every one is without."""
+    """Return the error for a partition without enough in-sync replicas; None: all are without."""
     where = "every partition" if index is None else f"partition {index}"
     text = f"{topic.name}: fewer in-sync replicas than min.insync.replicas in {where}; the record was not accepted"
     return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
 
 
 def not_live(topic: TopicQueues, partition: int) -> KafkaError:
-    """Why a record that wants to go to a certain partition has no place."""
+    """Return the error for a record whose chosen partition is not live."""
     live = f"0 to {topic.live[-1]}" if topic.live else "none"
     return KafkaError(
         ErrorCode.INVALID_PARTITIONS,

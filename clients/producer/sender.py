@@ -1,8 +1,8 @@
-"""The producer's one task: takes what the accumulator lets go, puts it on the wire, and tells it what became of it.
+"""The producer's sender task: drains the accumulator, transmits batches, and reports their outcomes.
 
-It sleeps until something happens: a batch was begun, an answer or a connection arrived, metadata changed, a wait is
-over. Answers are handled in the loop's callbacks; no task is started per request. A request holds at most one batch per
-partition, five requests per node are in flight, and requests to one node leave in the order in which they were drained.
+It sleeps until an event: a new batch, a response, a connection, new metadata, or the end of a wait. Callbacks of the
+loop handle responses; there is no task per request. A request holds at most one batch per partition, up to five
+requests per node are in flight, and requests to one node leave in the order in which they were drained.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ log = logging.getLogger(__name__)
 
 ALL: Final = -1
 STARVED_REFRESH_S: Final = 5.0
-"""How often to look whether partitions have enough in-sync replicas again, so that they get records without keys."""
+"""Metadata refresh interval while partitions lack in-sync replicas, so that they get records without keys again."""
 REFUSING_REFRESH_S: Final = 0.5
-"""The same while records are refused for want of them."""
+"""Metadata refresh interval while records are refused for lack of in-sync replicas."""
 _STARVED: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 _PRODUCER_ID_PATIENCE_MS: Final = 1000
-"""After this, records that have become too old are given up before the next try."""
+"""After this, expired records are failed before the next attempt."""
 
 
 class Sender:
-    """Drives one accumulator over one network."""
+    """Sends one accumulator's batches over one network."""
 
     def __init__(self, config: ProducerConfig, network: Network, accumulator: Accumulator, rng: random.Random) -> None:
         self._config = config
@@ -65,14 +65,14 @@ class Sender:
         self._refreshes = 0
         self._task: asyncio.Task[None] | None = None
         self.on_failure: Callable[[Exception], None] = lambda error: None
-        """Told why the producer can never send again, if that happens."""
+        """Called with the error if the producer can never send again."""
         self.on_enlisting: Callable[[], None] = lambda: None
-        """Told when there are partitions that the transaction has to be told of before anything is sent to them."""
+        """Called when partitions must be added to the transaction before anything is sent to them."""
         self.on_end: Callable[[], None] = lambda: None
-        """Told that nothing will be sent any more: by `stop`, or because the loop's end has cancelled all its tasks."""
+        """Called when the task ends: by `stop`, or because the loop cancels all tasks at its end."""
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the task."""
         self._running = True
         self._accumulator.obstacle = self._network.error_for
         self._network.on_connection(lambda node_id: self.wake())
@@ -80,7 +80,7 @@ class Sender:
         self._task.add_done_callback(lambda _: self.on_end())
 
     async def stop(self) -> None:
-        """Stop sending, whatever is left."""
+        """Stop the task; pending batches stay unsent."""
         self._running = False
         self.wake()
         if self._task is not None:
@@ -91,13 +91,13 @@ class Sender:
                 timer.cancel()
 
     def wake(self) -> None:
-        """Look again at what may be sent."""
+        """Drain again."""
         self._awake = True
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
     def adopt(self, metadata: ClusterMetadata) -> None:
-        """New metadata: leaders may have changed, and topics may have been resized."""
+        """Adopt new metadata: changed leaders, resized topics."""
         for name in list(self._accumulator.topics):
             topic = metadata.topics.get(name)
             if topic is None:
@@ -118,7 +118,7 @@ class Sender:
         self.wake()
 
     def _look_again(self) -> None:
-        """Nothing tells a producer that replicas have caught up, except metadata that it asks for."""
+        """Refresh metadata periodically, which alone shows that replicas have caught up."""
         if self._starved_timer is None:
             wait_s = REFUSING_REFRESH_S if self._config.refuse_below_min_insync_replicas else STARVED_REFRESH_S
             self._starved_timer = self._loop.call_later(wait_s, self._refresh_starved)
@@ -128,7 +128,7 @@ class Sender:
         if self._running:
             self._network.request_refresh()
 
-    # the task
+    # task
 
     async def _run(self) -> None:
         try:
@@ -156,14 +156,14 @@ class Sender:
             self._accumulator.abandon(error)
 
     def _wake_at(self, told: float | None) -> float | None:
-        """When to look again. Without a producer id it is soon, because no event would wake the sender."""
+        """Return when to drain again. Without a producer id that is soon, because no event would wake the sender."""
         if not self._accumulator.numbering.wants_producer_id:
             return told
         soon = self._loop.time() + self._network.config.retry_backoff.wait_ms(1, self._rng) / 1000
         return soon if told is None else min(soon, told)
 
     def _watch_for_stalls(self) -> None:
-        """Look every other moment while anything is to be sent, and say what stands still."""
+        """Check periodically for stalls while anything is to be sent, and log them."""
         self._stall_timer = None
         active = self._accumulator.active
         line = self._stall_watch.check(active, self._loop.time(), self._accumulator.why_late)
@@ -229,7 +229,7 @@ class Sender:
         answer.add_done_callback(partial(self._answered, node_id, batches))
 
     def _fire(self, connection: Connection, request: ProduceRequest, batches: list[Batch]) -> None:
-        """Send a batch with acks=0: there is no answer, and what was written counts as stored."""
+        """Send a batch with acks=0: there is no response, and a written batch counts as stored."""
         try:
             connection.send_oneway(request)
         except (ConnectionError, KafkaError):
@@ -264,7 +264,7 @@ class Sender:
             topic_data=list(topics.values()),
         )
 
-    # outcomes, in the loop's callbacks
+    # outcomes, in callbacks of the loop
 
     def _answered(self, node_id: int, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         self._in_flight[node_id] -= 1
@@ -310,7 +310,7 @@ class Sender:
         self.wake()
 
     def _refresh_soon(self) -> None:
-        """Ask for metadata, less and less often while it does not help: a resize may take a while to be published."""
+        """Refresh metadata with backoff: a resize may take a while to be published."""
         if self._timer is not None:
             return
         backoff = self._network.config.retry_backoff

@@ -1,8 +1,8 @@
-"""Notices where records wait and nothing becomes of them, so that who waits for them hears what for.
+"""Detects records that wait without progress, and reports the reason.
 
-A partition stands still when the same batch is at its head in two looks, and was transmitted or cannot be. Each such
-batch is told of once: a look that finds several tells of the oldest, and of how many others. Pure; the sender has the
-clock.
+A partition stalls when the same batch is at its head in two checks, and was transmitted or cannot be. Each such batch
+is reported once: a check that finds several reports the oldest, and the number of others. Pure; the sender provides the
+time.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Final
 from anabranch.clients.producer.queues import Batch, PartitionQueue
 
 LOOK_S: Final = 2.0
-"""How far apart looks are: a broker that is busy, or a leader that has just been elected, takes less."""
+"""Interval of the checks: a busy broker, or a newly elected leader, takes less."""
 WhyLate = Callable[[PartitionQueue, Batch, float], str]
-"""What a batch waits for, in words."""
+"""Describes what a batch waits for."""
 
 
 class StallWatch:
-    """What was at the head of each partition when it was last looked at."""
+    """The head of each partition at the last check."""
 
     def __init__(self) -> None:
         self._heads: dict[PartitionQueue, Batch] = {}
         self._told: dict[PartitionQueue, Batch] = {}
 
     def check(self, queues: Iterable[PartitionQueue], now: float, why_late: WhyLate) -> str | None:
-        """One line about what stands still since the last look and was not told of yet; None if nothing does."""
+        """Return one line about new stalls since the last check; None without any."""
         heads = {queue: head for queue in queues if (head := head_of(queue)) is not None}
         still = {queue: head for queue, head in heads.items() if self._heads.get(queue) is head}
         news = [(head.created_at, queue) for queue, head in still.items() if self._told.get(queue) is not head]
@@ -40,7 +40,7 @@ class StallWatch:
 
 
 def head_of(queue: PartitionQueue) -> Batch | None:
-    """The batch for which the others of a partition wait: transmitted, or kept from it by something outside."""
+    """Return the batch that blocks a partition: transmitted, or blocked from outside."""
     if queue.unresolved:
         return queue.unresolved[0]
     return queue.waiting[0] if queue.waiting and queue.blocked_since is not None else None

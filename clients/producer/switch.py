@@ -42,7 +42,7 @@ Choose = Callable[[Sequence[int]], int]
 
 
 def adopt(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live: Sequence[int]) -> bool:
-    """Take up what newer metadata says of a topic; says whether the keys of any partition changed.
+    """Adopt a topic's newer metadata; return whether the keys of any partition changed.
 
     Affected queues lose their waiting batches here, all at once: between two adoptions no batch of an old class can be
     transmitted for the first time (K503). `settle` must follow.
@@ -71,7 +71,7 @@ def _is_news(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live:
 
 
 def is_newer(generation: int, known: int) -> bool:
-    """Generations only rise: a lagging broker's metadata must not bring old hashing back (K507)."""
+    """Whether a generation is newer: generations only rise, so stale metadata must not restore old hashing (K507)."""
     return generation > known
 
 
@@ -89,7 +89,7 @@ def refusal_is_final(batch: Batch, generation: int) -> bool:
 
 
 def refuse(batch: Batch, generation: int) -> None:
-    """Step (c), first half: the leader has moved on, and nothing older than its generation may follow."""
+    """Apply a refusal (step (c), first half): nothing older than the leader's generation may follow."""
     queue = batch.queue
     queue.fence = max(queue.fence, generation)
     queue.unresolved.remove(batch)
@@ -119,10 +119,10 @@ def closed_partitions(topic: TopicQueues) -> frozenset[int]:
 
 
 def settle(topic: TopicQueues, choose: Choose, batch_bytes: int, *, force: bool = False) -> list[Record]:
-    """Work out which partitions are closed, and partition returned records whose new partition is open (step c).
+    """Determine the closed partitions, and partition returned records whose new partition is open (step c).
 
-    To be called, with `force`, after every adoption, and whenever a batch of a topic with a switch under way is
-    resolved. Returns the records that have no place any more: the application chose a partition that was merged away.
+    To be called, with `force`, after every adoption, and whenever a batch of a switching topic is resolved. Returns the
+    records without a partition: the application chose one that was merged away.
     """
     before, topic.closed = topic.closed, closed_partitions(topic)
     if not topic.returned or (topic.closed and topic.closed == before and not force):

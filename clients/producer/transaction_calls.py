@@ -1,8 +1,8 @@
-"""The five requests of a transactional producer: the coordinator that each is for, and the outcome of its answer.
+"""The five requests of a transactional producer: their coordinators, and the outcomes of their responses.
 
-Pure. When something is asked, and what follows from the answer, is decided in `transaction_manager`; what an error
-code means, in `transaction_verdicts`. Requests about many partitions have one outcome here: the error that cannot be
-cured by asking again, if there is one. Source: KIP-98, KIP-447, `TransactionManager` of Kafka's client 3.9.
+Pure. `transaction_manager` decides when to send a request, and what follows from the response; `transaction_errors`
+decides what an error code means. Requests about many partitions have one outcome: the first non-retriable error, if
+any. Source: KIP-98, KIP-447, `TransactionManager` of Kafka's client 3.9.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ADD_PARTITIONS_VERSION_MAX: Final = 3
 
 
 class TransactionalProducer(NamedTuple):
-    """The identity of a producer in its requests; id and epoch are -1 before it was given any."""
+    """A producer's identity in its requests; id and epoch are -1 before they are assigned."""
 
     transactional_id: str
     producer_id: int
@@ -48,7 +48,7 @@ class TransactionCall(NamedTuple):
 
 
 def initialize(asker: TransactionalProducer, timeout_ms: int) -> TransactionCall:
-    """Take the transactional id over, or raise the epoch of one's own."""
+    """Build InitProducerId: take the transactional id over, or raise this producer's epoch."""
     request = InitProducerIdRequest(
         transactional_id=asker.transactional_id,
         transaction_timeout_ms=timeout_ms,
@@ -59,7 +59,7 @@ def initialize(asker: TransactionalProducer, timeout_ms: int) -> TransactionCall
 
 
 def add_partitions(asker: TransactionalProducer, partitions: Iterable[TopicPartition]) -> TransactionCall:
-    """Records of the transaction will be in these partitions."""
+    """Build AddPartitionsToTxn for these partitions."""
     topics: dict[str, list[int]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic, []).append(partition.partition)
@@ -75,7 +75,7 @@ def add_partitions(asker: TransactionalProducer, partitions: Iterable[TopicParti
 
 
 def add_group(asker: TransactionalProducer, group_id: str) -> TransactionCall:
-    """Offsets of this group will be in the transaction."""
+    """Build AddOffsetsToTxn for this group."""
     request = AddOffsetsToTxnRequest(
         transactional_id=asker.transactional_id,
         producer_id=asker.producer_id,
@@ -88,7 +88,7 @@ def add_group(asker: TransactionalProducer, group_id: str) -> TransactionCall:
 def commit_offsets(
     asker: TransactionalProducer, group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, int]
 ) -> TransactionCall:
-    """Hold these offsets until the transaction ends; the group's own coordinator is asked."""
+    """Build TxnOffsetCommit, for the group's coordinator: the offsets are pending until the transaction ends."""
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for partition, offset in sorted(offsets.items()):
         topics.setdefault(partition.topic, []).append(
@@ -110,7 +110,7 @@ def commit_offsets(
 
 
 def end(asker: TransactionalProducer, *, commit: bool) -> TransactionCall:
-    """End the transaction."""
+    """Build EndTxn."""
     request = EndTxnRequest(
         transactional_id=asker.transactional_id,
         producer_id=asker.producer_id,
@@ -121,7 +121,7 @@ def end(asker: TransactionalProducer, *, commit: bool) -> TransactionCall:
 
 
 def outcome(step: Step, response: Any) -> tuple[ErrorCode, str]:
-    """The error code that decides, and the partition that it is about, if there is one."""
+    """Return the decisive error code, and the partition that it concerns, if any."""
     if step is Step.ADD_PARTITIONS:
         rows = [
             (ErrorCode(row.partition_error_code), f"{topic.name}-{row.partition_index}")
@@ -140,7 +140,7 @@ def outcome(step: Step, response: Any) -> tuple[ErrorCode, str]:
 
 
 def _worst(rows: list[tuple[ErrorCode, str]]) -> tuple[ErrorCode, str]:
-    """The error that decides: OPERATION_NOT_ATTEMPTED only says that another partition has one."""
+    """Return the decisive error: OPERATION_NOT_ATTEMPTED only means that another partition has one."""
     failed = [row for row in rows if row[0] is not ErrorCode.NONE]
     telling = [row for row in failed if row[0] is not ErrorCode.OPERATION_NOT_ATTEMPTED]
     if telling:
@@ -149,5 +149,5 @@ def _worst(rows: list[tuple[ErrorCode, str]]) -> tuple[ErrorCode, str]:
 
 
 def _severity(code: ErrorCode) -> int:
-    """What cannot be cured by asking again comes before what can."""
+    """Rank non-retriable errors before retriable ones."""
     return 0 if code.retriable else 1

@@ -1,8 +1,7 @@
-"""What each answer of a transaction's coordinators means, as a table, and the errors that an application sees.
+"""The meaning of each error of the transaction coordinators, as a table, and the errors raised to applications.
 
-Source: the request handlers in `TransactionManager` of Kafka's client 3.9. A code that stands nowhere here is asked
-again if it is retriable and fatal otherwise; AddPartitionsToTxn alone, which names partitions, leaves the producer fit
-for use.
+Source: the request handlers in `TransactionManager` of Kafka's client 3.9. A code that is not listed is retried if it
+is retriable and fatal otherwise; for AddPartitionsToTxn, which lists partitions, it is abortable.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 class TransactionError(KafkaError):
-    """A transaction has failed: `AbortableError` or `FatalError` says how far."""
+    """A failed transaction: `AbortableError` or `FatalError`."""
 
 
 class AbortableError(TransactionError):
-    """This transaction cannot be committed: abort it. The producer can go on with the next one."""
+    """This transaction cannot be committed: abort it. The producer can continue with the next one."""
 
 
 class FatalError(TransactionError):
-    """This producer will never commit anything again: stop it."""
+    """The producer can never commit again: stop it."""
 
 
 class ProducerFenced(FatalError):
-    """Another producer with the same transactional id has started, or the transaction took too long."""
+    """Another producer with the same transactional id has started, or the transaction timed out."""
 
 
 class TransactionAborted(TransactionError):
-    """The record was given up because its transaction is aborted."""
+    """The record was dropped because its transaction is aborted."""
 
 
 class Step(enum.Enum):
@@ -45,7 +44,7 @@ class Step(enum.Enum):
 
 
 class Verdict(enum.Enum):
-    """The meanings of an answer."""
+    """The meanings of a response."""
 
     DONE = "done"
     LATER = "refused for now: ask again"
@@ -84,7 +83,7 @@ VERDICTS: Final[Mapping[Step, Mapping[ErrorCode, Verdict]]] = {
     Step.ADD_OFFSETS: {**_IN_TRANSACTION, ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE},
     Step.COMMIT_OFFSETS: {
         **_IN_TRANSACTION,
-        # The coordinator could not write in time: it may be one no longer.
+        # The coordinator could not write in time: it may have moved.
         ErrorCode.REQUEST_TIMED_OUT: Verdict.MOVED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
         ErrorCode.FENCED_INSTANCE_ID: Verdict.ABORTABLE,
@@ -103,11 +102,11 @@ FATAL_FOR_BATCHES: Final = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
-"""Errors of a leader for a batch that would hit every other transaction, too."""
+"""A leader's errors for a batch that would affect every other transaction, too."""
 
 
 def verdict_of(step: Step, code: ErrorCode) -> Verdict:
-    """What an error code means as the answer to a step."""
+    """Return the meaning of an error code in the response to a step."""
     verdict = VERDICTS[step].get(code)
     if verdict is not None:
         return verdict

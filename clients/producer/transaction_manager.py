@@ -1,4 +1,4 @@
-"""The state of one transactional id: what the application may do now, and what to ask which coordinator.
+"""The state machine of one transactional id: allowed calls of the application, and the next request to a coordinator.
 
     begin       nothing is asked: a transaction exists for its coordinator from the first partition on
     a record    its partition is added to the transaction before the first batch leaves (`admits`)
@@ -47,7 +47,7 @@ from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
 
 UNKNOWN_ATTEMPTS: Final = 6
-"""How often to send the offset of an unknown partition: the broker may be young, or the partition gone."""
+"""How often to send the offset of an unknown partition: the broker may be starting, or the partition deleted."""
 
 
 class State(enum.Enum):
@@ -80,14 +80,14 @@ _DOOMED: Final = frozenset({State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_E
 
 
 class _Offsets(NamedTuple):
-    """Offsets to be committed with the transaction, on behalf of a member of a group."""
+    """Offsets to commit with the transaction, for a member of a group."""
 
     group: ConsumerGroupMetadata
     offsets: Mapping[TopicPartition, int]
 
 
 class TransactionManager:
-    """The transactions of one producer. The shell asks `next`, transmits, and reports with `answered`."""
+    """The transactions of one producer. The shell calls `next`, transmits, and reports with `answered`."""
 
     def __init__(self, transactional_id: str, timeout_ms: int) -> None:
         self.transactional_id = transactional_id
@@ -102,9 +102,9 @@ class TransactionManager:
         self._lost = False
         """Whether a request of this transaction may still arrive."""
         self._untold: State | None = None
-        """The end that the application has asked for (commit or abort), until it has been told that it happened."""
+        """The requested end (commit or abort), until the application has been notified of it."""
         self._known = False
-        """Whether the coordinator knows of the transaction, so that it has to be ended."""
+        """Whether the coordinator knows the transaction, so that it has to be ended."""
         self._wanted: dict[TopicPartition, None] = {}
         self._added: set[TopicPartition] = set()
         self._groups: set[str] = set()
@@ -113,10 +113,10 @@ class TransactionManager:
         """How often an offset was refused because its partition is unknown."""
         self._open: TransactionCall | None = None
 
-    # what the application wants
+    # calls of the application
 
     def initialize(self) -> None:
-        """Take the transactional id over from the producer that had it."""
+        """Take the transactional id over from an earlier producer."""
         self._move(State.INITIALIZING)
 
     def begin(self) -> None:
@@ -146,7 +146,7 @@ class TransactionManager:
         self._offsets.clear()
 
     def told(self) -> None:
-        """The application was told how its transaction ended; from now on it may not ask for that end again."""
+        """Note that the application was notified of the transaction's end; it may not request that end again."""
         self._untold = None
 
     def add_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
@@ -156,36 +156,36 @@ class TransactionManager:
             self._offsets.append(_Offsets(group, dict(offsets)))
 
     def check_open(self) -> None:
-        """Raise RuntimeError outside of a transaction, and the failure of one that has failed."""
+        """Raise RuntimeError outside a transaction, and the error of one that has failed."""
         if self.state is not State.IN_TRANSACTION:
             self._require(State.IN_TRANSACTION, "add to a transaction")
 
     @property
     def offsets_pending(self) -> bool:
-        """Whether offsets were given that the group's coordinator has not accepted yet."""
+        """Whether the group's coordinator has not accepted all offsets yet."""
         return bool(self._offsets)
 
-    # what the accumulator needs to know
+    # queries of the accumulator
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """Producer id and epoch; None while a new epoch is being asked for."""
+        """The producer id and epoch; None while a new epoch is requested."""
         if self.producer_id < 0 or self.state in (State.UNINITIALIZED, State.INITIALIZING):
             return None
         return self.producer_id, self.producer_epoch
 
     @property
     def doomed(self) -> bool:
-        """Whether nothing of the transaction is worth sending any more."""
+        """Whether nothing of the transaction needs to be sent any more."""
         return self.state in _DOOMED
 
     @property
     def enlisting(self) -> bool:
-        """Whether there are partitions that wait to be added."""
+        """Whether partitions wait to be added."""
         return bool(self._wanted)
 
     def admits(self, topic: str, index: int) -> bool:
-        """Whether batches may be sent to a partition now; if not, it is added to the transaction as soon as can be."""
+        """Whether batches may be sent to a partition now; if not, it is added to the transaction soon."""
         if self.state not in _OPEN:
             return False
         partition = TopicPartition(topic, index)
@@ -195,7 +195,7 @@ class TransactionManager:
         return False
 
     def batch_failed(self, code: ErrorCode, why: str) -> None:
-        """Records of the transaction are not stored, or may not be: it can only be aborted, and the epoch raised."""
+        """Note that records of the transaction are not stored, or may not be: abort it, and raise the epoch."""
         if code in FATAL_FOR_BATCHES:
             self._fail(FatalError(code, why))
             return
@@ -204,13 +204,13 @@ class TransactionManager:
         self._bump = True
 
     def batch_dropped(self) -> None:
-        """A batch that has been sent was given up: its sequence numbers are a hole."""
+        """Note that a transmitted batch was given up: its sequence numbers are a gap."""
         self._bump = True
 
-    # what the shell sends
+    # requests of the shell
 
     def next(self, *, settled: bool) -> TransactionCall | None:
-        """What to ask now; None if there is nothing to ask. `settled`: no record waits or is on the wire."""
+        """Return the next request, None if there is none. `settled`: no record is waiting or in flight."""
         if self._open is None:
             self._open = self._choose(settled)
         return self._open
@@ -238,12 +238,12 @@ class TransactionManager:
         return self._choose(settled)
 
     def lost(self, question: TransactionCall) -> None:
-        """A question was sent and has no answer: it is asked again, and may arrive twice."""
+        """Note that a request got no response: it is sent again, and may arrive twice."""
         assert question is self._open, "one question is open at a time"
         self._lost = self._lost or question.step is not Step.INITIALIZE
 
     def answered(self, question: TransactionCall, response: Any) -> Verdict:
-        """The coordinator has answered. What may be asked again will be, by the next `next`."""
+        """Handle a response. `next` returns requests to retry."""
         code, where = questions.outcome(question.step, response)
         verdict = self.refused(question, code, where)
         if verdict is Verdict.DONE:
@@ -268,7 +268,7 @@ class TransactionManager:
         elif verdict in (Verdict.ABORTABLE, Verdict.UNMAPPED):
             if verdict is Verdict.UNMAPPED:
                 self._unmapped = self._bump = True
-            # While aborting there is nothing left to spoil: the abort goes on.
+            # While aborting, errors change nothing: the abort continues.
             if self.state in _OPEN:
                 self._fail(AbortableError(code, text))
         return verdict
@@ -295,7 +295,7 @@ class TransactionManager:
                 self._ended()
 
     def _ended(self) -> None:
-        """The transaction is over for its coordinator: what follows is another one."""
+        """Reset after the coordinator has completed the transaction."""
         self._known = self._unmapped = False
         self._wanted.clear()
         self._added.clear()

@@ -1,9 +1,9 @@
-"""The transactional producer's second task: asks the coordinators what its `TransactionManager` wants to know.
+"""The transactional producer's second task: sends the requests of its `TransactionManager` to the coordinators.
 
-Beside the sender, because adding partitions must not wait for records to be stored, nor they for it. One question at a
-time; a lost connection or a coordinator that moved only means that it is asked again. What the application asks for
-(begin, commit, abort, offsets) changes the state at once and then waits; a caller that stops waiting may ask again, and
-finds things further on.
+It runs beside the sender, because adding partitions must not wait for records to be stored, nor they for it. One
+request at a time; after a lost connection or a moved coordinator it is sent again. The application's calls (begin,
+commit, abort, offsets) change the state at once and then wait; a caller that was cancelled may call again, and
+continues from the new state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 CONCURRENT_RETRY_S: Final = 0.02
-"""The transaction before is still being completed, which takes no longer than writing its markers."""
+"""The previous transaction is still being completed, which takes no longer than writing its markers."""
 
 
 class TransactionTask:
@@ -56,10 +56,10 @@ class TransactionTask:
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
 
-    # what the application asks for
+    # calls of the application
 
     async def start(self) -> None:
-        """Take the transactional id over. Raises KafkaError when its coordinator refuses it, or cannot be found."""
+        """Take the transactional id over. Raises KafkaError if its coordinator refuses it, or cannot be found."""
         self._sender.on_enlisting = self.wake
         self._task = self._loop.create_task(self._run(), name="producer transactions")
         self._task.add_done_callback(lambda task: self._notify())
@@ -67,7 +67,7 @@ class TransactionTask:
         await self._until(self._ready, "no producer id")
 
     async def stop(self) -> None:
-        """Abort what is under way, if that is possible, and end the task."""
+        """Abort an open transaction, if possible, and end the task."""
         if self._task is None:
             return
         try:
@@ -80,7 +80,7 @@ class TransactionTask:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def begin(self) -> None:
-        """Begin a transaction, once a new epoch has come that the last one made necessary."""
+        """Begin a transaction, once the new epoch that the last one required has arrived."""
         if self._transactions.state is State.INITIALIZING:
             await self._until(self._ready, "no new producer epoch")
         self._transactions.begin()
@@ -101,14 +101,14 @@ class TransactionTask:
             self._accumulator.hurry -= 1
 
     async def abort(self) -> None:
-        """Give up the transaction: its records will never be read by those who read committed ones."""
+        """Abort the transaction: read_committed consumers never see its records."""
         self._transactions.abort()
         self._accumulator.drop_doomed()
         await self._until(self._over, "the transaction is not aborted yet")
         self._transactions.told()
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
-        """Make these offsets part of the transaction, and wait until the group's coordinator holds them."""
+        """Add these offsets to the transaction, and wait until the group's coordinator has accepted them."""
         self._transactions.check_open()
         if group.before_commit is not None:
             await group.before_commit()
@@ -120,11 +120,11 @@ class TransactionTask:
         self._transactions.check_open()
 
     def wake(self) -> None:
-        """Look again at what is to be asked and what is waited for, because something has changed."""
+        """Check again for the next request and for waiting calls."""
         self._news.set()
         self._notify()
 
-    # the task
+    # task
 
     async def _run(self) -> None:
         while True:
@@ -142,7 +142,7 @@ class TransactionTask:
                 await asyncio.sleep(wait_s)
 
     async def _ask(self, question: TransactionCall) -> float:
-        """Ask once. Returns for how many seconds to wait before the next question."""
+        """Send one request. Returns the delay in seconds before the next."""
         try:
             node_id = await self._network.coordinator(question.key, key_type=question.key_type)
             response = await self._call(node_id, question)
@@ -179,17 +179,17 @@ class TransactionTask:
         self._failures += 1
         return self._network.config.retry_backoff.wait_ms(self._failures, self._rng) / 1000
 
-    # those who wait
+    # waiting calls
 
     def _ready(self) -> bool:
         return self._transactions.state is State.READY
 
     def _over(self) -> bool:
-        """Whether the last transaction has ended; a new epoch may still be on its way."""
+        """Whether the last transaction has ended; a new epoch may still be pending."""
         return self._transactions.state in (State.READY, State.INITIALIZING)
 
     async def _until(self, reached: Callable[[], bool], otherwise: str) -> None:
-        """Wait until `reached()`. Raises the failure that prevents it, or REQUEST_TIMED_OUT after `max_block_ms`."""
+        """Wait until `reached()`. Raises the error that prevents it, or REQUEST_TIMED_OUT after `max_block_ms`."""
         assert self._task is not None, "a transaction task is started before it is asked for anything"
         self.wake()
         try:
