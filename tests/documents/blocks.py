@@ -5,7 +5,7 @@ Comments above a block say what the block itself does not show:
     <!-- needs: curl -->          the block is skipped, loudly, where this is missing
     <!-- file: handed.jsonl -->   the block is the content of this file
     <!-- numbers vary -->         other numbers in the output are right, too
-    <!-- status: 1 -->            the last command of the block ends with this exit status
+    <!-- status: 0 or 1 -->       the last command of the block ends with one of these exit statuses
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Block:
         found = re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", self.code, re.MULTILINE)
         return [Command(typed, shown) for typed, shown in found]
 
-    def status(self, command: Command) -> int | None:
-        """The exit status that a command has to end with; None for any but 0."""
+    def allows(self, status: int, command: Command) -> bool:
+        """Whether a command may end with this exit status: 0, unless it shows an error or a mark says otherwise."""
         if "status" in self.marks and command == self.commands[-1]:
-            return int(self.marks["status"])
-        return None if command.shown.startswith("Error: ") else 0
+            return str(status) in self.marks["status"].split(" or ")
+        return (status != 0) == command.shown.startswith("Error: ")
 
     def output(self, command: Command) -> re.Pattern[str]:
         """What a command has to print."""

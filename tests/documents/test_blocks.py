@@ -177,3 +177,24 @@ def test_blocks_have_marks_files_and_commands() -> None:
 )
 def test_output_matches_what_is_shown(shown: str, printed: str, numbers_vary: bool, matches: bool) -> None:
     assert (output_pattern(shown, numbers_vary=numbers_vary).fullmatch(printed) is not None) is matches
+
+
+@pytest.mark.parametrize(
+    ("marks", "shown", "status", "allowed"),
+    [
+        ("", "", 0, True),
+        ("", "", 1, False),
+        ("", "Error: no such topic\n", 1, True),
+        ("", "Error: no such topic\n", 0, False),
+        ("<!-- status: 1 -->\n", "", 1, True),
+        ("<!-- status: 1 -->\n", "", 0, False),
+        ("<!-- status: 0 or 1 -->\n", "", 0, True),
+        ("<!-- status: 0 or 1 -->\n", "", 2, False),
+    ],
+)
+def test_exit_status_is_what_the_block_shows_or_its_mark_says(
+    marks: str, shown: str, status: int, allowed: bool
+) -> None:
+    (block,) = blocks(f"{marks}```console\n$ anabranch topics list\n{shown}```\n")
+    (command,) = block.commands
+    assert block.allows(status, command) is allowed
