@@ -1,4 +1,4 @@
-"""What a coordinator does besides answering requests: tasks that it owns, and one timer for all its deadlines."""
+"""The background of a coordinator: the tasks that it owns, and one timer for all its deadlines."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from anabranch.clients.timer import Timer
 
 Key = TypeVar("Key", bound=Hashable)
 TOLERANCE_S: Final = 0.001
-"""By how much a timer may be later than its deadline without being set anew."""
+"""How much later than its deadline the timer may be without being reset."""
 
 
 class CoordinatorTasks:
-    """Tasks that end with their owner. One that fails is a bug: the loop's exception handler hears of it."""
+    """Tasks that end with their owner. A task that fails is reported to the loop's exception handler."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        self._tasks: dict[asyncio.Task[None], None] = {}  # in their order, so that they end in it
+        self._tasks: dict[asyncio.Task[None], None] = {}  # ordered, so that they are cancelled in start order
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` in a task of its own; it is cancelled when its owner stops."""
+        """Run a coroutine in a task, which is cancelled when the owner stops."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._finished)
 
     async def stop(self) -> None:
-        """Cancel what still runs, and wait until it is over."""
+        """Cancel the running tasks and wait for their end."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -41,10 +41,10 @@ class CoordinatorTasks:
 
 
 class CoordinatorTimer(Generic[Key]):
-    """Wakes its owner when the first of many deadlines is over."""
+    """A timer that calls its owner when the first of many deadlines has passed."""
 
     def __init__(self, clock_ms: Callable[[], int], ring: Callable[[Key, int], None]) -> None:
-        """`ring(key, now_ms)` is called for each key whose time has come; it has to be `set` again to come again."""
+        """`ring(key, now_ms)` is called once for each key whose deadline has passed."""
         self._clock_ms = clock_ms
         self._ring = ring
         self._deadlines: Deadlines[Key] = Deadlines()
@@ -52,23 +52,23 @@ class CoordinatorTimer(Generic[Key]):
         self._started = False
 
     def set(self, key: Key, due_ms: int | None) -> None:
-        """Look at `key` at `due_ms`, or earlier if that was asked before; None adds nothing."""
+        """Set the deadline of `key`, unless it has an earlier one; None changes nothing."""
         self._deadlines.set(key, due_ms)
         if self._started:
             self._set_timer()
 
     def forget(self, key: Key) -> None:
-        """Never look at `key` again."""
+        """Remove the deadline of `key`."""
         self._deadlines.forget(key)
 
     def start(self) -> None:
-        """From now on deadlines ring; needs a running loop. Calling it again changes nothing."""
+        """Start the timer; needs a running loop. Further calls change nothing."""
         if not self._started:
             self._started = True
             self._set_timer()
 
     def stop(self) -> None:
-        """Nothing rings any more."""
+        """Stop the timer."""
         self._started = False
         self._timer.cancel()
 
@@ -77,14 +77,14 @@ class CoordinatorTimer(Generic[Key]):
         if due_ms is None:
             return
         # The clock counts whole milliseconds: never wake too early. It may also have jumped forward since the timer was
-        # set: so times of the loop are compared, or all requests would wait for a deadline that is over by now.
+        # set, so compare times of the loop; otherwise all requests would wait for a deadline that has already passed.
         delay_ms = max(due_ms - self._clock_ms(), 0) + 1
         when = asyncio.get_running_loop().time() + delay_ms / 1000
         if when + TOLERANCE_S < self._timer.due:
             self._timer.set_by(when)
 
     def wake(self) -> None:
-        """Ring for everything whose time has come."""
+        """Call the owner for every key whose deadline has passed."""
         self._timer.cancel()
         now_ms = self._clock_ms()
         for key in self._deadlines.pop_due(now_ms):

@@ -1,7 +1,7 @@
-"""The steps at which a coordinator can be made to die: one name for everything it does that outlives it.
+"""The failpoints of coordinators: named steps after which the process can be made to crash.
 
-`crash_at=NAME` ends the process right after the step. A step that is not in this table does not exist, so "killed after
-each step" is a loop over it. The controller's steps are in `controller.failpoints`.
+`crash_at=NAME` ends the process right after the step. The table has every step whose effect outlives the process, so a
+test can crash after each one in a loop. The controller's steps are in `controller.failpoints`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS: Final[Mapping[str, str]] = {
 
 
 def crashing_at(step: str) -> Callable[[str], None] | None:
-    """What ends this process when it reaches a step; None if that is no step of a coordinator."""
+    """Return the callback that ends this process at a step; None if no coordinator has this step."""
     if step not in STEPS:
         return None
 

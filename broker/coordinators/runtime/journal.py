@@ -1,10 +1,9 @@
-"""The journal of a coordinator: appends to its internal topic, and reads it back.
+"""The journal of a coordinator: appends to its internal topic, and replays it.
 
-An append returns only when the records are replicated to all in-sync replicas; its failures are already translated to
-what the client should hear. `replay` tells what the partition says, oldest first: puts and tombstones, the staged puts
-of transactions, and the markers that settle them. It ends where all that it told is replicated, because a coordinator
-that acts on a record that the next leader may not have has acted on nothing: there would be two assignments of one
-generation, or a decision that was never made. Kafka does not wait for that.
+An append returns when all in-sync replicas have the records; its errors are translated to the client's. `replay`
+returns the entries of a partition, oldest first: puts and tombstones, staged puts of transactions, and the markers that
+settle them. It ends when everything that it returned is replicated. Otherwise the next leader might lack a record that
+this coordinator has acted on: two assignments of one generation, or a lost decision. Kafka does not wait for that.
 
 Source: kafka.coordinator.group.GroupMetadataManager (storeOffsets, storeGroup, doLoadGroupsAndOffsets) and
 kafka.coordinator.transaction.TransactionStateManager (appendTransactionToLog, loadTransactionMetadata).
@@ -33,9 +32,9 @@ log: Final = logging.getLogger(__name__)
 ACKS_ALL: Final = -1
 Origin = Literal["client", "coordinator"]
 ReadKey = Callable[[bytes], Any]
-"""The key of a record, which names its group or transactional id; None for kinds of newer software."""
+"""Decodes a record's key, which has its group or transactional id; None for kinds of newer software."""
 LOAD_BYTES: Final = 5242880
-"""How much one read of a load takes (offsets.load.buffer.size)."""
+"""The size of one read during a load (offsets.load.buffer.size)."""
 
 _NOT_STORED: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -50,33 +49,33 @@ COMMIT_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-"""What an OffsetCommit answers when its records could not be appended; anything else stays what it is."""
+"""The errors of OffsetCommit by append error; other errors stay unchanged."""
 GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What members of a group hear when its assignment could not be stored."""
+"""The errors of classic members by append error, if an assignment could not be stored."""
 CONSUMER_GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What members hear of a KIP-848 group: to look for the coordinator, and to try again."""
+"""The errors of KIP-848 members by append error; they make the member find the coordinator and retry."""
 
 
 class Appended(Protocol):
-    """The place at which records were appended."""
+    """The result of an append."""
 
     @property
     def base_offset(self) -> int:
-        """The first one's offset."""
+        """The offset of the first record."""
 
 
 class Replicas(Protocol):
-    """The part of the replica manager that the journal uses."""
+    """The methods of the replica manager that the journal uses."""
 
     async def append(
         self,
@@ -90,24 +89,24 @@ class Replicas(Protocol):
         verification: Verification | None = ...,
         appended: Callable[[int], None] | None = ...,
     ) -> Appended:
-        """Append and wait as `acks` demands. Raises KafkaError."""
+        """Append records and wait as `acks` requires. Raises KafkaError."""
 
     def leader_of(self, topic: str, index: int) -> Any:
-        """The partition, with its `log` and its `high_watermark`, if this broker leads it. Raises KafkaError."""
+        """Return the partition, with `log` and `high_watermark`, if this broker leads it. Raises KafkaError."""
 
     def read_local(self, topic: str, index: int, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from `offset` on, up to the log end."""
+        """Return whole batches from `offset` on, up to the log end."""
 
     async def wait_committed(self, topic: str, index: int, offset: int) -> None:
-        """Wait until all below `offset` is replicated. Raises KafkaError."""
+        """Wait until everything below `offset` is replicated. Raises KafkaError."""
 
 
 @value
 class JournalRecord:
-    """One record; a `value` of None deletes. `producer_id` is -1 unless it belongs to an open transaction."""
+    """One record; a `value` of None deletes. `producer_id` is -1 outside of transactions."""
 
     key: Any
-    """As the topic's `decode_key` reads it."""
+    """The key, decoded by the topic's `decode_key`."""
     value: bytes | None
     offset: int
     producer_id: int = NO_PRODUCER_ID
@@ -115,7 +114,7 @@ class JournalRecord:
 
 @value
 class TransactionEnd:
-    """A transaction of this producer ended here."""
+    """The end of a producer's transaction."""
 
     producer_id: int
     commit: bool
@@ -123,17 +122,17 @@ class TransactionEnd:
 
 @value
 class TransactionPart:
-    """Records that are part of a producer's transaction, whose coordinator has confirmed that."""
+    """The producer's transaction that records belong to, verified by its coordinator."""
 
     producer: tuple[int, int]
     """Producer id and epoch."""
     verification: Verification | None
     appended: Callable[[int], None]
-    """Told the first record's offset as soon as the records are in the log."""
+    """Called with the first record's offset when the records are in the log."""
 
 
 class Journal:
-    """Writes and reads the partitions of one internal topic that this broker leads."""
+    """Append to and read the partitions of one internal topic that this broker leads."""
 
     def __init__(
         self,
@@ -160,10 +159,10 @@ class Journal:
         transaction: TransactionPart | None = None,
         appended: Callable[[int], None] | None = None,
     ) -> int:
-        """Append records as one batch and wait until all in-sync replicas have it; returns the first one's offset.
+        """Append records as one batch, wait until all in-sync replicas have it, and return the first offset.
 
-        The records are in the log, or refused, before anything else can happen here; `appended(first offset)` is called
-        then. Those of a `transaction` count when it ends. Raises KafkaError with a code out of `errors`.
+        The records are in the log, or rejected, before the coordinator does anything else; `appended(first offset)` is
+        then called. Those of a `transaction` take effect when it ends. Raises KafkaError with a code from `errors`.
         """
         builder = BatchBuilder(limit_bytes=_NO_LIMIT)
         now_ms = self._clock_ms()
@@ -200,12 +199,12 @@ class Journal:
             raise KafkaError(errors.get(error.code, error.code), error.message) from error
 
     def first_offset(self, partition: int) -> int:
-        """Where reading starts. Raises KafkaError when this broker does not lead the partition."""
+        """Return the log start offset. Raises KafkaError if this broker does not lead the partition."""
         offset: int = self._replicas.leader_of(self.topic, partition).log.log_start_offset
         return offset
 
     def read(self, partition: int, offset: int) -> tuple[list[JournalRecord | TransactionEnd], int]:
-        """The next stretch of a partition and the offset to go on from; an unchanged offset means the end."""
+        """Return the next entries of a partition and the offset after them; an unchanged offset means the end."""
         data = self._replicas.read_local(self.topic, partition, offset, LOAD_BYTES)
         entries = list(entries_of(data, offset, self._read_key))
         for _, header in iter_batches(data):
@@ -213,10 +212,10 @@ class Journal:
         return entries, offset
 
     async def replay(self, partition: int, apply: Callable[[JournalRecord | TransactionEnd], None]) -> int:
-        """Tell all that a partition says, once it is replicated; returns the offset at its end.
+        """Apply all entries of a partition, wait until they are replicated, and return the end offset.
 
-        Markers may be written while the end is awaited: they are told too. Nothing can be written between the end of
-        the replay and what its caller does next without waiting. Raises KafkaError.
+        Markers written during the wait are applied, too. Nothing is written between the end of the replay and the
+        caller's next steps, up to its next await. Raises KafkaError.
         """
         offset = self.first_offset(partition)
         while True:
@@ -228,7 +227,7 @@ class Journal:
                     log.error("%s-%d: passed over, as it cannot be read: %s: %r", self.topic, partition, reason, entry)
             if following != offset:
                 offset = following
-                await asyncio.sleep(0)  # a long journal must not keep other requests from being served
+                await asyncio.sleep(0)  # yield to other requests during a long replay
             elif self._replicas.leader_of(self.topic, partition).high_watermark < offset:
                 await self._replicas.wait_committed(self.topic, partition, offset)
             else:
@@ -241,9 +240,9 @@ _NO_LIMIT: Final = 2**31 - 1
 def entries_of(
     data: Buffer, first_offset: int = 0, read_key: ReadKey = decode_key
 ) -> Iterator[JournalRecord | TransactionEnd]:
-    """What the batches say, in order. Records of kinds that only newer software knows are skipped.
+    """Decode the entries of batches, in order. Records of unknown, newer kinds are skipped.
 
-    So is what cannot be read: a coordinator that does not get past it could serve none of its groups.
+    Entries that cannot be decoded are skipped, too, so that the coordinator can still serve its groups.
     """
     for position, header in iter_batches(data):
         offset = header.base_offset

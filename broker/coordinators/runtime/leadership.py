@@ -1,9 +1,8 @@
-"""Which partitions of an internal topic this broker leads, each with what its journal says.
+"""The partitions of an internal topic that this broker leads, each with the state from its journal.
 
-A partition is loaded when its leadership comes and closed when it goes; between the two its *shard* is what the
-coordinator works with. A client that asks while it loads hears COORDINATOR_LOAD_IN_PROGRESS and tries again; one that
-asks when it is closed hears NOT_COORDINATOR and looks for the new coordinator. Groups and transactions share this: they
-differ in what a shard makes of the journal's entries.
+A partition is loaded when its leadership starts and closed when it ends; in between the coordinator uses its *shard*.
+While it loads, clients get COORDINATOR_LOAD_IN_PROGRESS and retry; once it is closed, they get NOT_COORDINATOR and find
+the new coordinator. Groups and transactions share this class; their shards differ.
 
 Source: kafka.coordinator.group.GroupMetadataManager, kafka.coordinator.transaction.TransactionStateManager.
 """
@@ -23,14 +22,14 @@ log: Final = logging.getLogger(__name__)
 
 
 class JournalShard(Protocol):
-    """The state that a coordinator keeps of one partition of its topic."""
+    """The coordinator's state for one partition of its topic."""
 
     partition: int
     leader_epoch: int
     loading: bool
 
     def apply(self, entry: JournalRecord | TransactionEnd) -> None:
-        """Take in the next entry of the journal while loading. Raises DecodeError."""
+        """Apply the next entry of the journal while loading. Raises DecodeError."""
 
 
 Shard = TypeVar("Shard", bound=JournalShard)
@@ -49,7 +48,7 @@ class Leadership(Generic[Shard]):
         on_loaded: Callable[[Shard], None],
         on_closed: Callable[[Shard, ErrorCode], None],
     ) -> None:
-        """`open_shard(partition, leader_epoch)` makes an empty shard; the other two hear of its life."""
+        """`open_shard(partition, leader_epoch)` creates an empty shard; callbacks run after its load and its close."""
         self._journal = journal
         self._background = background
         self._partition_count = partition_count
@@ -60,7 +59,7 @@ class Leadership(Generic[Shard]):
         self.shards: dict[int, Shard] = {}
 
     def on_leader(self, topic: str, partition: int, leader_epoch: int) -> None:
-        """We lead a partition now; if that is news, load it. A mere new epoch changes nothing that is in memory."""
+        """Load a partition that this broker now leads; if it is loaded already, update its leader epoch."""
         if topic != self._journal.topic or self._stopped:
             return
         shard = self.shards.get(partition)
@@ -71,23 +70,23 @@ class Leadership(Generic[Shard]):
         self._background.spawn(self._load(shard))
 
     def on_resign(self, topic: str, partition: int) -> None:
-        """We lead a partition no longer."""
+        """Close a partition that this broker no longer leads."""
         if topic == self._journal.topic:
             self._close(partition, ErrorCode.NOT_COORDINATOR)
 
     def stop(self) -> None:
-        """Close all shards, which refuses every request that waits in them, and open none any more."""
+        """Close all shards, which rejects their waiting requests, and open no more."""
         self._stopped = True
         for partition in list(self.shards):
             self._close(partition, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     @property
     def loading(self) -> bool:
-        """Whether some shard does not know yet what it has."""
+        """Whether some shard is loading."""
         return any(shard.loading for shard in self.shards.values())
 
     def shard_of(self, name: str) -> Shard:
-        """The shard of a group or transactional id.
+        """Return the shard of a group or transactional id.
 
         Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
         """
@@ -109,7 +108,7 @@ class Leadership(Generic[Shard]):
             if self.shards.get(partition) is shard:
                 del self.shards[partition]
             return
-        if self.shards.get(partition) is shard:  # else leadership went away meanwhile
+        if self.shards.get(partition) is shard:  # otherwise leadership ended during the load
             shard.loading = False
             self._on_loaded(shard)
 

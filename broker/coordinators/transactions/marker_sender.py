@@ -1,10 +1,10 @@
-"""Sends the markers of decided transactions to the leaders of their partitions, until each is written.
+"""The sender of transaction markers: writes them to the leaders of all partitions of decided transactions.
 
-One request is in flight per broker, this one included, and carries all that gathered meanwhile. What fails is sorted
-again after a short pause, or as soon as the metadata changes, because its partition may have another leader then: until
-its marker is there, a transaction holds up every reader of committed records and its own producer. A partition that the
-metadata does not know is looked up in ZooKeeper: only one that is not there, or is about to be deleted, needs none. To
-forget it because a young broker has not heard of it yet would leave its records undecided for ever.
+One request per broker is in flight, this broker included; it carries everything queued before it. A failed marker is
+queued again after a short pause or a metadata change, since its partition may have a new leader. A missing marker
+blocks readers of committed records and the producer. A partition that is not in the metadata is looked up in ZooKeeper:
+only one that does not exist, or is about to be deleted, needs no marker. A broker with incomplete metadata must not
+drop it, or the partition's records would stay undecided.
 
 Source: kafka.coordinator.transaction.TransactionMarkerChannelManager.
 """
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 RETRY: Final = Backoff(initial_ms=50, limit_ms=100)
-"""Pauses between attempts, as short as Kafka's; one line in the log per outage, at its first failure."""
+"""Pauses between attempts, as short as Kafka's. Only the first failure of an outage is logged."""
 
 
 class MarkerSender:
-    """Sends the markers of this coordinator to the leaders of their partitions."""
+    """Send the markers of this coordinator to the leaders of their partitions."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class MarkerSender:
         is_current: Callable[[TransactionShard], bool],
         on_progress: Callable[[DecidedTransaction], None],
     ) -> None:
-        """`on_progress` is called whenever partitions of a transaction are done, the last of them included."""
+        """`on_progress` is called whenever partitions of a transaction have their markers, including the last."""
         self._config = config
         self._metadata = metadata
         self._attachment = attachment
@@ -69,22 +69,22 @@ class MarkerSender:
         self._queues = MarkerQueues()
         self._sending: set[int] = set()
         self._failures: dict[int, int] = {}
-        """How many attempts in a row have failed, by broker."""
+        """Broker -> the number of consecutive failed attempts."""
         self._peers = PeerConnections(lambda: config.current, metadata, name="transaction-coordinator")
 
     def send(self, decided: DecidedTransaction) -> None:
-        """See to it that every partition of the transaction gets its marker."""
+        """Queue the markers for all partitions of a transaction."""
         if decided.done:
             self._on_progress(decided)
         else:
             self._sort(decided, list(decided.transaction.partitions))
 
     def forget(self, shard: TransactionShard) -> None:
-        """Another broker coordinates the transactions of this shard now, and sends their markers."""
+        """Drop the markers of a shard that another broker now coordinates."""
         self._queues.forget(shard)
 
     async def close(self) -> None:
-        """Close the connections; the background work was stopped before."""
+        """Close the connections; the background tasks have been stopped before."""
         await self._peers.close()
 
     def _leader_of(self, partition: TopicPartition) -> int:
@@ -106,7 +106,7 @@ class MarkerSender:
             self._sending.discard(node)
 
     async def _deliver(self, node: int, load: Load) -> None:
-        """Send one request and act on its answer."""
+        """Send one request and handle its response."""
         try:
             connection = await self._peers.to(node)
             response = await connection.call(request_of(load), timeout_ms=self._config.current.request_timeout_ms)
@@ -121,7 +121,7 @@ class MarkerSender:
             if not self._is_current(decided.shard):
                 continue
             if outcome.fenced is not None:
-                # Its successor, if there is one, has all that it needs; if there is none, its state stays Prepare.
+                # A new coordinator, if there is one, has all that it needs; otherwise the state stays Prepare.
                 log.warning("%s: no more markers, broker %d says %s", decided.transaction, node, outcome.fenced.name)
                 continue
             for partition in outcome.marked:
@@ -148,7 +148,7 @@ class MarkerSender:
                 self._sort(decided, partitions)
 
     async def _look_for_leaders(self) -> None:
-        """Sort what has no leader until it has one, or turns out to be gone."""
+        """Queue markers without a leader until their partition has one or is gone."""
         rounds = 0
         try:
             while load := self._queues.pop(NOWHERE):
@@ -168,12 +168,12 @@ class MarkerSender:
             self._sending.discard(NOWHERE)
 
     async def pause(self, failures: int) -> None:
-        """Wait after so many failures in a row, but no longer than until the metadata changes."""
+        """Wait after consecutive failures, at most until the metadata changes."""
         wait_ms, before = RETRY.wait_ms(failures, self._rng), self._metadata.image
         await self._metadata.wait_until(lambda image: image is not before, wait_ms)
 
     async def _is_gone(self, partition: TopicPartition) -> bool:
-        """Whether a partition exists no longer, by the word of ZooKeeper if the metadata does not know it."""
+        """Return whether a partition no longer exists; ask ZooKeeper if it is not in the metadata."""
         topic, index = partition
         if self._metadata.partition(topic, index) is not None:
             return False

@@ -1,14 +1,13 @@
-"""The transaction coordinator: which transactional ids are ours, what their producers ask, what is written when.
+"""The transaction coordinator: handles producers' requests, writes the journal and sends markers.
 
-The decisions are made by `transaction_requests` and `transactional_id`; this shell finds the id, writes the journal,
-and starts the markers. A transaction is decided when its Prepare record is replicated: from then on every coordinator
-that loads the partition finishes it the same way, and the producer is told so at once. The memory follows the journal,
-never the other way round, but for one thing: a fenced producer is out even when the record of it could not be written.
+`transaction_requests` and `transactional_id` decide; this class finds the id, writes the journal and starts the
+markers. A transaction is decided when its Prepare record is replicated: every coordinator that loads the partition then
+ends it in the same way, and the producer gets its response. Memory follows the journal, with one exception: a fenced
+producer stays fenced even if its record could not be written.
 
-A partition is loaded when its leadership comes, up to the end of the log, and acted on when that end is replicated: a
-Prepare that could still be lost must not be announced to a broker or producer. The leader epoch of the partition is the
-coordinator epoch in the markers, so the leaders of other partitions refuse the markers of a coordinator that was
-replaced.
+A partition is loaded up to the log end, and used once that end is replicated: no broker or producer may learn of a
+Prepare that could still be lost. Markers carry the partition's leader epoch as coordinator epoch, so that leaders
+reject markers of a replaced coordinator.
 
 Source: kafka.coordinator.transaction.TransactionCoordinator and TransactionStateManager; KIP-98, KIP-360, KIP-664.
 """
@@ -75,7 +74,7 @@ class TransactionCoordinator:
         rng: random.Random,
         failpoint: Callable[[str], None] | None = None,
     ) -> None:
-        """`failpoint` is told of every step of `coordinator_failpoints.STEPS` that was taken."""
+        """`failpoint` is called after every step of `failpoints.STEPS`."""
         self._config = config
         self._profile = profile_for(config.current.kafka_version)
         self._metadata = metadata
@@ -119,23 +118,23 @@ class TransactionCoordinator:
         self._alarm.start()
 
     async def stop(self) -> None:
-        """Coordinate nothing any more; what is decided is finished by the next coordinator."""
+        """Stop coordinating; the next coordinator ends the decided transactions."""
         self._alarm.stop()
         self._leadership.stop()
         await self._background.stop()
         await self._markers.close()
 
     def partition_count(self) -> int:
-        """How many partitions `__transaction_state` has, or will have."""
+        """Return the current or configured partition count of `__transaction_state`."""
         topic = self._metadata.topic(TRANSACTION_STATE_TOPIC)
         return self._config.current.transaction_state_log_num_partitions if topic is None else len(topic.partitions)
 
-    # --- what producers ask --------------------------------------------------------------------------------------
+    # --- producers' requests -------------------------------------------------------------------------------------
 
     async def init_producer_id(self, transactional_id: str, timeout_ms: int, expected: Producer | None) -> Producer:
-        """The identity of a producer that begins, or goes on after a failure; the producer that had the id is fenced.
+        """Return the identity of a producer that starts or recovers, and fence the previous producer of the id.
 
-        Raises KafkaError: CONCURRENT_TRANSACTIONS while the transaction of that one is being aborted.
+        Raises KafkaError: CONCURRENT_TRANSACTIONS while the previous producer's transaction is being aborted.
         """
         if transactional_id == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id is null or has at least one character")
@@ -146,7 +145,7 @@ class TransactionCoordinator:
         drawn: int | None = None
         if transaction is None or requests.wants_new_producer_id(transaction, expected):
             drawn = await self._producer_ids.draw()
-            shard = self._leadership.shard_of(transactional_id)  # it may be another one by now
+            shard = self._leadership.shard_of(transactional_id)  # may have changed during the await
             transaction = shard.transactions.get(transactional_id)
             if transaction is None:
                 transaction = shard.transactions[transactional_id] = Transaction(
@@ -170,7 +169,7 @@ class TransactionCoordinator:
     async def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition], client_version: int = 0
     ) -> None:
-        """These partitions take part in the producer's transaction, which begins with the first. Raises KafkaError."""
+        """Add partitions to the producer's transaction; the first ones start it. Raises KafkaError."""
         shard, transaction = self._known(transactional_id)
         transition = requests.add_partitions(
             transaction,
@@ -185,7 +184,7 @@ class TransactionCoordinator:
             self._reached("txn:after-add")
 
     def members(self, transactional_id: str, producer: Producer) -> frozenset[TopicPartition]:
-        """The partitions in a producer's transaction, for brokers that verify (KIP-890). Raises KafkaError."""
+        """Return the partitions of a producer's transaction, for brokers that verify (KIP-890). Raises KafkaError."""
         _, transaction = self._known(transactional_id)
         requests.check_member(transaction, producer)
         return frozenset(transaction.partitions)
@@ -193,15 +192,15 @@ class TransactionCoordinator:
     async def end(
         self, transactional_id: str, producer: Producer, *, commit: bool, client_version: int = 0
     ) -> Producer:
-        """Commit or abort; returns when that is decided, and the markers are on their way. Raises KafkaError.
+        """Commit or abort a transaction; return when that is decided and its markers are queued. Raises KafkaError.
 
-        Returns as whom the producer goes on.
+        Returns the producer's identity for its next transaction.
         """
         shard, transaction = self._known(transactional_id)
         drawn = NO_PRODUCER_ID
         if requests.wants_next_producer_id(transaction, producer, client_version):
             drawn = await self._producer_ids.draw()
-            shard, transaction = self._known(transactional_id)  # it may be another one by now
+            shard, transaction = self._known(transactional_id)  # may have changed during the await
             if not requests.wants_next_producer_id(transaction, producer, client_version):
                 drawn = NO_PRODUCER_ID
         transition = requests.end(
@@ -220,9 +219,9 @@ class TransactionCoordinator:
         return Producer(transition.producer_id, transition.producer_epoch)
 
     async def _abort_fenced(self, shard: TransactionShard, transaction: Transaction, fence: Transition) -> None:
-        """Abort what the fenced producer left behind; its epoch is over even if that cannot be written.
+        """Abort the fenced producer's transaction; its epoch stays fenced even if the abort cannot be written.
 
-        As in Kafka the abort is of the cluster's version of transactions, not of the one that the producer speaks.
+        As in Kafka the abort has the cluster's transaction version, not the producer's.
         """
         producer = Producer(fence.producer_id, fence.producer_epoch)
         version = self._profile.finalized_features.get("transaction.version", 0)
@@ -255,7 +254,7 @@ class TransactionCoordinator:
     # --- the journal ---------------------------------------------------------------------------------------------
 
     async def _write(self, shard: TransactionShard, transaction: Transaction, transition: Transition) -> None:
-        """Write a move, then make it. Raises KafkaError, and nothing has changed."""
+        """Write a transition to the journal and complete it. Raises KafkaError; then nothing has changed."""
         try:
             await self._append(shard, transaction, transition)
         except KafkaError as error:
@@ -284,7 +283,7 @@ class TransactionCoordinator:
     def _closed(self, shard: TransactionShard, _: ErrorCode) -> None:
         self._markers.forget(shard)
 
-    # --- from Prepare to Complete --------------------------------------------------------------------------------
+    # --- markers -------------------------------------------------------------------------------------------------
 
     def _send_markers(self, shard: TransactionShard, transaction: Transaction) -> None:
         completion = transaction.prepare_complete(now_ms=self._clock_ms())
@@ -298,7 +297,7 @@ class TransactionCoordinator:
         self._background.spawn(self._complete(decided))
 
     async def _complete(self, decided: DecidedTransaction) -> None:
-        """Write that all markers are there, again until it is written or another broker coordinates the transaction."""
+        """Write the Complete record; retry until it is written or another broker coordinates the transaction."""
         shard, transaction = decided.shard, decided.transaction
         failures = 0
         while self._is_current(shard):
@@ -318,7 +317,7 @@ class TransactionCoordinator:
         if self._failpoint is not None:
             self._failpoint(step)
 
-    # --- time ----------------------------------------------------------------------------------------------------
+    # --- timeouts and expiry -------------------------------------------------------------------------------------
 
     def _interval_ms(self, key: str) -> int:
         settings = self._config.current
@@ -340,7 +339,7 @@ class TransactionCoordinator:
                     self._background.spawn(self._abort_late(shard, transaction, now_ms))
 
     async def _abort_late(self, shard: TransactionShard, transaction: Transaction, now_ms: int) -> None:
-        """Abort a transaction whose producer took too long, and fence that producer."""
+        """Abort a transaction that has timed out, and fence its producer."""
         if not self._is_current(shard) or not requests.has_timed_out(transaction, now_ms):
             return
         log.info("%s: aborting after %d ms", transaction.transactional_id, transaction.timeout_ms)
@@ -350,7 +349,7 @@ class TransactionCoordinator:
             log.info("%s: not aborted yet: %s", transaction.transactional_id, error)
 
     async def _remove_expired(self, now_ms: int) -> None:
-        """Forget the ids that no producer has used for `transactional.id.expiration.ms`."""
+        """Delete the ids that no producer has used for `transactional.id.expiration.ms`."""
         latest_ms = now_ms - self._config.current.transactional_id_expiration_ms
         for shard in self._loaded_shards():
             expired = [
@@ -385,11 +384,11 @@ class TransactionCoordinator:
         return self._leadership.loading
 
     def transaction(self, transactional_id: str) -> Transaction | None:
-        """An id of ours, to look at. Raises KafkaError."""
+        """Return the state of a transactional id. Raises KafkaError."""
         return self._leadership.shard_of(transactional_id).transactions.get(transactional_id)
 
     def transactions(self) -> list[Transaction]:
-        """The transactional ids that this broker coordinates."""
+        """Return the transactional ids that this broker coordinates."""
         return [one for shard in self._loaded_shards() for one in shard.transactions.values()]
 
     def _loaded_shards(self) -> list[TransactionShard]:

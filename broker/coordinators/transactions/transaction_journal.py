@@ -1,8 +1,8 @@
-"""How a transactional id is stored in `__transaction_state`, and what its coordinator keeps in memory per partition.
+"""The records of transactional ids in `__transaction_state`, and the coordinator's state per partition.
 
-The last record of an id is where it stands; a tombstone forgets it. Transactions of version 2 are written in the
-flexible form, which has room for what they need besides. Every record is written with acks=-1 before the
-memory follows. Partitions of a topic are written in order, so that equal states have equal bytes.
+The last record of an id is its state; a tombstone deletes it. Version 2 transactions use the flexible format, which has
+fields for their additional data. Every record is written with acks=-1 before memory follows. Partitions of a topic are
+written in order, so that equal states have equal bytes.
 
 Source: kafka.coordinator.transaction.TransactionLog and TransactionStateManager (loadTransactionMetadata).
 """
@@ -42,7 +42,7 @@ TRANSACTION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a producer hears when its move could not be stored; anything else stays what it is."""
+"""The producer's error by append error; other errors stay unchanged."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,9 +55,9 @@ class TransactionShard:
     transactions: dict[str, Transaction] = field(default_factory=dict)
 
     def apply(self, entry: JournalRecord | TransactionEnd) -> None:
-        """Take in the next entry of the journal while loading. Raises DecodeError."""
+        """Apply the next entry of the journal while loading. Raises DecodeError."""
         if isinstance(entry, TransactionEnd):
-            return  # no producer writes transactions into this topic
+            return  # no producer writes transactions to this topic
         if entry.value is None:
             self.transactions.pop(entry.key, None)
         else:
@@ -65,7 +65,7 @@ class TransactionShard:
 
 
 def record_of(transactional_id: str, transition: Transition) -> tuple[bytes, bytes]:
-    """The key and the value that say where the id stands."""
+    """Return the key and value of the record for a transition."""
     assert transition.state is not EMPTY or not transition.partitions, f"{transition} has partitions"
     value = TransactionValue(
         producer_id=transition.producer_id,
@@ -83,7 +83,7 @@ def record_of(transactional_id: str, transition: Transition) -> tuple[bytes, byt
 
 
 def grouped(partitions: Iterable[TopicPartition]) -> list[TransactionPartitions]:
-    """Partitions, topic by topic."""
+    """Group partitions by topic."""
     topics: dict[str, TransactionPartitions] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, TransactionPartitions(topic=topic, partition_ids=[])).partition_ids.append(index)
@@ -91,7 +91,7 @@ def grouped(partitions: Iterable[TopicPartition]) -> list[TransactionPartitions]
 
 
 def restored(transactional_id: str, data: bytes) -> Transaction:
-    """Where an id stands, from its last record. Raises DecodeError."""
+    """Restore a transactional id from its last record. Raises DecodeError."""
     value = decode_transaction(data)
     try:
         state = TransactionState(value.transaction_status)

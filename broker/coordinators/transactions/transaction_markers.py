@@ -1,9 +1,9 @@
-"""The markers that decided transactions still owe to partitions: for which broker they wait, and what its answer means.
+"""The pending markers of decided transactions: queues per broker, requests, and the outcomes of responses.
 
-A decided transaction owes one marker to every partition in it. `MarkerQueues` sorts them by the broker that leads the
-partition now; what has no live leader, or was refused by a former leader, is sorted again later. One request carries
-all that waits for one broker. The partitions left in the `Transaction` are the truth: a marker is done when its
-partition is out of there, so that a marker sent twice does no harm.
+A decided transaction needs one marker in each of its partitions. `MarkerQueues` queues them by current leader; markers
+without a live leader, or rejected by a former leader, are queued again later. One request carries all markers for one
+broker. `Transaction.partitions` is the source of truth: a marker is done when its partition is removed from there, so a
+duplicate marker is harmless.
 
 Pure: no connections, no clock. Source: kafka.coordinator.transaction.TransactionMarkerChannelManager and
 TransactionMarkerRequestCompletionHandler.
@@ -31,22 +31,22 @@ from anabranch.protocol.apis.write_txn_markers import (
 from anabranch.protocol.errors import ErrorCode
 
 NOWHERE: Final = -1
-"""The queue of markers whose partition has no live leader that we know of."""
+"""The queue of markers whose partition has no known live leader."""
 
 FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Another coordinator, or a later epoch, has been there: this one has nothing to decide any more."""
+"""Errors that mean another coordinator or a later epoch: this coordinator sends no more markers."""
 NEEDS_NO_MARKER: Final = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
-"""The partition cannot hold markers, so it never took a record of the transaction either."""
+"""Errors of partitions that cannot hold markers, and so hold no record of the transaction."""
 
 
 @dataclass(slots=True, eq=False)
 class DecidedTransaction:
-    """A transaction on its way from Prepare to Complete."""
+    """A transaction between Prepare and Complete."""
 
     shard: TransactionShard
     transaction: Transaction
     completion: Transition
-    """The transition to write when no partition is left."""
+    """The transition to write when every partition has its marker."""
 
     @property
     def done(self) -> bool:
@@ -54,7 +54,7 @@ class DecidedTransaction:
         return not self.transaction.partitions
 
     def marker(self, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
-        """The marker for some of its partitions, under the present coordinator epoch."""
+        """Return the marker for some of its partitions, with the current coordinator epoch."""
         transaction = self.transaction
         return WritableTxnMarker(
             producer_id=transaction.producer_id,
@@ -70,12 +70,12 @@ class DecidedTransaction:
 
 
 Load = dict[DecidedTransaction, set[TopicPartition]]
-"""The markers that one request carries, or one queue holds: transaction -> its partitions."""
+"""The markers of one request or queue: transaction -> its partitions."""
 
 
 @dataclass(slots=True)
 class MarkerQueues:
-    """The markers that wait for each broker."""
+    """The queued markers of each broker."""
 
     _queues: dict[int, Load] = field(default_factory=dict)
 
@@ -85,7 +85,7 @@ class MarkerQueues:
         partitions: Iterable[TopicPartition],
         leader_of: Callable[[TopicPartition], int],
     ) -> set[int]:
-        """Sort partitions into the queues of their leaders; returns the brokers, NOWHERE among them, that got some."""
+        """Queue partitions by leader; return the brokers that got some, possibly with NOWHERE."""
         nodes = set()
         for partition in partitions:
             node = leader_of(partition)
@@ -94,24 +94,24 @@ class MarkerQueues:
         return nodes
 
     def pop(self, node: int) -> Load:
-        """All that waits for a broker; its queue is empty then."""
+        """Remove and return all markers for a broker."""
         return self._queues.pop(node, {})
 
     def forget(self, shard: TransactionShard) -> None:
-        """Another broker leads the shard, and sends its markers now."""
+        """Drop the markers of a shard that another broker now leads."""
         for queue in self._queues.values():
             for decided in [one for one in queue if one.shard is shard]:
                 del queue[decided]
 
 
 def request_of(load: Load) -> WriteTxnMarkersRequest:
-    """One request for all of them."""
+    """Return one request with all markers."""
     return WriteTxnMarkersRequest(markers=[decided.marker(partitions) for decided, partitions in load.items()])
 
 
 @dataclass(slots=True)
 class MarkerOutcome:
-    """The meaning of an answer for one transaction."""
+    """The outcome of a response for one transaction."""
 
     decided: DecidedTransaction
     marked: set[TopicPartition] = field(default_factory=set)
@@ -120,10 +120,10 @@ class MarkerOutcome:
 
 
 def outcomes(load: Load, response: WriteTxnMarkersResponse) -> Iterator[MarkerOutcome]:
-    """What became of each marker in a request. One that the answer does not mention is sent again.
+    """Evaluate the response for each transaction; markers missing in the response are sent again.
 
-    Only FENCED and NEEDS_NO_MARKER end the matter; a transaction that was decided has to reach all of its partitions,
-    whatever else goes wrong there.
+    Only FENCED and NEEDS_NO_MARKER are final; after any other error the marker is sent again, since a decided
+    transaction has to reach all its partitions.
     """
     answered = {
         (marker.producer_id, topic.name, row.partition_index): ErrorCode(row.error_code)

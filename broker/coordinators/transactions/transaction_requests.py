@@ -1,12 +1,12 @@
-"""What a request means to a transactional id: the move it asks for, or the error that Kafka answers.
+"""The rules of producers' requests: the transition that a request makes, or its error.
 
-Pure rules over one `Transaction`; each raises the KafkaError of the answer, returns the transition to write, or None
-when there is nothing to write and the answer is success. Whether the id is known, and known here, was asked before.
+Pure rules over one `Transaction`. Each raises the KafkaError to respond with, returns the transition to write, or
+returns None for success without a write. The caller has already found the id.
 
 Source: kafka.coordinator.transaction.TransactionCoordinator of Kafka 3.9, and of 4.1 and 4.2 for version 2 of
-transactions (KIP-890), which the version of a request decides: EndTxn v5, and partitions that brokers add. One answer
-differs: when the epochs are used up, a producer with a wrong epoch hears PRODUCER_FENCED, and a repeated request its
-old answer, where Kafka fails with UNKNOWN_SERVER_ERROR.
+transactions (KIP-890), which the request version selects: EndTxn v5, and partitions that brokers add. One response
+differs: when the epochs are exhausted, a producer with a wrong epoch gets PRODUCER_FENCED, and a repeated request its
+previous response, where Kafka fails with UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 class Producer(NamedTuple):
-    """The identity that a producer gives in its request."""
+    """The producer id and epoch in a request."""
 
     id: int
     epoch: int
 
 
 def wants_new_producer_id(transaction: Transaction, expected: Producer | None) -> bool:
-    """Whether InitProducerId will be answered with another producer id, for want of epochs."""
+    """Return whether InitProducerId returns a new producer id, because the epochs are exhausted."""
     at_end = transaction.epoch_exhausted and (expected is None or expected.epoch == transaction.producer_epoch)
     return at_end and transaction.pending is None and transaction.state in AT_REST
 
@@ -50,10 +50,10 @@ def wants_new_producer_id(transaction: Transaction, expected: Producer | None) -
 def init_producer_id(
     transaction: Transaction, expected: Producer | None, *, timeout_ms: int, new_producer_id: int | None, now_ms: int
 ) -> Transition:
-    """The next epoch for a producer that begins (`expected` None) or goes on after a failure (KIP-360).
+    """Return the next epoch for a producer that starts (`expected` None) or recovers (KIP-360).
 
-    A transition to PrepareEpochFence means: abort first; the producer asks again. `new_producer_id` is needed when
-    `wants_new_producer_id` says so. Raises CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+    A transition to PrepareEpochFence means: abort first; the producer retries. `new_producer_id` is required if
+    `wants_new_producer_id` returns True. Raises CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
     """
     if transaction.pending is not None:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
@@ -74,7 +74,7 @@ def init_producer_id(
 
 
 def _may_go_on(transaction: Transaction, expected: Producer) -> bool:
-    """The id is new here, the producer id is right, or it was right before its last epoch made way for another id."""
+    """Return whether the producer id is current, or was until its epochs ran out; True before the first epoch."""
     return (
         transaction.producer_epoch == NO_PRODUCER_EPOCH
         or expected.id == transaction.producer_id
@@ -91,7 +91,7 @@ def add_partitions(
     pending_first: bool = False,
     now_ms: int,
 ) -> Transition | None:
-    """More partitions, or None if all of them are in.
+    """Add partitions; None if the transaction has all of them.
 
     With `pending_first`, as in Kafka 4.0.1 and later, the pending transition is tested before producer id and epoch.
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
@@ -109,10 +109,10 @@ def add_partitions(
 
 
 def check_member(transaction: Transaction, producer: Producer) -> None:
-    """Whether a broker may be told which partitions are in the transaction (KIP-890).
+    """Check that a broker may get the partitions of the producer's transaction (KIP-890).
 
-    What is pending does not matter: partitions are in when the journal says so, and out when the markers are written.
-    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    A pending transition does not matter: partitions count from their record in the journal until their markers are
+    written. Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
     _check_producer(transaction, producer)
     _check_undecided(transaction)
@@ -128,18 +128,19 @@ def end(
     from_client: bool = True,
     now_ms: int,
 ) -> Transition | None:
-    """Decide the transaction, or None if it was decided like that before.
+    """Decide the transaction; None if it was already decided in the same way.
 
-    The version of this request decides how its epoch is judged, whatever version the transaction was begun with.
-    Not from a client, but as the second half of a fence, the producer comes with the epoch of the fence. Where no
-    transaction is open, an abort of version 2 still takes the next epoch: what the producer has sent may yet arrive.
-    `next_producer_id` is needed when `wants_next_producer_id` says so.
+    The version of this request determines the epoch check, whatever version the transaction was started with. Without
+    `from_client` the request is the second half of a fence and has the fence's epoch. If no transaction is open, an
+    abort of version 2 still takes the next epoch, because batches of the producer may still arrive. `next_producer_id`
+    is required if `wants_next_producer_id` returns True.
+
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
     state, bumps = transaction.state, client_version >= VERSION_WITH_EPOCH_BUMP
     fencing = transaction.pending is PREPARE_EPOCH_FENCE
     busy = transaction.pending is not None and not fencing
-    if busy and bumps:  # the producer may have an id or epoch that is pending still
+    if busy and bumps:  # the producer may have an id or epoch that is still pending
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
     again = bumps and not fencing and is_repeated_end(transaction, producer)
     if transaction.producer_id != producer.id and not (again and producer.id == transaction.last_producer_id):
@@ -153,7 +154,7 @@ def end(
         if fencing:
             transaction.adopt_fence(None if bumps else producer.epoch)
     elif bumps and not commit and not again and state in AT_REST:
-        pass  # an empty one
+        pass  # an empty transaction
     elif state is (COMPLETE_COMMIT if commit else COMPLETE_ABORT) and again is bumps:
         return None
     elif state is (PREPARE_COMMIT if commit else PREPARE_ABORT):
@@ -167,13 +168,13 @@ def end(
 
 
 def wants_next_producer_id(transaction: Transaction, producer: Producer, client_version: int) -> bool:
-    """Whether the end of this transaction takes another producer id, for want of epochs."""
+    """Return whether ending this transaction takes a new producer id, because the epochs are exhausted."""
     bumps = client_version >= VERSION_WITH_EPOCH_BUMP and transaction.pending is None
     return bumps and transaction.epoch_exhausted and producer == (transaction.producer_id, transaction.producer_epoch)
 
 
 def is_repeated_end(transaction: Transaction, producer: Producer) -> bool:
-    """Whether the producer gives the epoch that the last end of version 2 took from it: its answer was lost."""
+    """Return whether the producer has the epoch before the last end of version 2, whose response was lost."""
     if producer.id == transaction.producer_id:
         return transaction.producer_epoch == producer.epoch + 1
     renewed = producer.id == transaction.last_producer_id and transaction.producer_epoch == 0
@@ -181,7 +182,7 @@ def is_repeated_end(transaction: Transaction, producer: Producer) -> bool:
 
 
 def _may_end(transaction: Transaction, producer: Producer, again: bool, from_client: bool) -> bool:
-    """Whether the epoch is one with which a producer may end this transaction, or repeat that."""
+    """Return whether the producer's epoch may end this transaction, or repeat its end."""
     if not from_client:
         return producer.epoch >= transaction.producer_epoch
     same = producer.epoch == transaction.producer_epoch
@@ -189,7 +190,7 @@ def _may_end(transaction: Transaction, producer: Producer, again: bool, from_cli
 
 
 def has_timed_out(transaction: Transaction, now_ms: int) -> bool:
-    """Whether the producer took too long."""
+    """Return whether the transaction is open for longer than its timeout."""
     open_and_calm = transaction.state is ONGOING and transaction.pending is None
     return open_and_calm and transaction.start_ms + transaction.timeout_ms < now_ms
 

@@ -1,21 +1,21 @@
-"""One transactional id: its producer, its transaction, and the moves it may make.
+"""One transactional id: its producer, its transaction, and its transitions.
 
-A move has two halves. `prepare_*` says where to go (a `Transition`, which is also what the journal writes) and makes
-that state *pending*; `complete` takes the transition over once its record is replicated, `give_up` forgets it when it
-could not be. While a move is pending no other may begin, so the journal and the memory never disagree about the order.
+A transition has two halves. `prepare_*` returns the `Transition`, which the journal writes, and makes its state
+*pending*. `complete` applies it once its record is replicated; `abandon_transition` drops it if that failed. Only one
+transition is pending at a time, so the journal and memory have the same order.
 
-    Empty              a producer, no transaction
-    Ongoing            partitions are in the transaction
-    PrepareCommit      decided; markers are on their way to the partitions; PrepareAbort likewise
-    CompleteCommit     every partition has its marker; CompleteAbort likewise
-    Dead               expired, about to be forgotten
-    PrepareEpochFence  never reached, only pending: the old producer's epoch is over, the abort follows at once
+  Empty              a producer, no transaction
+  Ongoing            partitions are in the transaction
+  PrepareCommit      decided; markers are on their way to the partitions; PrepareAbort likewise
+  CompleteCommit     every partition has its marker; CompleteAbort likewise
+  Dead               expired, about to be deleted
+  PrepareEpochFence  only ever pending: the old producer's epoch is fenced, and the abort follows at once
 
-Epochs run from 0 to 32766: 32767 is only ever used to fence the producer that has 32766.
+Epochs run from 0 to 32766: 32767 only fences the producer that has 32766.
 
-A transaction of version 2 ends with another epoch than it had: the next one, or with a new producer id the first. So no
-batch of it can come late, and its producer may begin the next one without asking (KIP-890). Which version a transaction
-has, the requests say that add to it and that end it.
+The end of a version 2 transaction takes a new epoch: the next one, or 0 with a new producer id. So late batches of the
+transaction are rejected, and the producer can start the next one without a request (KIP-890). The version of a
+transaction comes from the requests that add to it and end it.
 
 Source: kafka.coordinator.transaction.TransactionMetadata; KIP-98, KIP-360, KIP-890.
 """
@@ -37,11 +37,11 @@ NO_PRODUCER_EPOCH: Final = -1
 PRODUCER_EPOCH_MAX: Final = 32767
 NO_TIMESTAMP: Final = -1
 VERSION_WITH_EPOCH_BUMP: Final = 2
-"""From this version of transactions on each end takes the next epoch."""
+"""The transaction version from which each end takes the next epoch."""
 
 
 class TransactionState(enum.IntEnum):
-    """Where a transactional id stands; the numbers are those of the journal."""
+    """The state of a transactional id; the numbers are those of the journal."""
 
     EMPTY = 0
     ONGOING = 1
@@ -54,7 +54,7 @@ class TransactionState(enum.IntEnum):
 
     @property
     def title(self) -> str:
-        """The name that administrators see, such as "PrepareCommit"."""
+        """The name for administrators, such as "PrepareCommit"."""
         return self.name.title().replace("_", "")
 
 
@@ -79,25 +79,25 @@ LEGAL: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
     PREPARE_EPOCH_FENCE: frozenset({PREPARE_ABORT}),
 }
 AT_REST: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
-"""No transaction is open: a new one may begin, the producer may be replaced, the id may expire."""
+"""No transaction is open: a new one may start, the producer may be replaced, the id may expire."""
 PREPARED: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 
 
 @value(kw_only=True)
 class Transition:
-    """A transactional id after a move."""
+    """The state of a transactional id after a transition."""
 
     state: TransactionState
     producer_id: int
     producer_epoch: int
     last_producer_id: int
-    """In the journal with version 2 only: before, a repeated InitProducerId is not recognised after a failover."""
+    """Journaled from version 2 on; before, a repeated InitProducerId is not recognised after a failover."""
     last_producer_epoch: int
     """Not in the journal."""
     next_producer_id: int = NO_PRODUCER_ID
-    """With which the producer will go on, because the epochs of this one are used up."""
+    """The producer's next id, if the epochs of the current one are exhausted."""
     client_version: int = 0
-    """The version of transactions that the producer speaks."""
+    """The producer's transaction version."""
     timeout_ms: int
     partitions: frozenset[TopicPartition]
     start_ms: int
@@ -106,12 +106,12 @@ class Transition:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Transaction:
-    """One transactional id. `partitions` shrinks while markers are acknowledged."""
+    """One transactional id. `partitions` shrinks as markers are acknowledged."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int = NO_PRODUCER_EPOCH
-    """NO_PRODUCER_EPOCH until the first InitProducerId stands in the journal."""
+    """NO_PRODUCER_EPOCH until the first InitProducerId is in the journal."""
     last_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     timeout_ms: int
@@ -123,29 +123,29 @@ class Transaction:
     next_producer_id: int = NO_PRODUCER_ID
     client_version: int = 0
     fence_failed: bool = False
-    """An epoch was raised to fence a producer and could not be written: it is used again, as no producer has it."""
+    """The epoch raised by a fence could not be written; it is reused, since no producer has it."""
 
     def __str__(self) -> str:
-        """One line, the same in every process."""
+        """Format the id for logs, on one line, equal in every process."""
         places = ", ".join(f"{topic}-{index}" for topic, index in sorted(self.partitions))
         producer = f"producer {self.producer_id} epoch {self.producer_epoch}"
         return f"{self.transactional_id} {self.state.name} {producer} partitions [{places}]"
 
     @property
     def epoch_exhausted(self) -> bool:
-        """Whether the producer id has no epoch left to give to a producer."""
+        """Whether the producer id has no epoch left for a producer."""
         return is_epoch_exhausted(self.producer_epoch)
 
-    # --- where to go ---------------------------------------------------------------------------------------------
+    # --- prepare -------------------------------------------------------------------------------------------------
 
     def prepare_fence(self) -> Transition:
-        """Take the transaction away from its producer: the next epoch, which no producer is told."""
+        """Fence the producer with the next epoch, which no producer gets."""
         epoch = self.producer_epoch if self.fence_failed else self.producer_epoch + 1
         assert epoch <= PRODUCER_EPOCH_MAX, f"{self} has no epoch left to fence with"
         return self._prepare(PREPARE_EPOCH_FENCE, epoch=epoch, last_epoch=NO_PRODUCER_EPOCH)
 
     def adopt_fence(self, epoch: int | None) -> None:
-        """The fence goes on to an abort: the old producer is out from here on, whatever the journal says.
+        """Continue a fence with an abort: the old producer is fenced from now on, whatever the journal has.
 
         Without an epoch the abort is of version 2, and takes the next epoch itself.
         """
@@ -157,16 +157,16 @@ class Transaction:
         self.last_producer_epoch = NO_PRODUCER_EPOCH
 
     def prepare_next_epoch(self, *, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> Transition:
-        """The same producer id with the next epoch, or the present one for a repeated request.
+        """Take the next epoch of the same producer id, or keep the current one for a repeated request.
 
-        Raises PRODUCER_FENCED when the epoch that the producer believes in is neither this nor the last one.
+        Raises PRODUCER_FENCED if the producer's epoch is neither the current nor the last one.
         """
         epoch, last_epoch = self.producer_epoch + 1, NO_PRODUCER_EPOCH
         if expected_epoch is not None:
             if self.producer_epoch in (NO_PRODUCER_EPOCH, expected_epoch):
                 last_epoch = self.producer_epoch
             elif expected_epoch == self.last_producer_epoch:
-                # Its answer was lost. No other producer came between: that would have cleared the last epoch.
+                # Its response was lost. No other producer came between: that would have cleared the last epoch.
                 epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
             else:
                 raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {expected_epoch} is not {self.producer_epoch}")
@@ -184,7 +184,7 @@ class Transaction:
     def prepare_new_producer(
         self, producer_id: int, *, timeout_ms: int, remember_epoch: bool, now_ms: int
     ) -> Transition:
-        """Another producer id, because the epochs of this one are used up."""
+        """Take a new producer id, because the epochs of the current one are exhausted."""
         return self._prepare(
             EMPTY,
             producer_id=producer_id,
@@ -197,7 +197,7 @@ class Transaction:
         )
 
     def prepare_add(self, partitions: Iterable[TopicPartition], *, client_version: int = 0, now_ms: int) -> Transition:
-        """More partitions; the first of them begin the transaction."""
+        """Add partitions; the first ones start the transaction."""
         return self._prepare(
             ONGOING,
             partitions=self.partitions | frozenset(partitions),
@@ -209,7 +209,7 @@ class Transaction:
     def prepare_end(
         self, *, commit: bool, client_version: int = 0, next_producer_id: int = NO_PRODUCER_ID, now_ms: int
     ) -> Transition:
-        """The decision. From version 2 on with the next epoch, which the markers bear."""
+        """Decide the transaction. From version 2 on it takes the next epoch, which the markers carry."""
         bumps = client_version >= VERSION_WITH_EPOCH_BUMP
         return self._prepare(
             PREPARE_COMMIT if commit else PREPARE_ABORT,
@@ -222,8 +222,8 @@ class Transaction:
         )
 
     def prepare_complete(self, *, now_ms: int) -> Transition:
-        """What remains to be written when every partition has its marker."""
-        self.fence_failed = False  # the abort that followed a fence stands in the journal
+        """Return the transition to write when every partition has its marker."""
+        self.fence_failed = False  # the abort that followed a fence is in the journal
         after = COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT
         another = self.next_producer_id != NO_PRODUCER_ID
         return self._prepare(
@@ -235,7 +235,7 @@ class Transaction:
         )
 
     def prepare_dead(self) -> Transition:
-        """Nothing: the id is forgotten."""
+        """Delete an expired id."""
         return self._prepare(DEAD, partitions=frozenset())
 
     def _prepare(
@@ -269,13 +269,13 @@ class Transaction:
             last_update_ms=self.last_update_ms if now_ms is None else now_ms,
         )
 
-    # --- and having gone there -----------------------------------------------------------------------------------
+    # --- complete or abandon -------------------------------------------------------------------------------------
 
     def complete(self, transition: Transition, *, clears_start: bool = False) -> None:
-        """Take the transition over: the journal has it.
+        """Apply the transition, whose record is replicated.
 
-        `clears_start`: a producer that begins has no start of a transaction. Without it the start of the last one stays
-        for administrators to see.
+        `clears_start`: a new producer clears the start time of a transaction. Otherwise the last start time stays
+        visible to administrators.
         """
         to = transition.state
         assert self.pending is to, f"{self} was to become {self.pending!r}, not {to!r}"
@@ -315,16 +315,16 @@ class Transaction:
         self.state = to
 
     def abandon_transition(self, transition: Transition) -> None:
-        """The journal refused the transition: everything stays as it is."""
+        """Drop the pending transition, which the journal rejected."""
         assert self.pending is transition.state, f"{self} is on its way to {self.pending!r}, not {transition.state!r}"
         self.pending = None
 
     def marked(self, partition: TopicPartition) -> None:
-        """A partition has its marker, or needs none."""
+        """Remove a partition that has its marker, or needs none."""
         assert self.state in PREPARED, f"{self} was not decided, so {partition} cannot have its marker"
         self.partitions.discard(partition)
 
 
 def is_epoch_exhausted(epoch: int) -> bool:
-    """Whether a producer id with this epoch has none left to give to a producer."""
+    """Return whether a producer id with this epoch has none left for a producer."""
     return epoch >= PRODUCER_EPOCH_MAX - 1
