@@ -33,8 +33,7 @@ VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     **COMMIT_ERRORS,
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""The client's error if the transaction coordinator did not confirm; the client retries at the same group coordinator.
-"""
+"""The client's error if the transaction coordinator did not confirm; the client retries at this coordinator."""
 
 
 class GroupTransactions:

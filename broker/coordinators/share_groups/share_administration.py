@@ -1,7 +1,7 @@
-"""Who may do what with a group that shares partitions, and how it is described.
+"""Authorization of events in a share group, and its description.
 
-Such a group has no offsets: whoever wants to commit some, or to see them, is told that there is no such group of
-consumers. Source: KIP-932; Kafka's `ShareGroup` (validateDeleteGroup, asDescribedGroup).
+A share group has no committed offsets: commits and reads of offsets get GROUP_ID_NOT_FOUND. Source: KIP-932; Kafka's
+`ShareGroup` (validateDeleteGroup, asDescribedGroup).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ASSIGNOR: Final = "simple"
 
 
 def authorize(group: ShareGroup, event: Commit | Observe | Delete) -> None:
-    """Raise the KafkaError with which the group refuses the event."""
+    """Check an event against the group. Raises KafkaError."""
     if not isinstance(event, Delete):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id} shares partitions")
     if group.members:
@@ -27,7 +27,7 @@ def authorize(group: ShareGroup, event: Commit | Observe | Delete) -> None:
 
 
 def described(group: ShareGroup, topics: TopicsView) -> api.DescribedGroup:
-    """The group for administrators."""
+    """Describe the group for administrators."""
     return api.DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,

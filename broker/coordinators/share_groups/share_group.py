@@ -1,12 +1,12 @@
-"""One group that shares partitions: all that its coordinator knows of it, which is what the records of the journal say.
+"""The state of one share group, built from the records of the journal.
 
-As with KIP-848 groups, `apply` takes in one record and is the only way in which anything here changes, but
-for the timers. Partitions are shared, so nothing has to be given up before another member may have it: a member is at
-the epoch of the group as soon as it asks. A partition is handed out once its state is kept (`initialized`).
+As in KIP-848 groups, `apply` applies one record, and nothing else changes the state, except for the timers. Partitions
+are shared, so no member has to revoke one before another gets it: a member reaches the group epoch with its next
+heartbeat. A partition is assigned once its state is initialized (`initialized`).
 
-    Empty   no members
-    Stable  there are some
-    Dead    deleted, or coordinated elsewhere
+  Empty   no members
+  Stable  at least one member
+  Dead    deleted, or coordinated by another broker
 
 Source: KIP-932; Kafka's `ShareGroup`, and the replay methods of `GroupMetadataManager`.
 """
@@ -30,11 +30,11 @@ from anabranch.protocol.values import value
 JOINING: Final = 0
 LEAVING: Final = -1
 STABLE: Final = 0
-"""The state of a member in its record; members of groups that share know no other."""
+"""The state of a member in its record; members of share groups have no other."""
 
 
 class ShareGroupState(enum.Enum):
-    """The value is the name on the wire."""
+    """The state of a share group; the value is the name on the wire."""
 
     EMPTY = "Empty"
     STABLE = "Stable"
@@ -43,7 +43,7 @@ class ShareGroupState(enum.Enum):
 
 @value(kw_only=True)
 class ShareMember:
-    """A member, as its records tell of it."""
+    """One member of a share group."""
 
     member_id: str
     rack_id: str | None = None
@@ -55,7 +55,7 @@ class ShareMember:
     assigned: Assignment = dataclasses.field(default_factory=dict)
 
     def metadata(self) -> records.ShareGroupMemberMetadataValue:
-        """The record of what the member said of itself."""
+        """Return the value of the member's metadata record."""
         return records.ShareGroupMemberMetadataValue(
             rack_id=self.rack_id,
             client_id=self.client_id,
@@ -64,7 +64,7 @@ class ShareMember:
         )
 
     def current(self) -> records.ShareGroupCurrentMemberAssignmentValue:
-        """The record of what the member has been told."""
+        """Return the value of the member's current assignment record."""
         return records.ShareGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -75,48 +75,48 @@ class ShareMember:
 
 @dataclass(slots=True, eq=False)
 class ShareGroup:
-    """One group."""
+    """One share group."""
 
     group_id: str
     epoch: int = 0
-    """0: nothing of the group is in the journal yet."""
+    """0: the group has no record in the journal."""
     assignment_epoch: int = 0
     metadata_hash: int = 0
     members: dict[str, ShareMember] = field(default_factory=dict)
     targets: dict[str, Assignment] = field(default_factory=dict)
     initializing: Assignment = field(default_factory=dict)
-    """Partitions whose state is about to be kept."""
+    """Partitions whose state is being initialized."""
     initialized: Assignment = field(default_factory=dict)
-    """Partitions whose state is kept: those that members may have."""
+    """Partitions whose state is initialized, which members may be assigned."""
     names: dict[bytes, str] = field(default_factory=dict)
-    """Topic id -> name, of both."""
+    """Topic id -> name, for both."""
     timers: Timers = field(default_factory=Timers)
     metadata_seen: Any = None
-    """The image of the metadata for which the hash was compared last."""
+    """The metadata image at the last comparison of the hash."""
     dead: bool = False
 
     @property
     def state(self) -> ShareGroupState:
-        """Where the group stands."""
+        """The current state."""
         if self.dead:
             return ShareGroupState.DEAD
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     @property
     def protocol_type(self) -> str:
-        """What ListGroups says of it."""
+        """The protocol type in ListGroups."""
         return "share"
 
     def next_deadline(self) -> int | None:
-        """When something of the group has to be looked at."""
+        """Return the earliest deadline of a member's session."""
         return self.timers.first()
 
     def subscribed_topics(self) -> frozenset[str]:
-        """What any member subscribes to."""
+        """Return the topics that any member subscribes to."""
         return frozenset(name for member in self.members.values() for name in member.topic_names)
 
     def member(self, member_id: str) -> ShareMember:
-        """A member. Raises UNKNOWN_MEMBER_ID."""
+        """Return a member. Raises UNKNOWN_MEMBER_ID."""
         found = self.members.get(member_id)
         if found is None:
             raise KafkaError(
@@ -125,7 +125,7 @@ class ShareGroup:
         return found
 
     def describe(self) -> str:
-        """One line for logs."""
+        """Format the group for logs, on one line."""
         return (
             f"group {self.group_id} {self.state.value} shares epoch={self.epoch} "
             f"members={ {one.member_id: one.epoch for one in self.members.values()} }"
@@ -134,7 +134,7 @@ class ShareGroup:
     # --- records -------------------------------------------------------------------------------------------------
 
     def apply(self, record: Record) -> None:
-        """Take in what one record says."""
+        """Apply one journal record."""
         key, content = record
         _APPLY[type(key)](self, key, content)
 
@@ -201,7 +201,7 @@ _APPLY: Final[Mapping[type[Any], Callable[[ShareGroup, Any, Any], None]]] = {
 
 
 def rows_of(partitions: Assignment, names: Mapping[bytes, str]) -> list[records.TopicPartitionsInfo]:
-    """Partitions as the record of a group's states has them."""
+    """Convert partitions to rows of the record of a group's states."""
     return [
         records.TopicPartitionsInfo(topic_id=one, topic_name=names[one], partitions=sorted(partitions[one]))
         for one in sorted(partitions)
@@ -209,16 +209,16 @@ def rows_of(partitions: Assignment, names: Mapping[bytes, str]) -> list[records.
 
 
 def joined(one: Assignment, other: Assignment) -> Assignment:
-    """Both together."""
+    """Return the union of two assignments."""
     return {topic_id: one.get(topic_id, frozenset()) | other.get(topic_id, frozenset()) for topic_id in {*one, *other}}
 
 
 def without(one: Assignment, other: Assignment) -> Assignment:
-    """What is in the first and not in the second."""
+    """Return the partitions of the first assignment that are not in the second."""
     left = {topic_id: partitions - other.get(topic_id, frozenset()) for topic_id, partitions in one.items()}
     return {topic_id: partitions for topic_id, partitions in left.items() if partitions}
 
 
 def of_topics(partitions: Iterable[tuple[bytes, Iterable[int]]]) -> Assignment:
-    """Partitions of topics, without topics that have none."""
+    """Return an assignment without empty topics."""
     return {topic_id: frozenset(ones) for topic_id, ones in partitions if ones}

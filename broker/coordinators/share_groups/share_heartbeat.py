@@ -1,9 +1,9 @@
-"""ShareGroupHeartbeat: how a member joins, goes on, changes what it wants, and leaves; and what administrators do.
+"""ShareGroupHeartbeat: a member joins, stays, changes its subscription, or leaves; and other changes of a group.
 
-What is null in a heartbeat is as it was. The answer has the member's whole assignment when it joins or when that has
-changed. Partitions that the group has no state for yet are named by the decision: once they have one, a new epoch of
-the group hands them out. Source: KIP-932; Kafka's GroupMetadataManager (shareGroupHeartbeat, shareGroupLeave,
-initializeShareGroupState) and GroupCoordinatorService (what is valid), 4.2.
+Null in a heartbeat means unchanged. The response has the member's whole assignment when it joins or when its assignment
+has changed. The decision lists the partitions without a state; once they are initialized, a new group epoch assigns
+them. Source: KIP-932; Kafka's GroupMetadataManager (shareGroupHeartbeat, shareGroupLeave, initializeShareGroupState)
+and GroupCoordinatorService (validation), 4.2.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MEMBER_ID_CHARACTERS_MAX: Final = 36
 
 @dataclass(slots=True)
 class ShareDecision:
-    """About one group, at one moment: it changes nothing, its records do when they are in the log."""
+    """A decision about a share group at one time; its records take effect when they are in the log."""
 
     group: ShareGroup
     topics: TopicsView = NO_TOPICS
@@ -51,19 +51,19 @@ class ShareDecision:
     then: list[Callable[[], None]] = field(default_factory=list)
     answer: Any = None
     initialize: Assignment = field(default_factory=dict)
-    """Partitions whose state has to be kept from now on."""
+    """Partitions whose state has to be initialized."""
 
     def write(self, key: Any, content: Any) -> None:
-        """One more record; None deletes."""
+        """Append a record; None as content deletes the key."""
         self.records.append((key, content))
 
     def write_epoch(self, epoch: int, hashed: int) -> None:
-        """The group's epoch, and the metadata it is for."""
+        """Write the group epoch with the hash of its metadata."""
         key = records.ShareGroupMetadataKey(group_id=self.group.group_id)
         self.write(key, records.ShareGroupMetadataValue(epoch=epoch, metadata_hash=hashed))
 
     def write_states(self, initializing: Assignment, initialized: Assignment, names: Mapping[bytes, str]) -> None:
-        """Which partitions the group has a state for."""
+        """Write which partitions have a state in the group."""
         key = records.ShareGroupStatePartitionMetadataKey(group_id=self.group.group_id)
         content = records.ShareGroupStatePartitionMetadataValue(
             initializing_topics=rows_of(initializing, names),
@@ -73,19 +73,19 @@ class ShareDecision:
         self.write(key, content)
 
     def delete_member(self, member_id: str) -> None:
-        """All that there is of a member."""
+        """Delete all records of a member."""
         group_id = self.group.group_id
         self.write(records.ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
         self.write(records.ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
         self.write(records.ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """A number for what is subscribed to."""
+        """Return the metadata hash of these topics."""
         return metadata_hash(existing(names, self.topics.find).values())
 
 
 def check_request(request: ShareGroupHeartbeatRequest) -> None:
-    """Raise INVALID_REQUEST for what no group could take."""
+    """Raise INVALID_REQUEST if the request is invalid for any group."""
     epoch = request.member_epoch
     demands = [
         (request.member_id != "", "MemberId can't be empty."),
@@ -112,7 +112,7 @@ def heartbeat(
     settings: ShareSettings,
     now_ms: int,
 ) -> ShareDecision:
-    """What a valid request brings about. Raises KafkaError."""
+    """Decide on a valid request. Raises KafkaError."""
     decision = ShareDecision(group, topics, settings, now_ms)
     if request.member_epoch == LEAVING:
         remove(decision, [group.member(request.member_id)])
@@ -141,7 +141,7 @@ def _update_member(decision: ShareDecision, request: ShareGroupHeartbeatRequest,
         after = dataclasses.replace(after, epoch=epoch, previous_epoch=after.epoch, assigned=target)
         key = records.ShareGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member_id)
         decision.write(key, after.current())
-    is_full = joins or request.subscribed_topic_names is not None  # its sender has lost an answer, or heard none yet
+    is_full = joins or request.subscribed_topic_names is not None  # its sender lost a response, or has had none yet
     due_ms = decision.now_ms + decision.settings.session_timeout_ms
     decision.then.append(lambda: group.timers.set(member_id, Timer.SESSION, due_ms))
     decision.answer = HeartbeatAnswer(
@@ -153,7 +153,7 @@ def _update_member(decision: ShareDecision, request: ShareGroupHeartbeatRequest,
 
 
 def check_epoch(member: ShareMember, epoch: int) -> None:
-    """Raise FENCED_MEMBER_EPOCH unless the sender is where the group believes it to be, joins, or lost an answer."""
+    """Raise FENCED_MEMBER_EPOCH unless the epoch is 0 (joining), the member's, or its previous one."""
     if epoch not in (JOINING, member.epoch, member.previous_epoch):
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH, f"epoch {epoch} is not the member's {member.epoch}: it has to join anew."
@@ -173,7 +173,7 @@ def _as_said(before: ShareMember, request: ShareGroupHeartbeatRequest, sender: S
 
 
 def _epoch(decision: ShareDecision, members: Mapping[str, ShareMember], *, changed: bool) -> int:
-    """The group's epoch: one more if something changed, or if the topics did."""
+    """Return the group epoch, incremented if something changed or the topics did."""
     group, image = decision.group, decision.topics.image
     if not changed and group.metadata_seen is image:
         return group.epoch
@@ -188,7 +188,7 @@ def _epoch(decision: ShareDecision, members: Mapping[str, ShareMember], *, chang
 
 
 def _initialize(decision: ShareDecision, wanted: Iterable[str]) -> None:
-    """Name the partitions of these topics that have no state yet; what is on its way already is asked for again."""
+    """Schedule the initialization of these topics' partitions without a state; pending ones are retried."""
     group = decision.group
     topics = existing(wanted, decision.topics.find)
     there = of_topics((topic.topic_id, topic.partitions) for topic in topics.values())
@@ -200,7 +200,7 @@ def _initialize(decision: ShareDecision, wanted: Iterable[str]) -> None:
 
 
 def _target(decision: ShareDecision, members: Mapping[str, ShareMember], epoch: int, member_id: str) -> Assignment:
-    """The member's target, computed anew for everybody if the group's epoch has moved on."""
+    """Return the member's target; recompute all targets if the group epoch is newer."""
     group = decision.group
     if epoch <= group.assignment_epoch:
         return group.targets.get(member_id, NOTHING)
@@ -218,7 +218,7 @@ def _target(decision: ShareDecision, members: Mapping[str, ShareMember], epoch: 
 
 
 def targets_of(group: ShareGroup, members: Mapping[str, ShareMember], topics: TopicsView) -> dict[str, Assignment]:
-    """What each member is to read: partitions that exist and whose state is kept."""
+    """Compute each member's target from existing partitions with an initialized state."""
     targets: dict[str, dict[bytes, frozenset[int]]] = {member: {} for member in members}
     for name in sorted({name for member in members.values() for name in member.topic_names}):
         topic = topics.find(name)
@@ -233,11 +233,11 @@ def targets_of(group: ShareGroup, members: Mapping[str, ShareMember], topics: To
     return dict(targets)
 
 
-# --- what comes from elsewhere -------------------------------------------------------------------------------------
+# --- removal, initialization and deletion ----------------------------------------------------------------------
 
 
 def remove(decision: ShareDecision, members: Iterable[ShareMember]) -> None:
-    """Members go; the next heartbeat divides their work."""
+    """Remove members; the next heartbeat computes new targets."""
     gone = {member.member_id for member in members}
     for member_id in sorted(gone):
         decision.delete_member(member_id)
@@ -250,7 +250,7 @@ def remove(decision: ShareDecision, members: Iterable[ShareMember]) -> None:
 def fence(
     group: ShareGroup, *, topics: TopicsView, settings: ShareSettings, now_ms: int
 ) -> tuple[ShareDecision, list[ShareMember]]:
-    """The members whose sessions have ended go; also says which."""
+    """Remove the members whose sessions have expired, and return them."""
     over = [group.members[one] for one, _ in group.timers.pop_due(now_ms) if one in group.members]
     decision = ShareDecision(group, topics, settings, now_ms)
     if over:
@@ -259,7 +259,7 @@ def fence(
 
 
 def initialized(group: ShareGroup, partitions: Assignment, topics: TopicsView) -> ShareDecision:
-    """The state of these partitions is kept now: a new epoch of the group hands them out."""
+    """Mark the states of these partitions as initialized; a new group epoch assigns them."""
     decision = ShareDecision(group, topics)
     ours = of_topics((one, partitions[one] & group.initializing.get(one, frozenset())) for one in partitions)
     if ours:
@@ -269,7 +269,7 @@ def initialized(group: ShareGroup, partitions: Assignment, topics: TopicsView) -
 
 
 def forgotten(group: ShareGroup, topic_ids: Iterable[bytes]) -> ShareDecision:
-    """The group has no state for these topics any more."""
+    """Remove these topics from the group's states."""
     decision = ShareDecision(group)
     gone = set(topic_ids)
     decision.write_states(
@@ -281,7 +281,7 @@ def forgotten(group: ShareGroup, topic_ids: Iterable[bytes]) -> ShareDecision:
 
 
 def tombstones(group: ShareGroup) -> list[Record]:
-    """The records that delete a group."""
+    """Return the records that delete a group."""
     decision = ShareDecision(group)
     for member_id in sorted(group.members.keys() | group.targets.keys()):
         decision.delete_member(member_id)

@@ -1,7 +1,7 @@
-"""The assignor of groups that share: members spread over partitions, so that each partition has as many as any other.
+"""The assignor of share groups: spreads members over partitions, with as many on each as on any other.
 
-With more members than partitions several of them read the same partition; with fewer, each has partitions of its own.
-What a member has it keeps, as far as that is even. Source: KIP-932; Kafka's `SimpleAssignor`.
+With more members than partitions several members read one partition; with fewer, each has partitions of its own. A
+member keeps its partitions as far as the balance allows. Source: KIP-932; Kafka's `SimpleAssignor`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 def assign(
     subscribers: Sequence[str], partitions: Sequence[int], before: Mapping[str, frozenset[int]]
 ) -> Mapping[str, frozenset[int]]:
-    """Which partitions of one topic each subscriber reads, from what it read before. Both sequences are in order."""
+    """Assign the partitions of one topic, given the previous assignment. Both sequences are sorted."""
     if not subscribers or not partitions:
         return {}
     sharing = -(-len(subscribers) // len(partitions))
@@ -42,5 +42,5 @@ def assign(
 
 
 def _share(place: int, slots: int, members: int) -> int:
-    """How many slots the members before `place` have together."""
+    """Return the number of slots of the members before `place`."""
     return -(-place * slots // members)

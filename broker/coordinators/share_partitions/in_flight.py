@@ -1,4 +1,4 @@
-"""The fates that an offset in flight can have, and the stretches of offsets of one fate.
+"""The states of offsets in flight, and the ranges of offsets with one state.
 
 Pure. Source: KIP-932; Kafka's `RecordState`, `InFlightState`, `InFlightBatch`.
 """
@@ -17,7 +17,7 @@ NOBODY: Final = ""
 
 
 class RecordState(enum.IntEnum):
-    """The fate of an offset, as the share coordinator stores it; `ACQUIRED` is never stored."""
+    """The state of an offset, with the share coordinator's numbers; `ACQUIRED` is never stored."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -26,13 +26,13 @@ class RecordState(enum.IntEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether nothing happens to the record any more."""
+        """Whether the state is final."""
         return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
 @value
 class Acquired:
-    """Offsets handed to a member, both inclusive."""
+    """Offsets acquired by a member, both inclusive."""
 
     first: int
     last: int
@@ -41,7 +41,7 @@ class Acquired:
 
 @value
 class StateBatch:
-    """The fate of offsets, both inclusive, as it is stored."""
+    """The stored state of a range of offsets, both inclusive."""
 
     first: int
     last: int
@@ -51,18 +51,18 @@ class StateBatch:
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """A stretch of offsets of one fate."""
+    """A range of offsets with one state."""
 
     first: int
     last: int
     state: RecordState
     delivery_count: int
     batch: tuple[int, int]
-    """The offsets that were handed out together with these when they first were, themselves among them."""
+    """The range with which these offsets were first acquired, including themselves."""
     member: str = NOBODY
     locked_until_ms: int = 0
     becomes: RecordState | None = None
-    """What it will be once that is stored; until then nobody may touch it."""
+    """The state after the change that is being stored; until then no member can acquire it."""
 
     def __repr__(self) -> str:
         held = f" by {self.member} until {self.locked_until_ms}" if self.member else ""
@@ -70,29 +70,29 @@ class InFlight:
         return f"{self.first}-{self.last} {self.state.name.lower()} x{self.delivery_count}{held}{becoming}"
 
     def cut(self, first: int) -> InFlight:
-        """Cut off what begins at `first`."""
+        """Split the range at `first`, and return the second part."""
         rest = dataclasses.replace(self, first=first)
         self.last = first - 1
         return rest
 
     @property
     def count(self) -> int:
-        """How many offsets it has."""
+        """The number of offsets."""
         return self.last - self.first + 1
 
     @property
     def free(self) -> bool:
-        """Whether a member may have it."""
+        """Whether a member can acquire it."""
         return self.state is RecordState.AVAILABLE
 
     @property
     def held(self) -> bool:
-        """Whether it is its member's, who has not said anything of it."""
+        """Whether a member holds it and has not acknowledged it."""
         return self.state is RecordState.ACQUIRED and self.becomes is None
 
 
 def changes_of(stretches: Iterable[InFlight]) -> list[StateBatch]:
-    """What is about to change, with neighbours of one fate together."""
+    """Return the pending changes, with adjacent ranges of one state merged."""
     batches: list[StateBatch] = []
     for one in sorted(stretches, key=lambda stretch: stretch.first):
         assert one.becomes is not None

@@ -1,6 +1,6 @@
-"""Asks the leaders of partitions where their logs end, for how much a group that shares them has left (KIP-1226).
+"""Queries the leaders of partitions for their log ends, to compute the lag of share groups (KIP-1226).
 
-What this broker leads it knows itself. Source: Kafka's `NetworkPartitionMetadataClient`.
+Partitions that this broker leads need no query. Source: Kafka's `NetworkPartitionMetadataClient`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ A_CLIENT: Final = -1
 
 
 class LogEnds:
-    """The questions of this broker."""
+    """Query leaders for high watermarks."""
 
     def __init__(
         self, settings: Callable[[], BrokerSettings], replicas: ReplicaManager, metadata: MetadataCache
@@ -37,11 +37,11 @@ class LogEnds:
         self._peers = PeerConnections(settings, metadata, name="group-coordinator")
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Close the connections to leaders."""
         await self._peers.close()
 
     async def end(self, topic: str, index: int) -> int | None:
-        """The high watermark of a partition; None where its leader does not tell."""
+        """Return the high watermark of a partition; None if its leader does not respond with one."""
         replica = self._replicas.replica(topic, index)
         if replica is not None and replica.is_leader:
             return replica.high_watermark

@@ -1,12 +1,12 @@
-"""The share coordinator: keeps, for the leaders of shared partitions, where each group stands (KIP-932).
+"""The share coordinator: stores the state of each group in each share partition (KIP-932).
 
-A state belongs to the partition of `__share_group_state` that its key hashes to, and the leader of that partition keeps
-it. A change is written before the memory follows, one at a time for each key: a snapshot must hold what was written
-before it. Of one leader's requests none is carried out behind a later one. Leaders of partitions that were replaced are
-fenced by their leader epoch, and lives of a group that are over by their state epoch.
+A key hashes to a partition of `__share_group_state`, whose leader stores its state. A change is written before memory
+follows, one at a time per key: a snapshot must contain everything written before it. A leader's request is never
+applied after a later one of the same leader. Replaced partition leaders are fenced by leader epoch, and previous
+incarnations of a group by state epoch.
 
-What lies below the oldest snapshot that still counts is deleted. A snapshot that many records lie behind is written
-anew: a state that does not change any more, as that of a partition that was merged away, would keep them all.
+Records below the oldest current snapshot are deleted. A snapshot with many records after it is rewritten: otherwise a
+state that no longer changes, such as that of a merged partition, would keep all of them.
 
 Source: Kafka's `ShareCoordinatorService`, `ShareCoordinatorShard`, `ShareCoordinatorOffsetsManager`.
 """
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 UNNUMBERED: Final = -1
-"""A request of somebody who does not number them."""
+"""The request has no number."""
 
 
 def name_of(key: ShareKey) -> str:
-    """What FindCoordinator is asked for: "group:topic id:partition"."""
+    """Format the key for FindCoordinator: "group:topic id:partition"."""
     topic_id = base64.urlsafe_b64encode(key.topic_id).rstrip(b"=").decode()
     return f"{key.group}:{topic_id}:{key.partition}"
 
@@ -68,14 +68,14 @@ class ShareShard:
     """The offset of each key's last snapshot."""
     turns: dict[ShareKey, asyncio.Lock] = field(default_factory=dict)
     latest: dict[ShareKey, tuple[int, int]] = field(default_factory=dict)
-    """The leader epoch and number of the last request of a leader."""
+    """Key -> the leader epoch and number of the last request from its leader."""
     renewing: ShareKey | None = None
-    """The key whose snapshot is written anew."""
+    """The key whose snapshot is being rewritten."""
     lost: set[bytes] = field(default_factory=set)
-    """The ids of topics that were deleted while this was loading."""
+    """The ids of topics that were deleted during the load."""
 
     def follow(self, key: ShareKey, leader_epoch: int, number: int) -> None:
-        """Take note of a leader's request. Raises FENCED_LEADER_EPOCH if it comes behind a later one."""
+        """Record a leader's request. Raises FENCED_LEADER_EPOCH if it arrives after a later one."""
         if number == UNNUMBERED:
             return
         latest = self.latest.get(key, (UNNUMBERED, UNNUMBERED))
@@ -84,7 +84,7 @@ class ShareShard:
         self.latest[key] = leader_epoch, number
 
     def apply(self, entry: JournalRecord | TransactionEnd) -> None:
-        """Take in the next entry of the journal while loading. Raises DecodeError."""
+        """Apply the next entry of the journal while loading. Raises DecodeError."""
         if isinstance(entry, TransactionEnd):
             return
         key, kind = entry.key
@@ -113,7 +113,7 @@ class ShareCoordinator:
         self._metadata = metadata
         self._clock_ms = clock_ms
         self.listeners: dict[Callable[[str], None], None] = {}
-        """Called with the name of a group whenever it stands elsewhere in a partition."""
+        """Called with the name of a group whenever its state in a partition changes."""
         self._background = CoordinatorTasks("the share coordinator")
         self._journal = Journal(
             replicas,
@@ -138,23 +138,23 @@ class ShareCoordinator:
                 self._leadership.on_leader(partition.topic, partition.index, partition.leader_epoch)
 
     async def stop(self) -> None:
-        """Keep nothing any more."""
+        """Stop coordinating."""
         self._leadership.stop()
         await self._background.stop()
 
     def partition_count(self) -> int:
-        """How many partitions `__share_group_state` has, or will have."""
+        """Return the current or configured partition count of `__share_group_state`."""
         topic = self._metadata.topic(SHARE_STATE_TOPIC)
         if topic is None:
             return self._config.current.share_coordinator_state_topic_num_partitions
         return len(topic.partitions)
 
     def shards(self) -> Iterable[ShareShard]:
-        """What is kept here, partition by partition."""
+        """Return the shards that this broker leads."""
         return self._leadership.shards.values()
 
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> None:
-        """A life of the group in this partition begins. Raises FENCED_STATE_EPOCH, and what a journal raises."""
+        """Start a new incarnation of a group in a partition. Raises FENCED_STATE_EPOCH and the journal's errors."""
         shard, before = self._known(key)
         async with self._turn(shard, key):
             before = shard.states.get(key)
@@ -169,9 +169,9 @@ class ShareCoordinator:
             await self._snapshot(shard, key, state)
 
     async def read(self, key: ShareKey, leader_epoch: int, number: int = UNNUMBERED) -> ShareState:
-        """Where a group stands, for a leader of the partition, which fences those before it by asking.
+        """Return the state to a partition leader, and fence the leaders before it.
 
-        What it has asked itself under lower numbers is over, too. Raises FENCED_LEADER_EPOCH.
+        The leader's own requests with lower numbers are fenced, too. Raises FENCED_LEADER_EPOCH.
         """
         shard, state = self._known(key)
         async with self._turn(shard, key):
@@ -179,7 +179,7 @@ class ShareCoordinator:
             if state is None:
                 return ShareState()
             state.fence(leader_epoch=leader_epoch)
-            shard.latest.pop(key, None)  # a leader that has started again counts anew
+            shard.latest.pop(key, None)  # a restarted leader begins its numbers again
             shard.follow(key, leader_epoch, number)
             if leader_epoch > state.leader_epoch:
                 await self._update(
@@ -198,7 +198,7 @@ class ShareCoordinator:
         complete_count: int,
         number: int = UNNUMBERED,
     ) -> None:
-        """What became of records. Raises FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
+        """Store state changes. Raises FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
         shard, _ = self._known(key)
         async with self._turn(shard, key):
             state = shard.states.get(key)
@@ -211,7 +211,7 @@ class ShareCoordinator:
             await self._update(shard, key, state, start_offset, batches, complete_count, leader_epoch)
 
     async def delete(self, key: ShareKey) -> None:
-        """The group shares this partition no longer; harmless where it never did, or whose topic is gone."""
+        """Delete the state of a group in a partition, if there is one; the topic need not exist."""
         shard = self._leadership.shard_of(name_of(key))
         async with self._turn(shard, key):
             if key in shard.states:
@@ -226,21 +226,21 @@ class ShareCoordinator:
         self._prune(shard)
 
     def summary(self, key: ShareKey) -> ShareState:
-        """Where a group stands, for who only wants to know."""
+        """Return the state without fencing, for monitoring."""
         return self._known(key)[1] or ShareState()
 
     @contextlib.asynccontextmanager
     async def _turn(self, shard: ShareShard, key: ShareKey) -> AsyncIterator[None]:
-        """One change of a state at a time; whoever waits for it while the leadership goes away is refused."""
+        """Serialize the changes of a state; waiting ones fail when the leadership ends."""
         async with shard.turns.setdefault(key, asyncio.Lock()):
             self._check_current(shard)
             yield
 
     def _known(self, key: ShareKey) -> tuple[ShareShard, ShareState | None]:
-        """Where a state is kept, and the state if there is one.
+        """Return the shard of a key, and its state if there is one.
 
-        What is kept is told whatever this broker knows of topics: one that has just started knows of none, and leaders
-        would take it that the group is over. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+        An existing state is returned even if its topic is not in the metadata: a broker that has just started knows no
+        topics, and leaders would take the group for deleted. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
         UNKNOWN_TOPIC_OR_PARTITION.
         """
         shard = self._leadership.shard_of(name_of(key))
@@ -261,7 +261,7 @@ class ShareCoordinator:
         complete_count: int,
         leader_epoch: int,
     ) -> None:
-        """Write what changes, or all there is then, and make it so."""
+        """Write an update or, when it is due, a snapshot, and apply it."""
         if state.updates >= self._config.current.share_coordinator_snapshot_update_records_per_snapshot:
             after = state.next_snapshot()
             after.take(start_offset, batches, complete_count, leader_epoch)
@@ -276,7 +276,7 @@ class ShareCoordinator:
 
     async def _snapshot(self, shard: ShareShard, key: ShareKey, state: ShareState) -> None:
         record = encode_key(key, SNAPSHOT), encode_snapshot(state, self._clock_ms())
-        # Until its offset is known nothing from here on may be pruned.
+        # Nothing from here on may be deleted until the snapshot's offset is known.
         shard.snapshots.setdefault(key, self._replicas.leader_of(SHARE_STATE_TOPIC, shard.partition).log.log_end_offset)
         offset = await self._journal.append(shard.partition, [record], TRANSACTION_ERRORS)
         self._check_current(shard)
@@ -294,7 +294,7 @@ class ShareCoordinator:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "leadership went away and came back meanwhile")
 
     def _prune(self, shard: ShareShard) -> None:
-        """Let go of what no state needs any more; followers hear of it with their next fetch."""
+        """Delete the records that no state needs; followers delete them with their next fetch."""
         try:
             partition = self._replicas.leader_of(SHARE_STATE_TOPIC, shard.partition)
             oldest = min(shard.snapshots.values(), default=partition.high_watermark)
@@ -306,7 +306,7 @@ class ShareCoordinator:
             self._renew_oldest(shard, partition.log.log_end_offset)
 
     def _renew_oldest(self, shard: ShareShard, end: int) -> None:
-        """Write the oldest snapshot anew if twice as much lies behind it as states that change would leave."""
+        """Rewrite the oldest snapshot if twice as many records follow it as all active states would leave."""
         written = {key: offset for key, offset in shard.snapshots.items() if key in shard.states}
         if not written or shard.renewing is not None:
             return
@@ -332,7 +332,7 @@ class ShareCoordinator:
         self._forget_topics(shard, shard.lost)
 
     def _topics_gone(self, lost: Mapping[str, bytes]) -> None:
-        """Topics were deleted. One that is missing at another time may be one that was not heard of yet."""
+        """Delete the states of deleted topics. A topic that is only missing may not be in the metadata yet."""
         for shard in self.shards():
             if shard.loading:
                 shard.lost.update(lost.values())

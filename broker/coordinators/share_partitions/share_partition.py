@@ -1,18 +1,17 @@
-"""What one group has done with the records of one partition that its members share: who holds which, how often.
+"""The state of one group in one share partition: which member holds which records, and their delivery counts.
 
-Offsets are *in flight* from the start offset, below which everything is done, to the end offset, the last that was ever
-handed out. They are kept as stretches of offsets of one fate, in order and without holes. A stretch that a member has
-acquired is locked until it is acknowledged or its time is over; then it is available again, or archived after too many
-deliveries. What has to outlive this broker is returned as a list of `StateBatch`: it holds once it is stored
-(`complete`), or it did not happen (`roll_back`), and what it is about is nobody's until then.
+Offsets are *in flight* from the start offset, below which all are done, to the end offset, the last that was ever
+acquired. They are kept as ordered ranges of one state, without gaps. A range that a member has acquired is locked until
+it is acknowledged or its lock expires; then it is available again, or archived after too many deliveries. A change that
+has to outlive this broker is returned as a list of `StateBatch`. It takes effect once it is stored (`complete`) or is
+dropped (`roll_back`); until then no member can acquire its offsets.
 
-A record that nobody can deal with would take with it those that are always delivered together with it. So where
-failing records are isolated, those delivered often come in smaller and smaller parts of the batch in which they came
-first, with nothing behind them, and for the last time alone.
+A record that no member can process would fail the records delivered with it, too. If failing records are isolated,
+records with many deliveries are acquired in smaller and smaller parts of their first batch, with nothing after them,
+and alone for the last time.
 
-Invariant: an offset is held by at most one member at a time, and one that is acknowledged or archived is never handed
-out again. No clock and no I/O. Source: KIP-932; Kafka's `SharePartition` (`acquire`, `acquireSubsetBatchRecords`) and
-`InFlightState`.
+Invariant: at most one member holds an offset, and an acknowledged or archived offset is never acquired again. No clock
+and no I/O. Source: KIP-932; Kafka's `SharePartition` (`acquire`, `acquireSubsetBatchRecords`) and `InFlightState`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ NEVER: Final = 2**31 - 1
 
 
 class AcknowledgeType(enum.IntEnum):
-    """What a member says of an offset that it holds."""
+    """The type of an acknowledgement of one offset."""
 
     GAP = 0
     ACCEPT = 1
@@ -49,14 +48,14 @@ class AcknowledgeType(enum.IntEnum):
 
 @value
 class Acknowledgement:
-    """What a member says of offsets, both inclusive: one type for all of them, or one for each."""
+    """An acknowledgement of offsets, both inclusive, with one type for all or one for each."""
 
     first: int
     last: int
     types: tuple[int, ...]
 
     def runs(self) -> Iterator[tuple[int, int, AcknowledgeType]]:
-        """Offsets of one type each, as (first, last, type)."""
+        """Yield ranges of one type each, as (first, last, type)."""
         if len(self.types) == 1:
             yield self.first, self.last, AcknowledgeType(self.types[0])
             return
@@ -69,7 +68,7 @@ class Acknowledgement:
 
 
 class SharePartition:
-    """One partition as one group shares it, on the partition's leader."""
+    """The in-flight offsets of one group on the partition's leader."""
 
     def __init__(
         self,
@@ -80,16 +79,16 @@ class SharePartition:
         max_locks: int,
         isolates: bool = False,
     ) -> None:
-        """`batches`: what was stored of offsets from `start_offset` on. Offsets between them were never handed out.
+        """`batches` are the stored states from `start_offset` on. Offsets between them were never acquired.
 
-        `isolates`: whether records that were delivered often are handed out with few others.
+        `isolates`: whether records with many deliveries are acquired in small parts.
         """
         self.delivery_limit = delivery_limit
         self.max_locks = max_locks
         self._often = max(2, -(-delivery_limit // 2)) if isolates else NEVER
-        """So many deliveries are many."""
+        """The delivery count from which records are acquired in small parts."""
         self._alone = delivery_limit - 1 if isolates and delivery_limit > 2 else NEVER
-        """After so many the next one is the last."""
+        """The delivery count after which the next delivery is the last one."""
         self._start = start_offset
         self._flights: list[InFlight] = []
         for one in sorted(batches, key=lambda batch: batch.first):
@@ -105,39 +104,39 @@ class SharePartition:
 
     @property
     def start_offset(self) -> int:
-        """Everything below is done."""
+        """The offset below which all are done."""
         return self._start
 
     @property
     def end_offset(self) -> int:
-        """The last offset in flight; one below the start where there is none."""
+        """The last offset in flight; one below the start if there is none."""
         return self._flights[-1].last if self._flights else self._start - 1
 
     @property
     def next_fetch_offset(self) -> int:
-        """Where to read for whoever comes next."""
+        """The offset at which the next read starts."""
         return next((one.first for one in self._flights if one.free), self.end_offset + 1)
 
     @property
     def full(self) -> bool:
-        """Whether nothing can be acquired: as many offsets are in flight as may be, and none of them is available."""
+        """Whether nothing can be acquired: the limit of offsets in flight is reached, and none is available."""
         return self.end_offset - self._start + 1 >= self.max_locks and self.next_fetch_offset > self.end_offset
 
     @property
     def changing(self) -> bool:
-        """Whether a change is being stored, or waits for that."""
+        """Whether a change is being stored or waits for that."""
         return any(one.becomes is not None for one in self._flights)
 
     @property
     def next_lock_end_ms(self) -> int | None:
-        """When `expire` has something to do, at the earliest."""
+        """The earliest time at which a lock expires."""
         return min((one.locked_until_ms for one in self._flights if one.held), default=None)
 
     def flights(self) -> Sequence[InFlight]:
-        """What is in flight, in order."""
+        """Return the ranges in flight, in order."""
         return self._flights
 
-    # --- handing out ---------------------------------------------------------------------------------------------
+    # --- acquisition ---------------------------------------------------------------------------------------------
 
     def acquire(
         self,
@@ -149,10 +148,10 @@ class SharePartition:
         strict: bool,
         locked_until_ms: int,
     ) -> list[Acquired]:
-        """Lock available offsets of the batches that were read, given as (first, last), for a member.
+        """Acquire available offsets of the batches that were read, given as (first, last), for a member.
 
-        No more than `max_records`, but to the end of the batch in which they end unless `strict`. What lies between the
-        batches is not there any more, so it is archived.
+        At most `max_records`, extended to the end of their last batch unless `strict`. Offsets between the batches no
+        longer exist and are archived.
         """
         if not batches:
             return []
@@ -167,7 +166,7 @@ class SharePartition:
     def _chosen(
         self, batches: Sequence[tuple[int, int]], left: int, batch_size: int, strict: bool
     ) -> Iterator[InFlight]:
-        """What is handed out: what has come back, batch by batch, then what is new."""
+        """Yield the ranges to acquire: available ones in flight by batch, then new ones."""
         free = [one for one in self._between(batches[0][0], batches[-1][1]) if one.free]
         for number, (batch, group) in enumerate(itertools.groupby(free, key=lambda one: one.batch)):
             together = list(group)
@@ -190,17 +189,17 @@ class SharePartition:
     def _parts(
         self, never: InFlight, batches: Sequence[tuple[int, int]], limit: int, batch_size: int, strict: bool
     ) -> Iterator[InFlight]:
-        """Stretches of offsets that were passed over and never handed out, as those that are new."""
+        """Yield ranges of offsets that were skipped and never acquired, chunked like new ones."""
         for first, last in list(_chunks(batches, never.first, never.last, limit, batch_size, strict)):
             for one in self._between(first, last):
                 one.batch = first, last
                 yield one
 
     def _few(self, batch: tuple[int, int], free: Iterable[InFlight], limit: int) -> Iterator[InFlight]:
-        """Those of a batch that are handed out together although one of them was delivered often.
+        """Yield the ranges of a batch to acquire together, although one of them has many deliveries.
 
-        The first such one halves the batch, once more for each further delivery; what comes before it counts, and
-        where that is as much already nothing is held back, as in Kafka.
+        The first such range halves the batch, and each further delivery halves it again. Ranges before it count towards
+        the limit; if they reach it already, nothing is held back, as in Kafka.
         """
         taken, few = 0, NEVER
         for one in free:
@@ -217,18 +216,18 @@ class SharePartition:
                 return
 
     def _head(self, one: InFlight, count: int) -> InFlight:
-        """The stretch, cut so that it has no more than so many offsets."""
+        """Return the range, split after `count` offsets."""
         if one.last - one.first + 1 > count:
             self._flights.insert(self._index(one.first) + 1, one.cut(one.first + count))
         return one
 
     def _append(self, first: int, last: int, state: RecordState, delivery_count: int = 0) -> InFlight:
-        """What was handed out together before the last leader's end is not known: its batch is what has one fate."""
+        """Append a range as its own batch; the batches acquired under a previous leader are unknown."""
         self._flights.append(InFlight(first, last, state, delivery_count, (first, last)))
         return self._flights[-1]
 
     def _archive_gaps(self, batches: Sequence[tuple[int, int]]) -> None:
-        """No batch holds these offsets any more (compaction, deletion): nobody can be given them."""
+        """Archive offsets that no batch has any more, after compaction or deletion."""
         there = max(self.next_fetch_offset, self._start)
         for base, last in batches:
             if base > there:
@@ -241,7 +240,7 @@ class SharePartition:
         self._advance()
 
     def held(self, acquired: Iterable[Acquired]) -> list[Acquired]:
-        """What of these offsets is still its member's."""
+        """Return the parts of these ranges that a member still holds."""
         return [
             Acquired(max(flight.first, one.first), min(flight.last, one.last), one.delivery_count)
             for one in acquired
@@ -250,20 +249,20 @@ class SharePartition:
         ]
 
     def archive(self, first: int, last: int) -> None:
-        """Nobody is to be given these offsets: they are of a transaction that was aborted."""
+        """Archive offsets of an aborted transaction, so that no member gets them."""
         for one in self._between(first, last):
             if not one.state.terminal and one.becomes is None:
                 one.state, one.member = RecordState.ARCHIVED, NOBODY
         self._advance()
 
-    # --- what becomes of it --------------------------------------------------------------------------------------
+    # --- acknowledgement -----------------------------------------------------------------------------------------
 
     def acknowledge(
         self, member: str, acknowledgements: Iterable[Acknowledgement], *, renewed_until_ms: int
     ) -> list[StateBatch]:
-        """What a member says of offsets that it holds. Raises INVALID_RECORD_STATE, INVALID_REQUEST: nothing happened.
+        """Acknowledge offsets that a member holds. Raises INVALID_RECORD_STATE, INVALID_REQUEST without any change.
 
-        Offsets below the start are passed over: nothing can be said of them any more.
+        Offsets below the start are ignored.
         """
         runs = [run for one in acknowledgements for run in one.runs()]
         for first, last, _ in runs:
@@ -290,11 +289,11 @@ class SharePartition:
         return RecordState.ARCHIVED
 
     def release(self, member: str) -> list[StateBatch]:
-        """A member is gone: what it holds is available again, or was delivered too often."""
+        """Release the offsets of a member that left; those with too many deliveries are archived."""
         return self._let_go([one for one in self._flights if one.held and one.member == member])
 
     def expire(self, now_ms: int) -> list[StateBatch]:
-        """The same of all whose time is over."""
+        """Release the offsets whose locks have expired."""
         return self._let_go([one for one in self._flights if one.held and one.locked_until_ms <= now_ms])
 
     def _let_go(self, held: list[InFlight]) -> list[StateBatch]:
@@ -303,14 +302,14 @@ class SharePartition:
         return changes_of(held)
 
     def complete(self, batches: Iterable[StateBatch]) -> None:
-        """The change is stored: it holds."""
+        """Apply a change that has been stored."""
         for one in self._changing(batches):
             assert one.becomes is not None
             one.state, one.becomes, one.member = one.becomes, None, NOBODY
         self._advance()
 
     def standing_after(self, batches: Iterable[StateBatch]) -> tuple[int, int]:
-        """Where the start will be once the change is stored, and how many offsets behind it are done (KIP-1226)."""
+        """Return the start offset after a change, and the number of offsets after it that are done (KIP-1226)."""
         changing = {id(one) for one in self._changing(batches)}
         start, count = self._start, 0
         for one in self._flights:
@@ -324,7 +323,7 @@ class SharePartition:
         return start, count
 
     def roll_back(self, batches: Iterable[StateBatch]) -> None:
-        """The change could not be stored: members hold what they held."""
+        """Drop a change that could not be stored; members hold what they held."""
         for one in self._changing(batches):
             one.becomes = None
 
@@ -333,7 +332,7 @@ class SharePartition:
             yield from (one for one in self._overlapping(batch.first, batch.last) if one.becomes is not None)
 
     def move_start(self, offset: int) -> None:
-        """Nothing below `offset` can be read any more."""
+        """Move the start offset; lower offsets can no longer be read."""
         for one in self._between(self._start, offset - 1):
             if one.becomes is None:
                 one.state, one.member = RecordState.ARCHIVED, NOBODY
@@ -350,10 +349,10 @@ class SharePartition:
             self._start = one.last + 1
         del self._flights[:done]
 
-    # --- stretches -----------------------------------------------------------------------------------------------
+    # --- ranges --------------------------------------------------------------------------------------------------
 
     def _index(self, offset: int) -> int:
-        """The place of the stretch that holds `offset`, or of the first one behind it."""
+        """Return the index of the range with `offset`, or of the first range after it."""
         place = bisect.bisect_right(self._flights, offset, key=lambda one: one.first)
         return place - 1 if place and self._flights[place - 1].last >= offset else place
 
@@ -364,7 +363,7 @@ class SharePartition:
             place += 1
 
     def _between(self, first: int, last: int) -> list[InFlight]:
-        """The stretches of these offsets, cut so that they hold no others."""
+        """Return the ranges of exactly these offsets, splitting at both ends."""
         first = max(first, self._start)
         if last < first or not self._flights:
             return []
@@ -378,8 +377,7 @@ class SharePartition:
 def _chunks(
     batches: Sequence[tuple[int, int]], begin: int, end: int, limit: int, batch_size: int, strict: bool
 ) -> Iterator[tuple[int, int]]:
-    """Offsets from `begin` to `end` to hand out for the first time: whole batches of the log, together while there are
-    fewer than `batch_size` offsets."""
+    """Yield ranges to acquire for the first time: whole log batches, merged up to `batch_size` offsets."""
     begun: int | None = None
     done = begin - 1
     for base, last in batches:

@@ -1,10 +1,10 @@
-"""Asks share coordinators, for this broker's shared partitions and for its group coordinator (KIP-932).
+"""The client of share coordinators, for this broker's share partitions and group coordinator (KIP-932).
 
-Which broker keeps the state of a key follows from the leaders of `__share_group_state`. Who is asked and is not that
-broker, or does not know yet, is asked again a little later, until the time of a request is over. What is asked twice
-changes nothing the second time. A request that was given up may still be on its way, or lie in the buffers of a broker
-that is frozen: so a leader numbers what it asks, and what comes behind a later one is refused. (Kafka has no such
-numbers: there it is applied.) Source: Kafka's `PersisterStateManager`, `DefaultStatePersister`.
+The leaders of `__share_group_state` determine which broker stores the state of a key. A request to a broker that is not
+the coordinator, or is still loading, is retried until the request timeout. Retries are idempotent. An abandoned request
+may still arrive, from the network or the buffers of a frozen broker, so a leader numbers its requests, and a request
+that arrives after a later one is rejected. (Kafka has no numbers and applies it.) Source: Kafka's
+`PersisterStateManager`, `DefaultStatePersister`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ELSEWHERE: Final = frozenset(
 
 
 class SharePersister:
-    """The questions of this broker to share coordinators, its own included."""
+    """Send requests to share coordinators, this broker's included."""
 
     def __init__(
         self, config: DynamicConfig, metadata: MetadataCache, *, rng: random.Random, now_s: Callable[[], float]
@@ -56,17 +56,17 @@ class SharePersister:
         self._peers = PeerConnections(lambda: config.current, metadata, name="share-partitions")
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Close the connections."""
         await self._peers.close()
 
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> None:
-        """Let a life of the group in this partition begin. Raises KafkaError."""
+        """Start a new incarnation of the group in this partition. Raises KafkaError."""
         row = initializing.PartitionData(partition=key.partition, state_epoch=state_epoch, start_offset=start_offset)
         topic = initializing.InitializeStateData(topic_id=key.topic_id, partitions=[row])
         await self._ask(key, initializing.InitializeShareGroupStateRequest(group_id=key.group, topics=[topic]))
 
     async def read(self, key: ShareKey, leader_epoch: int) -> ShareState:
-        """Where the group stands; leaders of the partition before this epoch are fenced. Raises KafkaError."""
+        """Return the group's state, and fence leaders before this epoch. Raises KafkaError."""
         row = reading.PartitionData(partition=key.partition, leader_epoch=leader_epoch, number=next(self._numbers))
         topic = reading.ReadStateData(topic_id=key.topic_id, partitions=[row])
         found = await self._ask(key, reading.ReadShareGroupStateRequest(group_id=key.group, topics=[topic]))
@@ -86,7 +86,7 @@ class SharePersister:
         batches: Sequence[StateBatch],
         complete_count: int,
     ) -> None:
-        """Store what became of records. Raises KafkaError."""
+        """Store state changes. Raises KafkaError."""
         row = writing.PartitionData(
             partition=key.partition,
             state_epoch=state_epoch,
@@ -108,14 +108,14 @@ class SharePersister:
         await self._ask(key, writing.WriteShareGroupStateRequest(group_id=key.group, topics=[topic]))
 
     async def delete(self, key: ShareKey) -> None:
-        """Forget the group in this partition. Raises KafkaError."""
+        """Delete the group's state in this partition. Raises KafkaError."""
         topic = deleting.DeleteStateData(
             topic_id=key.topic_id, partitions=[deleting.PartitionData(partition=key.partition)]
         )
         await self._ask(key, deleting.DeleteShareGroupStateRequest(group_id=key.group, topics=[topic]))
 
     async def summary(self, key: ShareKey) -> ShareState:
-        """Where the group stands, without its records. Raises KafkaError."""
+        """Return the group's state without record states. Raises KafkaError."""
         row = summing.PartitionData(partition=key.partition, leader_epoch=-1)
         topic = summing.ReadStateSummaryData(topic_id=key.topic_id, partitions=[row])
         found = await self._ask(key, summing.ReadShareGroupStateSummaryRequest(group_id=key.group, topics=[topic]))
@@ -127,7 +127,7 @@ class SharePersister:
         )
 
     async def _ask(self, key: ShareKey, request: Any) -> Any:
-        """The row that answers for the one partition of a request. Raises KafkaError."""
+        """Send a request for one partition and return its row of the response. Raises KafkaError."""
         if SHARE_STATE_TOPIC not in self._metadata.image.topics:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no group has shared anything yet")
         until_s = self._now_s() + self._config.current.request_timeout_ms / 1000

@@ -1,7 +1,7 @@
-"""All that a broker does about shared partitions: those it leads, its members' sessions, and the state it keeps.
+"""The share services of a broker: led share partitions, share sessions, and the share coordinator.
 
-Built when a client first asks for a shared partition, or when this broker leads a partition of `__share_group_state`:
-a broker that does neither pays nothing.
+Created at the first request for a share partition, or when this broker leads a partition of `__share_group_state`;
+other brokers have no cost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ShareServices:
-    """The parts, put together."""
+    """The share services of one broker."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ShareServices:
         rng: random.Random,
     ) -> None:
         self.settings = settings
-        """Of a group."""
+        """Returns the settings of a group."""
         self.coordinator = ShareCoordinator(config, replicas, metadata, clock_ms=clock_ms)
         self.persister = SharePersister(config, metadata, rng=rng, now_s=asyncio.get_running_loop().time)
         self.ends = LogEnds(lambda: config.current, replicas, metadata)
@@ -48,17 +48,17 @@ class ShareServices:
         )
 
     async def stop(self) -> None:
-        """Share nothing any more."""
+        """Stop all share services."""
         await self.partitions.stop()
         await self.coordinator.stop()
         await self.persister.close()
         await self.ends.close()
 
     def end(self, session: ShareSession) -> None:
-        """A session is over: others may have what its member held."""
+        """Release the offsets of a session that has ended."""
         self.partitions.release(session.group, session.member)
 
     def connection_gone(self, connection: object) -> None:
-        """A client's connection has ended, and its sessions with it."""
+        """End the sessions of a connection that was closed."""
         for session in self.sessions.leave(connection):
             self.end(session)

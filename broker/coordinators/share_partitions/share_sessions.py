@@ -1,9 +1,9 @@
-"""Share sessions: which partitions a member of a group reads from this broker, and where the two are in their talk.
+"""Share sessions: the partitions that a group member reads from this broker, and the session's epoch.
 
-A session belongs to a group, a member and a connection. A member opens it with epoch 0 and ends it with -1; in between
-each request has the next epoch, of whichever API, so that a request that is sent twice is found out. With the session
-goes what the member had acquired. Pure. Source: KIP-932; Kafka's `ShareSessionCache`, `SharePartitionManager`
-(`newContext`, `acknowledgeSessionUpdate`).
+A session belongs to a group, a member and a connection. A member opens it with epoch 0 and closes it with -1; in
+between each request of either API has the next epoch, so a duplicate request is detected. The end of a session releases
+what the member had acquired. Pure. Source: KIP-932; Kafka's `ShareSessionCache`, `SharePartitionManager` (`newContext`,
+`acknowledgeSessionUpdate`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PartitionId = tuple[bytes, int]
 
 
 class ShareSession:
-    """One session."""
+    """One share session."""
 
     __slots__ = ("epoch", "group", "member", "owner", "partitions", "turn")
 
@@ -32,18 +32,18 @@ class ShareSession:
         self.owner = owner
         """The address and port of the client that opened it."""
         self.epoch = 1
-        """What the next request has to say."""
+        """The epoch of the next request."""
         self.partitions: dict[PartitionId, None] = {}
         self.turn = 0
 
     def update(self, added: Iterable[PartitionId], forgotten: Iterable[PartitionId]) -> None:
-        """Partitions that the member reads from now on, and those that it reads no longer."""
+        """Add and remove partitions of the session."""
         self.partitions.update(dict.fromkeys(added))
         for one in forgotten:
             self.partitions.pop(one, None)
 
     def rotated(self) -> list[PartitionId]:
-        """The partitions, each time beginning with another one: none of them may starve the rest."""
+        """Return the partitions, starting with another one each time, so that each is served."""
         order = list(self.partitions)
         if not order:
             return order
@@ -53,7 +53,7 @@ class ShareSession:
 
 
 class ShareSessions:
-    """The sessions of one broker."""
+    """The share sessions of one broker."""
 
     def __init__(self) -> None:
         self._sessions: dict[tuple[str, str], ShareSession] = {}
@@ -62,14 +62,14 @@ class ShareSessions:
         return len(self._sessions)
 
     def open(self, group: str, member: str, owner: object, limit: int) -> ShareSession:
-        """Begin a session, in the place of the member's last one. Raises SHARE_SESSION_LIMIT_REACHED."""
+        """Open a session, replacing the member's previous one. Raises SHARE_SESSION_LIMIT_REACHED."""
         if (group, member) not in self._sessions and len(self._sessions) >= limit:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"there are {limit} share sessions already")
         session = self._sessions[group, member] = ShareSession(group, member, owner)
         return session
 
     def admit(self, group: str, member: str, epoch: int) -> ShareSession:
-        """The session of a request, which goes on by that, or ends with `CLOSE_EPOCH`.
+        """Return the session of a request and advance its epoch, or close it with `CLOSE_EPOCH`.
 
         Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
         """
@@ -87,15 +87,15 @@ class ShareSessions:
         return session
 
     def check_epoch(self, session: ShareSession) -> bool:
-        """Whether a session is not over, and no other one has taken its place."""
+        """Return whether a session is open and has not been replaced."""
         return self._sessions.get((session.group, session.member)) is session
 
     def has(self, group: str) -> bool:
-        """Whether any member of a group has a session here."""
+        """Return whether any member of a group has a session."""
         return any(known == group for known, _ in self._sessions)
 
     def leave(self, owner: object) -> list[ShareSession]:
-        """End the sessions of a connection that is gone."""
+        """End and return the sessions of a closed connection."""
         ended = [one for one in self._sessions.values() if one.owner == owner]
         for one in ended:
             del self._sessions[one.group, one.member]

@@ -1,4 +1,4 @@
-"""The settings of a group that shares partitions: the broker's, and what was set for the group (KIP-932)."""
+"""The settings of a share group: the broker's properties and the group's configuration (KIP-932)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 @value(kw_only=True)
 class ShareSettings:
-    """One group's settings."""
+    """The settings of one share group."""
 
     offset_reset: str = LATEST
-    """Where a group begins in a partition that it has never read."""
+    """The start of a group in a partition that it has never read."""
     offset_reset_ms: int | None = None
-    """That long ago, with `by_duration`."""
+    """The age of the first record to read, with `by_duration`."""
     read_committed: bool = False
     delivery_limit: int = 5
     isolates_failing: bool = False
-    """Whether records that were delivered often come with few others, and for the last time alone."""
+    """Whether records with many deliveries are delivered in small parts, and alone for the last time."""
     max_locks: int = 2000
     lock_duration_ms: int = 30000
     session_timeout_ms: int = 45000
@@ -33,7 +33,7 @@ class ShareSettings:
 
 
 def settings_of(broker: BrokerSettings, given: Mapping[str, str]) -> ShareSettings:
-    """The settings of a group, given what was set for it."""
+    """Return the settings of a group with this configuration."""
     reset = given.get(RESET, LATEST)
     return ShareSettings(
         offset_reset=BY_DURATION if reset.startswith(BY_DURATION) else reset,

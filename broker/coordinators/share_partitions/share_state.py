@@ -1,8 +1,9 @@
-"""Where one group stands in one shared partition, as its share coordinator keeps it, and the records that say so.
+"""The stored state of one group in one share partition, and its records in `__share_group_state`.
 
-A record in `__share_group_state` is a snapshot, all there is to know, or an update, what has changed since. Which fate
-an offset has is what was said of it last; what lies below the start offset is forgotten. A leader of the partition that
-is not the latest (leader epoch) and a life of the group that is over (state epoch) are fenced. Pure.
+A record is a snapshot, with the whole state, or an update, with the changes since. The last written state of an offset
+counts; states below the start offset are dropped. Old partition leaders are fenced by leader epoch, previous
+incarnations of a group by state epoch. Pure.
+
 Source: KIP-932; Kafka's ShareSnapshotKey/Value.json, ShareUpdateKey/Value.json, `ShareCoordinatorShard`,
 `PersisterStateBatchCombiner`.
 """
@@ -23,7 +24,7 @@ from anabranch.protocol.wire import Int8, Int16, Int32, Int64, Text, Uuid, tagge
 
 UNCHANGED: Final = -1
 FRESH: Final = -1
-"""A start offset that the group's settings decide."""
+"""The group's settings determine the start offset."""
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
 
@@ -50,7 +51,7 @@ class StoredKey:
 
 @dataclass(slots=True, kw_only=True)
 class StoredBatch:
-    """The fate of offsets."""
+    """The stored state of a range of offsets."""
 
     first_offset: Int64
     last_offset: Int64
@@ -60,7 +61,7 @@ class StoredBatch:
 
 @dataclass(slots=True, kw_only=True)
 class SnapshotValue:
-    """All there is to know."""
+    """The value of a snapshot: the whole state."""
 
     flexible_from: ClassVar[int] = 0
     snapshot_epoch: Int32
@@ -75,7 +76,7 @@ class SnapshotValue:
 
 @dataclass(slots=True, kw_only=True)
 class UpdateValue:
-    """What has changed since the snapshot."""
+    """The value of an update: the changes since the snapshot."""
 
     flexible_from: ClassVar[int] = 0
     snapshot_epoch: Int32
@@ -87,7 +88,7 @@ class UpdateValue:
 
 @dataclass(slots=True, eq=False)
 class ShareState:
-    """Where a group stands in a partition."""
+    """The state of a group in a share partition."""
 
     state_epoch: int = 0
     leader_epoch: int = -1
@@ -97,24 +98,24 @@ class ShareState:
     snapshot_epoch: int = 0
     created_ms: int = 0
     updates: int = 0
-    """How many there are since the last snapshot."""
+    """The number of updates since the last snapshot."""
 
     def fence(self, *, leader_epoch: int, state_epoch: int | None = None) -> None:
-        """Raise FENCED_LEADER_EPOCH or FENCED_STATE_EPOCH for who is not the latest."""
+        """Raise FENCED_LEADER_EPOCH or FENCED_STATE_EPOCH for an old epoch."""
         if leader_epoch < self.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {leader_epoch} < {self.leader_epoch}")
         if state_epoch is not None and state_epoch < self.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, f"state epoch {state_epoch} < {self.state_epoch}")
 
     def next_snapshot(self) -> ShareState:
-        """The same, for the next snapshot."""
+        """Return a copy with the next snapshot epoch."""
         return dataclasses.replace(self, batches=list(self.batches), snapshot_epoch=self.snapshot_epoch + 1, updates=0)
 
     def take(self, start_offset: int, batches: Iterable[StateBatch], complete_count: int, leader_epoch: int) -> None:
-        """Take in what has changed.
+        """Apply an update.
 
-        The start never goes back. A leader that has got no answer to a change believes that it did not happen; where it
-        did, what it tells next begins further down. (In Kafka the start goes back then.)
+        The start offset never decreases. A leader that got no response to a change takes it as failed; if it was
+        stored, the leader's next change has a lower start. (In Kafka the start then decreases.)
         """
         self.start_offset = max(self.start_offset, start_offset)
         self.delivery_complete_count = complete_count
@@ -123,7 +124,7 @@ class ShareState:
 
 
 def combined(old: Sequence[StateBatch], new: Iterable[StateBatch], start: int) -> list[StateBatch]:
-    """The fates of offsets from `start` on, where what is new counts: in order, and neighbours of one fate together."""
+    """Merge new states into old ones from `start` on; adjacent ranges of one state are merged."""
     kept = list(old)
     for one in new:
         kept = [part for before in kept for part in _without(before, one)]
@@ -156,13 +157,13 @@ def _without(one: StateBatch, hole: StateBatch) -> Iterable[StateBatch]:
 
 
 def encode_key(key: ShareKey, kind: int) -> bytes:
-    """The key of a snapshot or an update."""
+    """Encode the key of a snapshot or an update."""
     stored = StoredKey(group_id=key.group, topic_id=key.topic_id, partition=key.partition)
     return _VERSION.pack(kind) + codec.encode(stored, 0)
 
 
 def decode_key(data: bytes) -> tuple[ShareKey, int] | None:
-    """The key of a record and its kind; None for kinds of newer software. Raises DecodeError."""
+    """Decode a record's key to the share key and kind; None for kinds of newer software. Raises DecodeError."""
     if len(data) < _VERSION.size:
         raise DecodeError("no schema version", buffer=data)
     (kind,) = _VERSION.unpack_from(data)
@@ -173,7 +174,7 @@ def decode_key(data: bytes) -> tuple[ShareKey, int] | None:
 
 
 def encode_snapshot(state: ShareState, now_ms: int) -> bytes:
-    """All there is to know of a state."""
+    """Encode a snapshot of a state."""
     return _VERSION.pack(0) + codec.encode(
         SnapshotValue(
             snapshot_epoch=state.snapshot_epoch,
@@ -192,7 +193,7 @@ def encode_snapshot(state: ShareState, now_ms: int) -> bytes:
 def encode_update(
     state: ShareState, start_offset: int, batches: Iterable[StateBatch], complete_count: int, leader_epoch: int
 ) -> bytes:
-    """What changes of a state."""
+    """Encode an update of a state."""
     return _VERSION.pack(0) + codec.encode(
         UpdateValue(
             snapshot_epoch=state.snapshot_epoch,
@@ -206,7 +207,7 @@ def encode_update(
 
 
 def restored(before: ShareState | None, kind: int, data: bytes) -> ShareState:
-    """The state after another record of the same key. Raises DecodeError."""
+    """Return the state after another record of its key. Raises DecodeError."""
     if kind == SNAPSHOT:
         snapshot: SnapshotValue = codec.decode(SnapshotValue, 0, data, _VERSION.size)[0]
         return ShareState(

@@ -1,9 +1,9 @@
-"""The shared partitions that this broker leads: brings them up, reads for members, stores what they say.
+"""The share partitions that this broker leads: loads them, reads for members, and stores acknowledgements.
 
-A partition is brought up when the first member of a group asks for it: the share coordinator says where the group
-stands, or the group's settings say where it begins. What members say is stored, one change at a time for each partition
-and group, and only then holds; when it cannot be stored because another leader or another life of the group has begun,
-the partition is forgotten, and whoever asks next finds out. Locks that run out are the business of one timer.
+A partition is loaded when the first member of a group reads it: the share coordinator has the group's state, or the
+group's settings determine the start. Acknowledgements are stored one at a time per partition and group, and take effect
+afterwards. If one cannot be stored because a new leader or a new incarnation of the group exists, the partition is
+dropped here, and the next request gets the error. One timer handles expired locks.
 
 Source: KIP-932; Kafka's `SharePartitionManager`, `SharePartition` (`maybeInitialize`), `DelayedShareFetch`.
 """
@@ -40,11 +40,11 @@ OVER: Final = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
-"""What says that another broker, or nobody, is to serve the group here now."""
+"""Errors that mean that this broker no longer serves the group in the partition."""
 
 
 def aborted_batches(records: Buffer, aborted: Iterable[AbortedTransaction]) -> Iterator[tuple[int, int]]:
-    """The first and last offsets of the batches that belong to aborted transactions."""
+    """Yield the first and last offsets of batches of aborted transactions."""
     to_come = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
     producers: set[int] = set()
     for _, header in iter_batches(records):
@@ -57,7 +57,7 @@ def aborted_batches(records: Buffer, aborted: Iterable[AbortedTransaction]) -> I
 
 
 def spanned(records: Buffer, first: int, last: int) -> Buffer:
-    """The batches from the one that has one offset to the one that has the other."""
+    """Return the batches from the one with the first offset to the one with the last."""
     begin, end = len(records), 0
     for at, header in iter_batches(records):
         if header.next_offset > first and header.base_offset <= last:
@@ -66,7 +66,7 @@ def spanned(records: Buffer, first: int, last: int) -> Buffer:
 
 
 class SharedPartition:
-    """One partition that this broker leads, as one group shares it."""
+    """One partition that this broker leads, shared by one group."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class SharedPartition:
         shared: SharePartition,
         settings: ShareSettings,
     ) -> None:
-        """`leader_epoch` is the one in which the share coordinator was asked: it has fenced those before it."""
+        """`leader_epoch` is the epoch of the read from the share coordinator, which fenced earlier leaders."""
         self.key = key
         self.partition = partition
         self.leader_epoch = leader_epoch
@@ -85,22 +85,22 @@ class SharedPartition:
         self.shared = shared
         self.settings = settings
         self.turn = asyncio.Lock()
-        """Changes are stored in their order."""
+        """Changes are stored in order."""
 
     @property
     def limit(self) -> int:
-        """The offset before which members have to stop."""
+        """The offset before which members stop: the last stable offset or the high watermark."""
         partition = self.partition
         return partition.last_stable_offset if self.settings.read_committed else partition.high_watermark
 
     @property
     def has_news(self) -> bool:
-        """Whether a member would be handed something."""
+        """Whether a member could acquire records."""
         return not self.shared.full and self.shared.next_fetch_offset < self.limit
 
 
 class SharedPartitions:
-    """All of them on this broker."""
+    """All share partitions that this broker leads."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class SharedPartitions:
         is_read: Callable[[str], bool],
         clock_ms: Callable[[], int],
     ) -> None:
-        """`settings` are a group's; `is_read` tells whether any of its members has a session here."""
+        """`settings` returns a group's settings; `is_read` returns whether any of its members has a session."""
         self._is_read = is_read
         self._replicas = replicas
         self._persister = persister
@@ -124,12 +124,12 @@ class SharedPartitions:
         replicas.on_resign(self._resigned)
 
     async def stop(self) -> None:
-        """Serve no group any more; what members hold is handed out again by the next leader."""
+        """Stop serving; the next leader delivers what members hold again."""
         self._locks.stop()
         await self._background.stop()
 
     async def find(self, key: ShareKey, topic: str) -> SharedPartition:
-        """A partition for a group, brought up if need be. Raises NOT_LEADER_OR_FOLLOWER and others."""
+        """Return a partition for a group, loading it if necessary. Raises NOT_LEADER_OR_FOLLOWER and others."""
         partition = self._replicas.leader_of(topic, key.partition)
         known = self._partitions.get(key)
         if known is not None and known.done():
@@ -145,16 +145,16 @@ class SharedPartitions:
         return await asyncio.shield(known)
 
     def known(self, key: ShareKey) -> SharedPartition | None:
-        """A partition that has been brought up."""
+        """Return a partition that is loaded, or None."""
         future = self._partitions.get(key)
         return future.result() if future is not None and future.done() and future.exception() is None else None
 
     def served(self) -> Iterable[ShareKey]:
-        """The partitions and groups that are served here."""
+        """Return the keys of the partitions that are served."""
         return self._partitions.keys()
 
     def forget(self, key: ShareKey) -> None:
-        """Let it be brought up anew."""
+        """Drop a partition; the next request loads it again."""
         self._partitions.pop(key, None)
         self._locks.forget(key)
 
@@ -180,7 +180,7 @@ class SharedPartitions:
             if self._partitions.get(key) is result:
                 self.forget(key)
             result.set_exception(error)
-            result.exception()  # nobody may be waiting any more
+            result.exception()  # there may be no waiting request
             return
         except BaseException:
             result.cancel()
@@ -191,9 +191,9 @@ class SharedPartitions:
     async def _begin(
         self, key: ShareKey, partition: Partition, leader_epoch: int, state_epoch: int, settings: ShareSettings
     ) -> int:
-        """Where a group begins, which is stored at once: the next leader must not begin anywhere else.
+        """Store the start of a group at once, so that the next leader starts at the same offset.
 
-        Kafka stores it with what is said first, and forgets what was sent before if its leader dies until then.
+        Kafka stores it with the first acknowledgement, and loses what was delivered before if its leader fails earlier.
         """
         start = self._beginning(partition, settings)
         await self._persister.write(
@@ -220,9 +220,9 @@ class SharedPartitions:
     def acquire(
         self, one: SharedPartition, member: str, *, max_records: int, batch_size: int, max_bytes: int, strict: bool
     ) -> tuple[Buffer, list[Acquired]]:
-        """Read on for a member, and lock what it gets. Raises KafkaError.
+        """Read for a member and acquire what it gets. Raises KafkaError.
 
-        A member that waited for what was brought up anew meanwhile gets nothing: its locks would bind nobody.
+        If the partition was loaded again while the member waited it gets nothing: its locks would have no effect.
         """
         if self.known(one.key) is not one:
             return b"", []
@@ -252,22 +252,22 @@ class SharedPartitions:
     def _without_aborted(
         self, one: SharedPartition, records: Buffer, offset: int, acquired: list[Acquired]
     ) -> list[Acquired]:
-        """What was acquired but for records of aborted transactions, which are done with."""
+        """Archive the records of aborted transactions and return the rest of what was acquired."""
         for first, last in aborted_batches(records, one.partition.log.aborted_in(records, offset)):
             one.shared.archive(first, last)
         return one.shared.held(acquired)
 
     async def acknowledge(self, one: SharedPartition, member: str, acknowledgements: Sequence[Acknowledgement]) -> None:
-        """Store what a member says of what it holds. Raises KafkaError: nothing happened."""
+        """Store a member's acknowledgements. Raises KafkaError without any change."""
         renewed_until_ms = self._clock_ms() + one.settings.lock_duration_ms
         batches = one.shared.acknowledge(member, acknowledgements, renewed_until_ms=renewed_until_ms)
         self._locks.set(one.key, one.shared.next_lock_end_ms)
         await self._store(one, batches)
 
     def release(self, group: str, member: str) -> None:
-        """A member is gone: others may have what it held. With the last one here, the group's partitions go.
+        """Release what a member held. Without sessions left here, the group's partitions are dropped.
 
-        So whatever is done to the group while it has no members is seen by those that come later.
+        So later members see changes to the group that were made while it had no members.
         """
         for key in list(self._partitions):
             if key.group == group and (one := self.known(key)) is not None:
@@ -278,7 +278,7 @@ class SharedPartitions:
         self._forget_unread(one)
 
     def _forget_unread(self, one: SharedPartition) -> None:
-        """What nobody reads goes once all is stored: whoever brings it up next must not overtake a change."""
+        """Drop an unread partition once all changes are stored, so that a new load cannot miss a change."""
         if not self._is_read(one.key.group) and not one.shared.changing and self.known(one.key) is one:
             self.forget(one.key)
 
@@ -298,7 +298,7 @@ class SharedPartitions:
             log.info("%s: not stored: %s", one.key, error)
 
     async def _store(self, one: SharedPartition, batches: list[StateBatch]) -> None:
-        """Store a change, and let it hold. Raises KafkaError; then it has not happened."""
+        """Store a change and apply it. Raises KafkaError without any change."""
         if not batches:
             return
         try:
