@@ -1,1 +1,1 @@
-"""Clients of a cluster. What applications use of them is imported from `anabranch`."""
+"""Clients of a cluster. Applications import the public ones from `anabranch`."""

@@ -1,4 +1,4 @@
-"""Access control lists as `Admin` sees them: which entries there are, more of them, fewer (KIP-140, KIP-290)."""
+"""Lists, creates and deletes ACL entries for `Admin` (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Entry = tuple[ResourcePattern, Acl]
 
 
 async def describe_acls(network: Network, wanted: AclFilter) -> list[Entry]:
-    """The entries that a filter means. Raises KafkaError."""
+    """List the entries that match a filter. Raises KafkaError."""
     response: DescribeAclsResponse = await network.call_any(
         DescribeAclsRequest(
             resource_type_filter=wanted.resource_type,
@@ -50,7 +50,7 @@ async def describe_acls(network: Network, wanted: AclFilter) -> list[Entry]:
 
 
 async def create_acls(network: Network, entries: Sequence[Entry]) -> None:
-    """Add entries. Raises KafkaError for the first that is refused; the others are added then."""
+    """Create entries. Raises KafkaError for the first that is refused; the others are created."""
     creations = [
         AclCreation(
             resource_type=pattern.resource_type,
@@ -69,7 +69,7 @@ async def create_acls(network: Network, entries: Sequence[Entry]) -> None:
 
 
 async def delete_acls(network: Network, wanted: Sequence[AclFilter]) -> list[Entry]:
-    """Take away what filters mean, and return it. Raises KafkaError for the first that is refused."""
+    """Delete the entries that match any filter, and return them. Raises KafkaError for the first that is refused."""
     filters = [
         DeleteAclsFilter(
             resource_type_filter=one.resource_type,

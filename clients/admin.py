@@ -1,9 +1,9 @@
-"""`Admin`: creates, deletes and resizes topics, changes settings, moves replicas, describes the cluster.
+"""`Admin`: creates, deletes and resizes topics, changes settings, reassigns replicas, describes the cluster.
 
-The client sends a request that changes something to the node that takes the controller's requests, and again if that
-node changes meanwhile. A refusal is raised as a `KafkaError` with Kafka's code and the broker's text. Retrying is safe:
-a resize that has happened already, or a topic that an earlier attempt of the same call has created before its answer
-was lost, counts as done.
+Requests that change something go to the node that serves the controller's requests, and are resent if that node changes
+meanwhile. A refusal is raised as a `KafkaError` with Kafka's code and the broker's text. Retrying is safe: a resize
+that has happened already, or a topic that an earlier attempt of the same call created before its response was lost,
+counts as done.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ _DEFAULT = -1
 
 @dataclass(frozen=True, kw_only=True)
 class NewTopic:
-    """A topic to be created with `Admin.create_topics`."""
+    """A topic to create with `Admin.create_topics`."""
 
     name: str
     partitions: int = _DEFAULT
-    """How many partitions it begins with; -1: the cluster's `num.partitions`."""
+    """The initial number of partitions; -1: the cluster's `num.partitions`."""
     replication_factor: int = _DEFAULT
-    """How many brokers hold each partition; -1: the cluster's `default.replication.factor`."""
+    """The number of replicas of each partition; -1: the cluster's `default.replication.factor`."""
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """Partition -> broker ids, the preferred leader first, in place of the two counts."""
     configs: Mapping[str, str] = field(default_factory=dict)
@@ -75,13 +75,13 @@ class NewTopic:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterDescription:
-    """The cluster's brokers, and the one that takes the controller's requests."""
+    """The cluster's brokers, and the one that serves the controller's requests."""
 
     cluster_id: str
     controller_id: int
     """A node's id; -1 while there is no controller."""
     brokers: tuple[Node, ...]
-    """Those that are alive, by id."""
+    """The live brokers, by id."""
 
 
 class Admin:
@@ -170,7 +170,7 @@ class Admin:
     # topics
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics. The cluster tries all of them before the first refusal is raised.
+        """Create topics. The cluster tries all of them; then the first refusal is raised.
 
         Args:
             topics: What to create.
@@ -202,7 +202,7 @@ class Admin:
         _raise_refusals(response.topics, tolerated=done_before)
 
     async def delete_topics(self, names: Sequence[str]) -> dict[str, str]:
-        """Delete topics. The cluster tries all of them before the first refusal is raised.
+        """Delete topics. The cluster tries all of them; then the first refusal is raised.
 
         Returns:
             Topic -> what the end of its deletion still waits for, such as a broker that is down and holds logs of it; a
@@ -293,7 +293,7 @@ class Admin:
         """Describe one topic. Returns and raises as `describe_topics`."""
         return (await self.describe_topics([name]))[name]
 
-    # the cluster
+    # cluster
 
     async def describe_cluster(self) -> ClusterDescription:
         """Describe the cluster: its id, its live brokers, its controller."""
@@ -319,7 +319,7 @@ class Admin:
         client_metrics: str | None = None,
         names: Sequence[str] | None = None,
     ) -> dict[str, ConfigEntry]:
-        """Read the settings of a topic, a broker, or a subscription to metrics of clients.
+        """Describe the settings of a topic, a broker, or a subscription to client metrics.
 
         Args:
             topic: The topic's name.
@@ -348,7 +348,7 @@ class Admin:
         subtract: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Change single settings of a topic, a broker, or a subscription to metrics of clients; the others stay.
+        """Change single settings of a topic, a broker, or a subscription to client metrics; the others stay.
 
         Nodes take them up while they run. A subscription begins with its first setting and ends with its last.
 
@@ -380,7 +380,7 @@ class Admin:
         )
 
     async def list_client_metrics(self) -> list[str]:
-        """List the subscriptions to metrics of clients.
+        """List the subscriptions to client metrics.
 
         Returns:
             Their names, for `describe_configs` and `alter_configs`.
@@ -422,7 +422,7 @@ class Admin:
         return await elect_leaders(self.network, partitions, unclean=unclean, timeout_ms=self._timeout_ms)
 
     async def alter_partition_reassignments(self, moves: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
-        """Begin to move partitions to other brokers; `list_partition_reassignments` shows how far the moves are.
+        """Start reassigning partitions to other brokers; `list_partition_reassignments` shows the progress.
 
         Args:
             moves: Partition -> the ids of the brokers that are to hold it, the preferred leader first; None calls a
@@ -437,7 +437,7 @@ class Admin:
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """List the partitions whose replicas are being moved.
+        """List the partitions whose replicas are being reassigned.
 
         Args:
             partitions: Look at these only; None for all.
@@ -450,7 +450,7 @@ class Admin:
     # users
 
     async def describe_users(self, users: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
-        """Describe the users that log in with SCRAM.
+        """Describe users with SCRAM credentials.
 
         Args:
             users: Which; None for all.
@@ -471,7 +471,7 @@ class Admin:
         mechanisms: Sequence[str] = ("SCRAM-SHA-256", "SCRAM-SHA-512"),
         iterations: int = ITERATIONS,
     ) -> None:
-        """Create a user that logs in with SCRAM, or give it another password. The password itself is not sent.
+        """Create a user with SCRAM credentials, or replace its password. The password itself is not sent.
 
         Args:
             user: The name.
@@ -482,7 +482,7 @@ class Admin:
         await set_password(self.network, user, password, mechanisms=mechanisms, iterations=iterations)
 
     async def delete_user(self, user: str, *, mechanisms: Sequence[str] | None = None) -> None:
-        """Take the passwords of a user away.
+        """Delete SCRAM credentials of a user.
 
         Args:
             user: The name.
@@ -508,7 +508,7 @@ class Admin:
         return await describe_acls(self.network, wanted or AclFilter())
 
     async def create_acls(self, entries: Sequence[tuple[ResourcePattern, Acl]]) -> None:
-        """Grant or deny something to users. An entry that is there already is no error.
+        """Create ACL entries. An existing entry is no error.
 
         Every broker obeys soon; the one that was asked does when this returns.
 
@@ -522,7 +522,7 @@ class Admin:
         await create_acls(self.network, entries)
 
     async def delete_acls(self, *wanted: AclFilter) -> list[tuple[ResourcePattern, Acl]]:
-        """Take entries of access control lists away.
+        """Delete ACL entries.
 
         Args:
             *wanted: Which; an `AclFilter()` without arguments means all.
@@ -538,7 +538,7 @@ class Admin:
     async def create_token(
         self, *, owner: str | None = None, renewers: Sequence[str] = (), max_lifetime_ms: int = -1
     ) -> DelegationToken:
-        """Have a delegation token made, with which clients log in by SCRAM in place of a password.
+        """Create a delegation token, with which clients log in by SCRAM instead of a password.
 
         Args:
             owner: Who is logged in by it, as User:NAME; None: who asks.
@@ -556,7 +556,7 @@ class Admin:
         return await create_token(self.network, owner, renewers, max_lifetime_ms)
 
     async def describe_tokens(self, owners: Sequence[str] | None = None) -> list[DelegationToken]:
-        """List delegation tokens, with their secrets, as far as they may be seen.
+        """List delegation tokens with their secrets, as far as the caller may see them.
 
         Args:
             owners: Whose, as User:NAME; None for everybody's.
@@ -564,7 +564,7 @@ class Admin:
         return await describe_tokens(self.network, owners)
 
     async def renew_token(self, secret: str, period_ms: int = -1) -> int:
-        """Let a delegation token live longer.
+        """Extend the lifetime of a delegation token.
 
         Args:
             secret: The token's secret.
@@ -579,7 +579,7 @@ class Admin:
         return await renew_token(self.network, secret, period_ms)
 
     async def expire_token(self, secret: str, period_ms: int = -1) -> int:
-        """Let a delegation token end.
+        """Expire a delegation token.
 
         Args:
             secret: The token's secret.
@@ -608,7 +608,7 @@ class Admin:
         return await describe_log_dirs(self.network, broker)
 
     async def alter_replica_log_dirs(self, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
-        """Begin to move replicas of one broker between its data directories.
+        """Start moving replicas of one broker between its data directories.
 
         Args:
             broker: The broker's id.
@@ -688,10 +688,10 @@ class Admin:
 
         return (await self.wait_until(led, topic, timeout_ms=timeout_ms)).topics[topic]
 
-    # inside
+    # internals
 
     async def _change(self, request: Any, error_of: Callable[[Any], int], attempts: _Attempts) -> Any:
-        """Send a request to the controller, and wait longer for the answer than the controller may take."""
+        """Send a request to the controller, with a longer timeout than the controller's own."""
         return await self.network.call_controller(
             request, error_of, timeout_ms=self._timeout_ms + 5000, on_unknown_outcome=attempts.note
         )
@@ -710,18 +710,18 @@ class Admin:
 
 
 class _Attempts:
-    """Whether an earlier attempt of the same request may have been carried out although its answer never came."""
+    """Whether an earlier attempt of the same request may have succeeded without a response."""
 
     def __init__(self) -> None:
         self.outcome_unknown = False
 
     def note(self) -> None:
-        """Called by the network when an attempt was sent and not answered."""
+        """Note an attempt that was sent and not answered; the network calls this."""
         self.outcome_unknown = True
 
 
 def _not_controller(rows: Sequence[Any]) -> int:
-    """NOT_CONTROLLER if any row says so, for answers that have no error code of their own; else NONE."""
+    """Return NOT_CONTROLLER if any row has it, else NONE: for responses without a top-level error code."""
     return next((row.error_code for row in rows if row.error_code == ErrorCode.NOT_CONTROLLER), ErrorCode.NONE)
 
 

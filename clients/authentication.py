@@ -1,8 +1,8 @@
-"""Logs a connection in, and again before its session ends (KIP-368).
+"""Authenticates a connection, and again before its session expires (KIP-368).
 
-The broker says with the last answer of a login how long it is good. Java's clients log in again after 85 to 95 % of
-that time; here after 85 %. Meanwhile the connection keeps back what it is given: between the handshake and the last
-token a broker takes nothing else.
+The last response of a login carries the session's lifetime. Java's clients reauthenticate after 85 to 95 % of it; here
+after 85 %. Meanwhile the connection queues other requests: between the handshake and the last token a broker accepts
+nothing else.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
     from anabranch.clients.security import Security
 
 REAUTHENTICATE_AFTER: Final = 0.85
-"""Which part of a session goes by before the next login."""
+"""The part of a session's lifetime after which the connection reauthenticates."""
 
 
 class AuthenticationFailed(ConnectionError):
-    """The broker does not let us in, or is not the one that it should be; trying again does not help."""
+    """The broker refuses the login, or is not the expected one; a retry does not help."""
 
 
 async def log_in(security: Security, call: Callable[[Any], Awaitable[Any]]) -> float | None:
-    """Log in. Returns after how many seconds to do so again; None: never. Raises AuthenticationFailed,
-    ConnectionError."""
+    """Log in. Returns the seconds until reauthentication; None: never. Raises AuthenticationFailed, ConnectionError."""
     mechanism = security.mechanism
     handshake = await call(SaslHandshakeRequest(mechanism=mechanism))
     if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:

@@ -1,4 +1,4 @@
-"""How long to wait before trying again: exponential with jitter, from the number of failures so far (KIP-580)."""
+"""Exponential backoff with jitter, from the number of failures so far (KIP-580)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Grows from `initial_ms` by `factor` up to `limit_ms`; each wait is off by up to `jitter` either way."""
+    """Grows from `initial_ms` by `factor` up to `limit_ms`; each wait varies by up to `jitter` either way."""
 
     initial_ms: float = 20.0
     limit_ms: float = 1000.0
@@ -16,9 +16,9 @@ class Backoff:
     jitter: float = 0.2
 
     def wait_ms(self, failures: int, rng: random.Random) -> float:
-        """The wait after so many failures in a row; none after none."""
+        """Return the wait after this number of consecutive failures; 0 after none."""
         if failures <= 0:
             return 0.0
-        # The exponent is bounded so that a peer that stays away for days does not overflow a float.
+        # The exponent is bounded so that a peer that is down for days does not overflow a float.
         grown = min(self.limit_ms, self.initial_ms * self.factor ** min(failures - 1, 64))
         return grown * (1 + self.jitter * (2 * rng.random() - 1))

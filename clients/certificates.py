@@ -1,7 +1,7 @@
-"""Reads and makes certificates: PKCS#12 stores, distinguished names as Java writes them, and an authority of our own.
+"""Reads and issues certificates: PKCS#12 stores, distinguished names as Java writes them, and a local authority.
 
-The one module that knows `cryptography`, which is an extra (`anabranch[security]`): TLS with PEM files and without
-names of users needs only the standard library.
+The only module that imports `cryptography`, an extra (`anabranch[security]`): TLS with PEM files and without user names
+needs only the standard library.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }
-"""The attributes that RFC 2253 has names for."""
+"""The attributes with keywords in RFC 2253."""
 _ESCAPED: Final = re.compile(r'([,+"\\<>;])')
 _PRIVATE: Final = serialization.PrivateFormat.PKCS8
 
 
 def pkcs12_identity(store: bytes, password: str, sealed_with: str) -> tuple[bytes, bytes]:
-    """The key of a PKCS#12 store, encrypted with another password, and its chain, both as PEM. Raises ValueError."""
+    """Return the key of a PKCS#12 store, encrypted with another password, and its chain, as PEM. Raises ValueError."""
     key, certificate, others = pkcs12.load_key_and_certificates(store, password.encode())
     if key is None or certificate is None:
         raise ValueError("it holds no private key with a certificate")
@@ -48,7 +48,7 @@ def pkcs12_identity(store: bytes, password: str, sealed_with: str) -> tuple[byte
 
 
 def pkcs12_trusted(store: bytes, password: str) -> str:
-    """The certificates of a PKCS#12 store, as PEM. Raises ValueError."""
+    """Return the certificates of a PKCS#12 store, as PEM. Raises ValueError."""
     found = pkcs12.load_pkcs12(store, password.encode() or None)
     certificates = [one.certificate for one in found.additional_certs]
     if found.cert is not None:
@@ -59,12 +59,12 @@ def pkcs12_trusted(store: bytes, password: str) -> str:
 
 
 def pem(certificates: Iterable[x509.Certificate]) -> bytes:
-    """Certificates as PEM, one after another."""
+    """Encode certificates as PEM, one after another."""
     return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in certificates)
 
 
 def distinguished_name(certificate: bytes) -> str:
-    """Whose certificate (DER) it is, as Java's `X500Principal.getName()` writes it: "CN=alice,OU=Dev,C=US"."""
+    """Return a certificate's (DER) subject as Java's `X500Principal.getName()` writes it: "CN=alice,OU=Dev,C=US"."""
     subject = x509.load_der_x509_certificate(certificate).subject
     return ",".join("+".join(_attribute(one) for one in rdn) for rdn in reversed(subject.rdns))
 
@@ -74,7 +74,7 @@ def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
     keyword = _KEYWORDS.get(oid)
     if keyword is None or isinstance(attribute.value, bytes):
         raw = attribute.value if isinstance(attribute.value, bytes) else attribute.value.encode()
-        tag = attribute._type.value  # of public means there is none to learn how the value was encoded
+        tag = attribute._type.value  # no public attribute shows how the value was encoded
         return f"{oid}=#{bytes([tag, *_der_length(len(raw))]).hex()}{raw.hex()}"
     text = _ESCAPED.sub(r"\\\1", attribute.value)
     if text.startswith(("#", " ")):
@@ -93,14 +93,14 @@ def _der_length(length: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCertificate:
-    """A certificate and its key, as PEM; `chain` has the authority's behind it."""
+    """A certificate and its key, as PEM; `chain` includes the authority's certificate."""
 
     certificate: bytes
     key: bytes = field(repr=False)
     chain: bytes = b""
 
     def store(self, password: str, name: str = "anabranch") -> bytes:
-        """Both as a PKCS#12 store."""
+        """Encode both as a PKCS#12 store."""
         key = serialization.load_pem_private_key(self.key, None)
         own, *others = x509.load_pem_x509_certificates(self.certificate + self.chain)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -133,11 +133,11 @@ class CertificateAuthority:
 
     @property
     def certificate(self) -> bytes:
-        """What clients and brokers are given to trust, as PEM."""
+        """The authority's certificate for trust stores, as PEM."""
         return pem([self._own])
 
     def issue(self, names: Sequence[tuple[str, str]], hosts: Sequence[str] = ()) -> IssuedCertificate:
-        """A certificate for a broker, with its hosts, or a user.
+        """Issue a certificate for a broker, with its hosts, or for a user.
 
         Args:
             names: The distinguished name, most general first: `[("O", "Acme"), ("CN", "alice")]`.

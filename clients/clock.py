@@ -1,8 +1,8 @@
-"""The time of day, for timestamps that leave the process. Everything that waits uses the loop's clock instead.
+"""The time of day, for timestamps that leave the process. All waiting uses the loop's clock instead.
 
-`elapsed_clock` measures what other processes may have done meanwhile: it goes on while this one is stopped.
+`elapsed_clock` measures time in which other processes may act: it continues while this one is stopped.
 
-Where a loop runs, the time of day is taken once and goes on with the loop's clock (`follow_loop_ms`): steps of the
+In a running loop the time of day is read once and then follows the loop's clock (`follow_loop_ms`): steps of the
 system's clock do not show in timestamps, and a simulated loop controls them like everything else (D8).
 """
 
@@ -15,14 +15,14 @@ from collections.abc import Callable
 
 
 def wall_clock_ms() -> int:
-    """Milliseconds since the epoch, for where no loop runs and for people to read."""
+    """Return milliseconds since the epoch, where no loop runs and for display."""
     return time.time_ns() // 1_000_000
 
 
 def follow_loop_ms() -> Callable[[], int]:
-    """A clock of milliseconds since the epoch that runs with the running loop's from now on.
+    """Return a clock of milliseconds since the epoch that follows the running loop's clock from now on.
 
-    A loop that keeps a time of day, as one with a clock for each cluster does, has `time_of_day`.
+    A loop with its own time of day, such as one with a clock for each cluster, has `time_of_day`.
     """
     loop = asyncio.get_running_loop()
     kept: Callable[[], Callable[[], int] | None] = getattr(loop, "time_of_day", lambda: None)
@@ -34,11 +34,12 @@ def follow_loop_ms() -> Callable[[], int]:
 
 
 def elapsed_clock() -> Callable[[], float]:
-    """Seconds that go by also while this process is stopped, its loop is blocked, or the machine is suspended.
+    """Return a clock in seconds that continues while the process is stopped, the loop blocked, or the machine
+    suspended.
 
-    For timeouts by which others judge this process, such as a session's. A loop's own clock need not count all of that
-    time: on Linux it leaves out suspension, and uvloop reads its clock once per turn. A loop with a time of its own, as
-    in a simulation, has `elapsed_s`.
+    For timeouts by which others judge this process, such as a session's. A loop's own clock may miss some of that time:
+    on Linux it excludes suspension, and uvloop reads its clock once per iteration. A loop with its own time, as in a
+    simulation, has `elapsed_s`.
     """
     own: Callable[[], float] | None = getattr(asyncio.get_running_loop(), "elapsed_s", None)
     return own or _elapsed_s

@@ -1,6 +1,6 @@
-"""Settings of the clients: Kafka's property names in snake case, Kafka's defaults where Kafka has one.
+"""The clients' settings: Kafka's property names in snake case, with Kafka's defaults.
 
-Settings are frozen; a wrong one is refused with a `ValueError` that names the setting, the value and what would do.
+Settings are frozen; an invalid one raises a `ValueError` with the setting, the value and the valid values.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 COMPRESSION_TYPES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS: Final = ("linear", "modulo")
 IN_FLIGHT_REQUESTS_MAX: Final = 5
-"""Leaders remember the last five batches of a producer: more in flight and a duplicate could go unnoticed."""
+"""Leaders remember a producer's last five batches: with more in flight a duplicate could go unnoticed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
-    """The settings with which any client reaches a cluster."""
+    """The network settings of every client."""
 
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str = "anabranch"
     request_timeout_ms: int = 30000
     connect_timeout_ms: int = 10000
     bootstrap_timeout_ms: int = 30000
-    """How long to look for a node that answers before giving up."""
+    """How long to try bootstrap servers."""
     metadata_max_age_ms: int = 300000
     security: Security | None = None
-    """How connections are made safe; None: neither TLS nor a login."""
+    """TLS and login; None: neither."""
     retry_backoff: Backoff = field(default_factory=Backoff)
 
 
@@ -45,7 +45,7 @@ class ProducerConfig:
     enable_idempotence: bool = True
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60000
-    """How long a transaction may take before its coordinator aborts it."""
+    """After this time the coordinator aborts an open transaction."""
     linger_ms: float = 5
     batch_bytes: int = 16384
     buffer_bytes: int = 32 * 1024 * 1024
@@ -54,15 +54,15 @@ class ProducerConfig:
     partitioner: str = "linear"
     audit: bool = False
     refuse_below_min_insync_replicas: bool = False
-    """Accept no record for a partition that the leader would refuse for want of in-sync replicas (acks=all only)."""
+    """Refuse records for a partition whose leader would refuse them for lack of in-sync replicas (acks=all only)."""
     request_timeout_ms: int = 30000
     delivery_timeout_ms: int = 120000
     max_block_ms: int = 60000
-    """How long `send` waits for metadata or for room in the buffer."""
+    """How long `send` waits for metadata or for space in the buffer."""
 
     @property
     def in_flight_max(self) -> int:
-        """Batches on the wire per partition: without sequences only one at a time keeps their order."""
+        """Batches in flight per partition: without sequence numbers only one keeps their order."""
         return IN_FLIGHT_REQUESTS_MAX if self.enable_idempotence else 1
 
     @classmethod
@@ -76,7 +76,7 @@ class ProducerConfig:
         partitioner: str,
         **rest: float,
     ) -> ProducerConfig:
-        """Read the values a user gives; `ValueError` says which one is wrong."""
+        """Build settings from a user's values; raises `ValueError` with the invalid one."""
         count = parse_acks(acks)
         idempotent = count == -1 if enable_idempotence is None else enable_idempotence
         if idempotent and count != -1:
@@ -104,7 +104,7 @@ class ProducerConfig:
 
 
 def parse_acks(acks: int | str) -> int:
-    """-1, 0 or 1 from what users write: 0, 1, -1, "all"."""
+    """Parse acks (0, 1, -1 or "all") into -1, 0 or 1."""
     value = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}.get(acks)
     if value is None:
         raise ValueError(f'acks is 0, 1 or "all", not {acks!r}')
@@ -112,7 +112,7 @@ def parse_acks(acks: int | str) -> int:
 
 
 def parse_servers(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Addresses from "host:port,host:port" or a list of "host:port"; IPv6 hosts stand in brackets."""
+    """Parse addresses from "host:port,host:port" or a list of "host:port"; IPv6 hosts are in brackets."""
     parts = servers.split(",") if isinstance(servers, str) else list(servers)
     addresses = tuple(_parse_server(part.strip()) for part in parts if part.strip())
     if not addresses:

@@ -1,7 +1,7 @@
-"""Settings of topics and brokers as an admin sees them: their values, where each comes from, and changing them.
+"""Describes and alters settings of topics and brokers for `Admin`, with each value's source.
 
-The client asks a broker about its own settings, and any broker about everything else. Each function raises a refusal as
-a `KafkaError` with Kafka's code and the broker's text.
+Requests about a broker's own settings go to it, all others to any broker. Each function raises a refusal as a
+`KafkaError` with Kafka's code and the broker's text.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ BROKER: Final = 4
 CLIENT_METRICS: Final = 16
 SET, DELETE, APPEND, SUBTRACT = range(4)
 ALL_BROKERS: Final = -1
-"""In place of a broker's id: the settings of all brokers that have no value of their own."""
+"""In place of a broker's id: the default settings of all brokers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigEntry:
     """One setting. `source` is Kafka's number: 1 topic, 2 this broker, 3 all brokers, 4 start of the broker, 5 default,
-    7 subscription to metrics of clients.
+    7 subscription to client metrics.
 
-    `synonyms` are the places that name a value, (name, value, source) each, the one that counts first.
+    `synonyms` are the other definitions of the value, (name, value, source) each, in order of precedence.
     """
 
     name: str
@@ -51,7 +51,7 @@ class ConfigEntry:
 
 
 def resource_of(topic: str | None, broker: int | None, client_metrics: str | None = None) -> tuple[int, str]:
-    """Kafka's (resource type, resource name) of what is named. Raises ValueError unless one thing is."""
+    """Return Kafka's (resource type, resource name). Raises ValueError unless exactly one resource is given."""
     if sum(one is not None for one in (topic, broker, client_metrics)) != 1:
         raise ValueError("name a topic, a broker, or a subscription to metrics of clients")
     if topic is not None:
@@ -68,7 +68,7 @@ async def describe_configs(
     names: Sequence[str] | None = None,
     client_metrics: str | None = None,
 ) -> dict[str, ConfigEntry]:
-    """Setting name -> entry, of what is named: the settings in `names`, or all. Raises KafkaError, ValueError."""
+    """Return setting name -> entry of the resource: the settings in `names`, or all. Raises KafkaError, ValueError."""
     kind, name = resource_of(topic, broker, client_metrics)
     keys = None if names is None else list(names)
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
@@ -102,7 +102,7 @@ async def alter_configs(
     subtract: Mapping[str, str],
     validate_only: bool,
 ) -> None:
-    """Change single settings of what is named; the others stay. Raises KafkaError, ValueError."""
+    """Change single settings of the resource; the others stay. Raises KafkaError, ValueError."""
     rows = [AlterableConfig(name=name, config_operation=DELETE, value=None) for name in unset]
     for operation, values in ((SET, changes), (APPEND, append), (SUBTRACT, subtract)):
         rows += [AlterableConfig(name=name, config_operation=operation, value=text) for name, text in values.items()]
@@ -115,7 +115,7 @@ async def alter_configs(
 
 
 async def list_client_metrics(network: Network) -> list[str]:
-    """The names of the subscriptions to metrics of clients. Raises KafkaError."""
+    """List the subscriptions to client metrics. Raises KafkaError."""
     request = ListConfigResourcesRequest(resource_types=[CLIENT_METRICS])
     response: ListConfigResourcesResponse = await _ask(network, request, None)
     if response.error_code != ErrorCode.NONE:

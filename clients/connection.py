@@ -1,4 +1,4 @@
-"""The one outgoing connection of the system: clients, replica fetchers and the controller's channels all use it.
+"""An outgoing connection to a node, used by clients, replica fetchers and the controller's channels.
 
 A thin shell around `protocol.connection.ClientConnection`. It moves bytes, matches answers to callers and owns two
 clocks: one for connecting, one for the oldest unanswered request. Requests leave in the order in which `send` was
@@ -50,7 +50,7 @@ _apis: Final[dict[type[Any], Api]] = {}
 
 
 def _api_of(message: type[Any]) -> Api:
-    """The API of a request class. Remembered, because every request asks for it."""
+    """Return the API of a request class; cached, because every request needs it."""
     api = _apis.get(message)
     if api is None:
         api = _apis[message] = api_of(message)
@@ -59,7 +59,7 @@ def _api_of(message: type[Any]) -> Api:
 
 @dataclass(slots=True)
 class _Call:
-    """One request on the wire. A cancelled caller leaves its entry behind: the answer is still owed."""
+    """One request in flight. A cancelled caller leaves its entry: its response will still arrive."""
 
     answer: asyncio.Future[Any]
     deadline: float
@@ -67,7 +67,7 @@ class _Call:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection to one node, with the versions both sides speak. Make it with `Connection.open`."""
+    """A connection to one node, with the negotiated API versions. Create it with `Connection.open`."""
 
     def __init__(self, *, client_id: str | None, request_timeout_ms: int, software_name: str = CLIENT_SOFTWARE) -> None:
         self._loop = asyncio.get_running_loop()
@@ -80,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._versions: dict[int, tuple[int, int]] = {}
         self._lost: Exception | None = None
         self._held: list[tuple[Any, int, _Call | None]] | None = None
-        """What is to be sent when the login that is under way has ended; None: there is none."""
+        """Requests queued behind the login in progress; None: there is none."""
         self._login: asyncio.TimerHandle | None = None
         self._logging_in: asyncio.Task[None] | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
@@ -98,12 +98,12 @@ class Connection(asyncio.BufferedProtocol):
         security: Security | None = None,
         software_name: str = CLIENT_SOFTWARE,
     ) -> Connection:
-        """Connect to a node, by TLS if `security` says so, agree on versions, and log in.
+        """Connect to a node, by TLS if `security` requires it, negotiate versions, and log in.
 
-        A node that is connected to by NODE_SOFTWARE serves what is for nodes, whatever it shows to clients.
+        A node that NODE_SOFTWARE connects to serves inter-node APIs, whatever profile it shows to clients.
 
         Raises ConnectionError if no process listens there or the address is invalid, TimeoutError if it does not answer
-        within the two times, AuthenticationFailed if it does not let us in, or is not who it should be.
+        within the two timeouts, AuthenticationFailed if it refuses the login, or is not the expected host.
         """
         connection: Connection | None = None
         try:
@@ -141,16 +141,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def closed(self) -> bool:
-        """Whether calls can no longer be made."""
+        """Whether the connection accepts no more calls."""
         return self._lost is not None
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answer."""
+        """The number of requests without a response."""
         return len(self._calls)
 
     def version_for(self, request_class: type[Any]) -> int:
-        """The newest version that both sides speak; `KafkaError(UNSUPPORTED_VERSION)` if there is none."""
+        """Return the newest version that both sides support. Raises `KafkaError(UNSUPPORTED_VERSION)` if there is
+        none.
+        """
         api = _api_of(request_class)
         served = self._versions.get(api.key)
         if served is None or served[0] > api.newest_sent or served[1] < 0:
@@ -158,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         return min(api.newest_sent, served[1])
 
     def speaks(self, request_class: type[Any]) -> bool:
-        """Whether the peer serves any version of this API that we know."""
+        """Whether the peer serves a version of this API that this client supports."""
         served = self._versions.get(_api_of(request_class).key)
         return served is not None and served[0] <= _api_of(request_class).newest_sent
 
@@ -181,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
         return call.answer
 
     def send_oneway(self, request: Any, *, version: int | None = None) -> None:
-        """Send a request that is not answered: Produce with acks=0."""
+        """Send a request without a response: Produce with acks=0."""
         if self._lost is not None:
             raise ConnectionError(f"{self.peer}: {self._lost}")
         chosen = self.version_for(type(request)) if version is None else version
@@ -203,15 +205,15 @@ class Connection(asyncio.BufferedProtocol):
     # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
+        """Note the transport; called by the loop."""
         self._transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by the loop: where to read to."""
+        """Return the buffer to read into; called by the loop."""
         return self._core.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Called by the loop: settles every call whose answer is complete."""
+        """Complete every call whose response is complete; called by the loop."""
         try:
             answers = self._core.buffer_updated(nbytes)
         except DecodeError as error:
@@ -224,15 +226,15 @@ class Connection(asyncio.BufferedProtocol):
                 call.answer.set_result(response)
 
     def eof_received(self) -> None:
-        """Called by the loop; returning None closes the transport."""
+        """Return None, which closes the transport; called by the loop."""
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by the loop, once."""
+        """Fail all open calls; called once by the loop."""
         self._fail(ConnectionError(f"connection lost: {error or 'closed by the peer'}"))
         if not self._gone.done():
             self._gone.set_result(None)
 
-    # inside
+    # internals
 
     def _transmit(self, request: Any, version: int, call: _Call | None) -> None:
         correlation_id, chunks = self._core.request(request, version, expects_answer=call is not None)
@@ -242,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write(chunks)
 
     async def _log_in(self, security: Security) -> None:
-        """Log in, and see to it that this is done again in time. Raises AuthenticationFailed, ConnectionError."""
+        """Log in, and schedule reauthentication. Raises AuthenticationFailed, ConnectionError."""
         again_s = await log_in(security, self._call_at_once)
         if again_s is not None and self._lost is None:
             self._login = self._loop.call_later(again_s, self._begin_login, security)
@@ -252,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
             self._logging_in = self._loop.create_task(self._log_in_again(security))
 
     async def _log_in_again(self, security: Security) -> None:
-        """The same on a connection in use, whose requests have to wait meanwhile."""
+        """Reauthenticate a connection in use, whose other requests wait meanwhile."""
         self._held = []
         try:
             async with asyncio.timeout(self._request_timeout_s):
@@ -267,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._transmit(request, version, call)
 
     async def _call_at_once(self, request: Any) -> Any:
-        """Ask something that may not wait for the login to end: it is the login."""
+        """Send a request of the login itself, ahead of queued ones."""
         if self._lost is not None:
             raise ConnectionError(f"{self.peer}: {self._lost}")
         deadline = self._loop.time() + self._request_timeout_s
@@ -295,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _expire(self) -> None:
-        """The timer of the oldest deadline. Answered calls leave it armed, so that it often has nothing to do."""
+        """Handle the timer of the oldest deadline. Answered calls leave it armed, so it often does nothing."""
         now = self._loop.time()
         open_calls = [call for call in self._calls.values() if not call.answer.done()]
         late = [call for call in open_calls if call.deadline <= now]
@@ -308,13 +310,13 @@ class Connection(asyncio.BufferedProtocol):
             self._timer.set_by(min(call.deadline for call in open_calls))
 
     def _leave_nothing_to_the_kernel(self) -> None:
-        """Have the connection reset when it is closed: else the kernel goes on sending what the peer has not taken."""
+        """Reset the connection on close: the kernel would otherwise keep sending unacknowledged data."""
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
     async def _negotiate(self) -> None:
-        """ApiVersions, newest version first; a peer that only knows older ones answers v0 and says which (KIP-511)."""
+        """Send ApiVersions, newest version first; an older peer answers v0 with its versions (KIP-511)."""
         api = _api_of(ApiVersionsRequest)
         request = ApiVersionsRequest(client_software_name=self._software_name, client_software_version=SOFTWARE_VERSION)
         response: ApiVersionsResponse = await self.call(request, version=api.last_version)
@@ -333,8 +335,8 @@ class Connection(asyncio.BufferedProtocol):
 async def _connect(factory: Callable[[], Connection], host: str, port: int, security: Security | None) -> Connection:
     """Connect a new protocol to an address that a peer may have named. Raises OSError for every kind of failure.
 
-    An invalid host is a UnicodeError or ValueError of the codec IDNA or of the resolver, an invalid port an
-    OverflowError of the socket. Each becomes a `socket.gaierror`, as for a name that does not exist.
+    An invalid host raises UnicodeError or ValueError in the IDNA codec or the resolver, an invalid port OverflowError
+    in the socket. Each becomes a `socket.gaierror`, as for an unknown name.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -347,14 +349,14 @@ async def _connect(factory: Callable[[], Connection], host: str, port: int, secu
 
 
 def _tls_options(security: Security | None, host: str) -> dict[str, Any]:
-    """How `create_connection` is told to use TLS."""
+    """Return the TLS arguments of `create_connection`."""
     if security is None or security.tls is None:
         return {}
     return {"ssl": security.tls, "server_hostname": host}
 
 
 def _hint(connection: Connection | None, security: Security | None) -> str:
-    """What may be wrong with a peer that took a connection and closed it before it answered anything."""
+    """Suggest why a peer accepted a connection and closed it before any response."""
     if connection is None:
         return (
             " in the handshake of TLS: perhaps its listener has none (security_protocol)" if _by_tls(security) else ""

@@ -1,9 +1,8 @@
-"""The connections of one client: one per node and channel, opened at the first request, and again with backoff.
+"""The connections of one client: one per node and channel, opened at the first request, reopened with backoff.
 
-Callers that ask for a node while it is being connected to share the attempt. A node that has moved gets a new
-connection; a node that the metadata names no longer keeps its open one, because a broker's answer may lag behind.
-`listeners` are called at the end of each attempt, and when another one may be made; `on_failure`, when an attempt has
-failed and the metadata should be asked for again.
+Callers share an ongoing connection attempt to a node. A moved node gets a new connection; a node that is missing from
+metadata keeps its open one, because a broker's metadata may lag behind. `listeners` are called at the end of each
+attempt, and when another one may start; `on_failure`, when an attempt has failed and the metadata should be refreshed.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ POSITIONS: Final = 2
 JOIN: Final = 3
 POSITION_CHANNELS: Final = (POSITIONS, 4, 5)
 MORE_DATA: Final = 6
-"""Channels: connections to the same node that do not wait for each other."""
+"""Channels: connections to the same node that do not block each other."""
 BACKOFF: Final = 8
-"""So many attempts fail before it is said that a node cannot be reached: two seconds and a half, as backoff grows."""
+"""Number of failed attempts before a node is reported as unreachable: two and a half seconds with backoff."""
 
 
 class PooledConnection:
-    """The connection to one node, or the attempt to get one."""
+    """The connection to one node, or the attempt to open it."""
 
     __slots__ = ("address", "attempt", "channel", "connection", "failures", "retry_at", "trouble")
 
@@ -51,12 +50,12 @@ class PooledConnection:
 
     @property
     def open(self) -> Connection | None:
-        """The connection, if it can be used."""
+        """Return the connection if it is usable."""
         return None if self.connection is None or self.connection.closed else self.connection
 
 
 class ConnectionPool:
-    """All connections of one client. `address_of` returns where a node listens, None if no such node is known."""
+    """All connections of one client. `address_of` returns a node's address, None for an unknown node."""
 
     def __init__(
         self,
@@ -75,10 +74,10 @@ class ConnectionPool:
         self._loop = asyncio.get_running_loop()
         self._by_node: dict[tuple[int, int], PooledConnection] = {}
         self._told: set[int] = set()
-        """The nodes of which it was said that they cannot be reached."""
+        """Nodes that were reported as unreachable."""
 
     def ready(self, node_id: int, channel: int) -> Connection | None:
-        """The open connection to a node. None if there is none yet: then an attempt is under way, or waits its time."""
+        """Return the open connection to a node; None while an attempt is in progress or backed off."""
         link = self._link(node_id, channel)
         if link is None or self.closed:
             return None
@@ -88,14 +87,14 @@ class ConnectionPool:
         return connection
 
     def last_error(self, node_id: int, channel: int) -> str:
-        """Why the last attempt to reach a node failed, in words; empty if it did not."""
+        """Return why the last attempt to reach a node failed; empty if it did not."""
         link = self._by_node.get((node_id, channel))
         if link is None or link.open is not None or not link.failures:
             return ""
         return f"node {node_id} cannot be reached: {link.trouble}"
 
     async def connection(self, node_id: int, channel: int) -> Connection:
-        """The connection to a node; `ConnectionError` when it cannot be reached now."""
+        """Connect to a node. Raises `ConnectionError` if it cannot be reached now."""
         while True:
             link = self._link(node_id, channel)
             if link is None:
@@ -124,7 +123,7 @@ class ConnectionPool:
             raise
 
     async def open(self, address: Address) -> Connection:
-        """A connection of the caller's own."""
+        """Open a connection that only the caller uses."""
         return await Connection.open(
             *address,
             client_id=self._config.client_id,
@@ -134,18 +133,18 @@ class ConnectionPool:
         )
 
     def backoff_ms(self, node_id: int) -> tuple[bool, float]:
-        """A key to sort nodes by: nodes with an open connection first, nodes that failed lately last."""
+        """Return a sort key for nodes: open connections first, recent failures last."""
         link = self._by_node.get((node_id, DATA))
         return (True, 0.0) if link is None else (link.open is None, link.retry_at)
 
     def prune(self) -> None:
-        """Forget the nodes that are gone. An open connection to one still serves those who use it."""
+        """Forget removed nodes. An open connection to one still serves its users."""
         for key, link in list(self._by_node.items()):
             if self._address_of(key[0]) is None and link.attempt is None and link.open is None:
                 del self._by_node[key]
 
     async def close(self) -> None:
-        """Give up what is being opened, and close what is open."""
+        """Cancel pending attempts, and close open connections."""
         self.closed = True
         attempts: list[asyncio.Task[Any]] = [one.attempt for one in self._by_node.values() if one.attempt is not None]
         for attempt in attempts:
@@ -199,10 +198,10 @@ class ConnectionPool:
         self._notify(node_id)
 
     def _is_backed_off(self, node_id: int, link: PooledConnection, retry_at: float) -> None:
-        """The pause after a failed attempt is over: call the listeners.
+        """End the pause after a failed attempt: call the listeners.
 
-        The end of the pause is decided by the timer and not by reading the clock again, which may lag by a fraction of
-        a millisecond: a listener that is called and may not connect yet would never be called again.
+        The timer decides its end; reading the clock again could show a fraction of a millisecond less: a listener that
+        may not connect yet would never be called again.
         """
         if link.retry_at == retry_at:
             link.retry_at = min(retry_at, self._loop.time())

@@ -1,4 +1,4 @@
-"""Which node coordinates a group or a transactional id: looked up once, remembered until it turns out wrong or dead."""
+"""Finds and caches the coordinator of a group or a transactional id."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILAB
 
 
 class Nodes(Protocol):
-    """The nodes of a cluster, as far as it takes to find a coordinator among them: a `Network`."""
+    """The part of `Network` that finding a coordinator needs."""
 
     @property
     def metadata(self) -> ClusterMetadata:
-        """The client's present metadata."""
+        """The client's current metadata."""
 
     async def refresh(self) -> ClusterMetadata:
-        """Ask for newer metadata, and wait for it. `ConnectionError` when no node answers."""
+        """Refresh the metadata, and wait for it. Raises `ConnectionError` when no node answers."""
 
     async def call(self, node_id: int, request: Any, *, timeout_ms: float | None, channel: int) -> Any:
         """Send a request to one node and wait for its response."""
 
     async def call_any(self, request: Any) -> Any:
-        """The response of the first node that answers."""
+        """Return the response of the first node that answers."""
 
     async def retry(self, operation: Callable[[], Awaitable[Result]]) -> Result:
         """Run `operation` until it neither loses its connection nor fails with a retriable `KafkaError`."""
 
 
 class Coordinators:
-    """The coordinators that one client knows, by key and key type (0 a group, 1 a transactional id)."""
+    """The cached coordinators of one client, by key and key type (0 a group, 1 a transactional id)."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._known: dict[tuple[str, int], int] = {}
 
     async def find(self, key: str, key_type: int) -> int:
-        """The coordinator's node id. Raises KafkaError or ConnectionError when no node has named it in time."""
+        """Return the coordinator's node id. Raises KafkaError or ConnectionError if it is not found in time."""
         known = self._known.get((key, key_type))
         if known is not None and known in self._nodes.metadata.nodes:
             return known
@@ -54,7 +54,7 @@ class Coordinators:
         return node_id
 
     def forget(self, key: str, key_type: int) -> None:
-        """Drop what is known of a coordinator: `find` asks for it again."""
+        """Drop a cached coordinator: `find` looks it up again."""
         self._known.pop((key, key_type), None)
 
     async def call(
@@ -67,7 +67,7 @@ class Coordinators:
         timeout_ms: float | None,
         channel: int,
     ) -> Any:
-        """Send to the coordinator, again to its successor if it moved; other errors are left in the response."""
+        """Send to the coordinator, and to its successor if it moved; other errors are left in the response."""
 
         async def once() -> Any:
             node_id = await self.find(key, key_type)

@@ -1,8 +1,8 @@
-"""A directory belongs to one process at a time: a lock on the file `.lock` in it, held as long as its owner lives.
+"""Locks a directory for one process, by the file `.lock` in it, until the owner ends.
 
-The kernel holds the lock, not the file's presence, so nothing stale is left when a process is killed. The file holds
-the process id of its owner, for the error message of the next process that wants the directory. Source: the `.lock` of
-Kafka's `LogManager` and of Streams' `StateDirectory`.
+The kernel holds the lock, not the file's presence, so a killed process leaves nothing stale. The file holds the owner's
+process id, for the error message of another process. Source: the `.lock` of Kafka's `LogManager` and of Streams'
+`StateDirectory`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HELD: Final = frozenset({errno.EAGAIN, errno.EACCES})
 
 
 class DirectoryInUse(OSError):
-    """Another process works in the directory; the message names it."""
+    """Another process holds the directory's lock; the message names it."""
 
 
 class DirectoryLock:
@@ -29,7 +29,7 @@ class DirectoryLock:
         path = Path(directory).absolute() / LOCK_FILE
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            # Not lockf: that one lets a process in as often as it likes, and goes with any descriptor of the file.
+            # Not lockf: that allows a process to lock repeatedly, and closing any descriptor of the file releases it.
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._name_holder(os.getpid())
         except OSError as error:
@@ -42,12 +42,12 @@ class DirectoryLock:
             raise
 
     def hand_over(self, pid: int) -> None:
-        """Give the lock to the child process `pid`, which has inherited the descriptor: it ends with that process."""
+        """Hand the lock to the child process `pid`, which has inherited the descriptor: it ends with that process."""
         self._name_holder(pid)
         self.release()
 
     def release(self) -> None:
-        """Let another process have the directory. Calling it twice is harmless."""
+        """Release the lock. Calling it twice is harmless."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -58,7 +58,7 @@ class DirectoryLock:
 
 
 def _holder(content: bytes) -> str:
-    """The owner of a lock in words, from what its file holds."""
+    """Describe the owner from the lock file's content."""
     if not content.strip().isdigit():
         return "another process"
     pid = int(content)

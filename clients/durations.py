@@ -1,4 +1,4 @@
-"""A summary of many durations: how many there were, the last and the longest."""
+"""A summary of durations: count, last and longest."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Durations:
-    """Count, last and longest."""
+    """Count, last and longest duration."""
 
     count: int = 0
     last_ms: float = 0.0
     longest_ms: float = 0.0
 
     def record(self, taken_s: float) -> None:
-        """Count one that is over, in seconds."""
+        """Record a duration, in seconds."""
         self.count += 1
         self.last_ms = taken_s * 1000
         self.longest_ms = max(self.longest_ms, self.last_ms)

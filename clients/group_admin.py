@@ -1,8 +1,7 @@
-"""Groups as an admin sees them: their members and committed offsets; resetting the offsets of an empty group.
+"""Describes consumer groups for `Admin`: members and committed offsets; resets the offsets of an empty group.
 
-The client asks a group's coordinator about the group, and every broker for the list of all groups. Each function raises
-a refusal as a `KafkaError` with Kafka's code. Groups that share partitions, and those of Kafka Streams, are described
-by `group_kinds`.
+Requests about a group go to its coordinator, and list requests to every broker. Each function raises a refusal as a
+`KafkaError` with Kafka's code. `group_kinds` describes share groups and streams groups.
 """
 
 from __future__ import annotations
@@ -32,28 +31,28 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
-"""As a kind, consumer groups (KIP-848); as a protocol type, those and classic ones of consumers."""
+"""As a kind, KIP-848 groups; as a protocol type, those and classic consumer groups."""
 SHARE = "share"
-"""Groups whose members share partitions (KIP-932)."""
+"""Share groups (KIP-932)."""
 STREAMS = "streams"
-"""Groups of Kafka Streams whose broker deals the tasks (KIP-1071)."""
+"""Streams groups (KIP-1071)."""
 DEAD = "Dead"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a group as its coordinator describes it."""
+    """One member in a group's description."""
 
     member_id: str
     client_id: str
     host: str
     partitions: tuple[TopicPartition, ...]
     holds_gates: bool = False
-    """Whether it keeps the order of keys across resizes itself."""
+    """Whether the member keeps the order of keys across resizes itself."""
     epoch: int | None = None
-    """How far it is, where the broker assigns."""
+    """The member epoch, if the broker assigns."""
     tasks: str = ""
-    """What a member of a Streams group does."""
+    """The tasks of a member of a streams group."""
 
     def __str__(self) -> str:
         return f"{self.client_id}{self.host}"
@@ -66,44 +65,44 @@ class Group:
     group_id: str
     state: str
     protocol: str
-    """Of those that its members or its broker know, the one by which it is assigned."""
+    """The assignor's name."""
     members: tuple[Member, ...]
     withheld: Mapping[TopicPartition, str] = field(default_factory=dict)
-    """What its coordinator assigns to no member, because members that hold no gates would read it too early; why."""
+    """Partitions that the coordinator withholds, because members without gates would read them too early -> why."""
     kind: str = CLASSIC
     epoch: int | None = None
-    """How often it changed, where the broker assigns."""
+    """The group epoch, if the broker assigns."""
     assignment_epoch: int | None = None
-    """The epoch for which it was assigned what it has, or is about to have."""
+    """The assignment epoch, if the broker assigns."""
 
     def owner(self, partition: TopicPartition) -> Member | None:
-        """The member that a partition is assigned to, or the first of them; None if no member has it."""
+        """Return the first member that a partition is assigned to; None if there is none."""
         return next(iter(self.owners(partition)), None)
 
     def owners(self, partition: TopicPartition) -> list[Member]:
-        """The members that a partition is assigned to: in a group that shares partitions, as many as there are."""
+        """Return the members that a partition is assigned to: in a share group possibly several."""
         return [member for member in self.members if partition in member.partitions]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ListedGroup:
-    """A group as it stands in the list of all."""
+    """A group in the list of all groups."""
 
     group_id: str
     kind: str
     protocol_type: str
     state: str
-    """As Kafka writes it: "Stable", "Empty" ..."""
+    """Kafka's name of the state: "Stable", "Empty" ..."""
 
 
 async def list_groups(network: Network, *protocol_types: str) -> dict[str, str]:
-    """The consumer groups of the cluster, or others: group id -> state."""
+    """List groups of these protocol types, by default consumer groups: group id -> state."""
     listed = await list_all_groups(network)
     return {one.group_id: one.state for one in listed if one.protocol_type in (protocol_types or (CONSUMER, ""))}
 
 
 async def list_all_groups(network: Network) -> list[ListedGroup]:
-    """The groups of the cluster, of all kinds."""
+    """List the groups of all kinds."""
 
     async def of(node_id: int) -> ListGroupsResponse:
         response: ListGroupsResponse = await network.call(node_id, ListGroupsRequest())
@@ -114,7 +113,7 @@ async def list_all_groups(network: Network) -> list[ListedGroup]:
         await network.refresh()
         return await asyncio.gather(*(of(node_id) for node_id in network.metadata.nodes))
 
-    answers = await network.retry(once)  # all anew: the groups of a broker that died are at others then
+    answers = await network.retry(once)  # ask all brokers again: a dead broker's groups have moved
     rows = {row.group_id: row for answer in answers for row in answer.groups}
     return sorted(
         ListedGroup(one.group_id, one.group_type.lower() or CLASSIC, one.protocol_type, one.group_state)
@@ -123,7 +122,7 @@ async def list_all_groups(network: Network) -> list[ListedGroup]:
 
 
 async def describe_group(network: Network, group_id: str) -> Group:
-    """Describe one group of consumers, of either protocol. Raises GROUP_ID_NOT_FOUND if there is none of this name."""
+    """Describe one consumer group, of either protocol. Raises GROUP_ID_NOT_FOUND if it does not exist."""
     request = DescribeGroupsRequest(groups=[group_id], generation_aware=True)
     response: DescribeGroupsResponse = await network.call_coordinator(
         group_id, request, lambda answer: answer.groups[0].error_code
@@ -146,7 +145,7 @@ async def describe_group(network: Network, group_id: str) -> Group:
 
 
 async def _describe_by_broker(network: Network, group_id: str) -> Group:
-    """A consumer group (KIP-848): DescribeGroups takes it for one that is no more."""
+    """Describe a KIP-848 group: DescribeGroups reports it as dead."""
     request = ConsumerGroupDescribeRequest(
         group_ids=[group_id], include_authorized_operations=False, generation_aware=True
     )
@@ -189,7 +188,7 @@ async def _describe_by_broker(network: Network, group_id: str) -> Group:
 
 
 async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartition, int]:
-    """Every offset that the group has committed: partition -> the offset of the next record to be read."""
+    """Return every committed offset of the group: partition -> the offset of the next record to read."""
     asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
     request = OffsetFetchRequest(group_id=group_id, topics=None, groups=[asked])
     response: OffsetFetchResponse = await network.call_coordinator(group_id, request, _fetch_error)

@@ -1,8 +1,8 @@
-"""The gates of a group as an admin sees them: which partitions wait, for which others, and for how many records.
+"""The closed gates of a group for `Admin`: waiting partitions, the segments they wait for, and the records behind.
 
-A consumer decides by its own gates (`clients.consumer.gate`). This module puts the same picture together from the same
-three sources: lineage and leader epochs from the metadata, the ends of segments from the leaders, committed offsets
-from the group's coordinator. It changes nothing.
+A consumer evaluates its own gates (`clients.consumer.gate`). This module evaluates the same gates from the same three
+sources: lineage and leader epochs from metadata, segment ends from leaders, committed offsets from the group's
+coordinator. It changes nothing.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ NO_PROGRESS = -1
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A segment of an older generation that the group has not finished: one reason why a gate is closed."""
+    """An unfinished segment of an older generation: one reason why a gate is closed."""
 
     partition: TopicPartition
     end: int
     """The offset that the group has to commit at least."""
     committed: int
-    """What it has committed; -1: nothing."""
+    """The committed offset; -1: none."""
     owner: Member | None
 
     @property
     def remaining(self) -> int:
-        """How many offsets are still to be read and committed: at most so many records."""
+        """The remaining offsets to read and commit: at most that many records."""
         return self.end - max(self.committed, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedGate:
-    """A partition that the group may not read on, for now."""
+    """A partition behind a closed gate."""
 
     partition: TopicPartition
     generation: int
@@ -62,9 +62,9 @@ class ClosedGate:
 
 
 async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
-    """Segment -> the offset at which its present leader says that it ends (R7), for each segment that a resize has cut.
+    """Return segment -> its end as its current leader reports it (R7), for each segment that a resize has cut.
 
-    Segments of partitions that were removed meanwhile are left out.
+    Segments of partitions removed meanwhile are left out.
     """
 
     async def end_of(segment: Segment, cut: int) -> int | None:
@@ -100,7 +100,7 @@ async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
 
 
 def gate_of(topic: Topic) -> TopicGate:
-    """The gate of an ordered topic. Raises ValueError for a topic that is not ordered."""
+    """Return the gate of an ordered topic. Raises ValueError for a topic that is not ordered."""
     if topic.lineage is None:
         raise ValueError(f"{topic.name} has enable.ordered.delivery=false: it has no gates")
     views = {index: PartitionView(one.leader_epoch, one.gen_start) for index, one in topic.partitions.items()}
@@ -110,9 +110,9 @@ def gate_of(topic: Topic) -> TopicGate:
 def closed_gates(
     topic: Topic, ends: Mapping[Segment, int], committed: Mapping[TopicPartition, int], group: Group | None
 ) -> list[ClosedGate]:
-    """The partitions of a topic that a group with these commits may not read on.
+    """Return a topic's closed gates for a group with these commits.
 
-    Pure: `waiting_since_ms` of the result is -1, because the time of a record has to be asked for.
+    Pure: `waiting_since_ms` of the result is -1, because it needs a record's time.
     """
     gate = gate_of(topic)
     for segment, end in ends.items():
@@ -139,7 +139,7 @@ def closed_gates(
 
 
 async def first_timestamp_ms(network: Network, partition: TopicPartition, offset: int) -> int:
-    """The time of the first batch at or after an offset; -1 if there is none."""
+    """Return the time of the first batch at or after an offset; -1 if there is none."""
 
     async def once() -> bytes:
         leader = await network.leader_of(partition)
@@ -178,7 +178,7 @@ def _cuts(gate: TopicGate, partitions: Collection[int]) -> Iterable[tuple[Segmen
 def _first_closed(
     gate: TopicGate, index: int, position: int, ends: Mapping[Segment, int]
 ) -> tuple[Segment, int] | None:
-    """The first closed segment at or after a position, and where reading stops."""
+    """Return the first closed segment at or after a position, and the offset where reading stops."""
     begin = 0
     for segment in gate.lineage.segments(index):
         end = ends.get(segment)

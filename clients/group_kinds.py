@@ -1,8 +1,8 @@
-"""Groups of every kind as an admin sees them: of consumers, those that share partitions, and those of Kafka Streams.
+"""Describes groups of every kind for `Admin`: consumer groups, share groups and streams groups.
 
-A kind has a request of its own, and a coordinator says of a group of another kind that there is none. So each is asked
-for in turn, as far as the cluster knows it. Sources: KIP-848, KIP-932, KIP-1071; Kafka's `kafka-share-groups.sh` and
-`kafka-streams-groups.sh`.
+Each kind has its own request, and a coordinator answers GROUP_ID_NOT_FOUND for a group of another kind. So each request
+is tried in turn, as far as the cluster supports it. Sources: KIP-848, KIP-932, KIP-1071; Kafka's
+`kafka-share-groups.sh` and `kafka-streams-groups.sh`.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
 ABSENT: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
-"""There is no such group, or there are no groups of this kind."""
+"""Errors for a missing group, or an unsupported kind."""
 
 
 class SharedFrom(NamedTuple):
-    """Where a group that shares a partition stands."""
+    """The progress of a share group in a partition."""
 
     start: int | None
-    """All records before it are done; None until the first member has read."""
+    """All records before it are acknowledged; None until the first member has read."""
     left: int | None
-    """How many records are not done; None: the coordinator cannot tell."""
+    """The number of unacknowledged records; None: unknown to the coordinator."""
 
 
 async def describe_any_group(network: Network, group_id: str) -> Group:
-    """Describe one group of any kind. Raises GROUP_ID_NOT_FOUND if there is none of this name."""
+    """Describe one group of any kind. Raises GROUP_ID_NOT_FOUND if it does not exist."""
     for describe in (describe_group, describe_share_group, describe_streams_group):
         try:
             return await describe(network, group_id)
@@ -48,7 +48,7 @@ async def describe_any_group(network: Network, group_id: str) -> Group:
 
 
 async def describe_share_group(network: Network, group_id: str) -> Group:
-    """Describe a group whose members share partitions."""
+    """Describe a share group."""
     row = await _described(network, group_id, ShareGroupDescribeRequest(group_ids=[group_id]))
     members = tuple(
         Member(
@@ -68,7 +68,7 @@ async def describe_share_group(network: Network, group_id: str) -> Group:
 
 
 async def describe_streams_group(network: Network, group_id: str) -> Group:
-    """Describe a group of Kafka Streams whose broker deals the tasks: each member reads what its topology does."""
+    """Describe a streams group: each member reads the source topics of its topology."""
     row = await _described(network, group_id, StreamsGroupDescribeRequest(group_ids=[group_id]))
     parts = (row.topology.subtopologies if row.topology else None) or []
     members = tuple(
@@ -86,7 +86,7 @@ async def describe_streams_group(network: Network, group_id: str) -> Group:
 
 
 async def shared_offsets(network: Network, group_id: str) -> dict[TopicPartition, SharedFrom]:
-    """Where a group stands in the partitions that it shares."""
+    """Return the progress of a share group in its partitions."""
     asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
     response: DescribeShareGroupOffsetsResponse = await network.call_coordinator(
         group_id, DescribeShareGroupOffsetsRequest(groups=[asked]), lambda answer: answer.groups[0].error_code
@@ -125,7 +125,7 @@ def _group(row: Any, kind: str, protocol: str, members: tuple[Member, ...]) -> G
 
 
 def _read(parts: Iterable[Subtopology], tasks: Iterable[TaskIds]) -> Iterable[TopicPartition]:
-    """What active tasks read; of a topic that has fewer partitions than there are tasks, also some that are not."""
+    """Return the source partitions of active tasks; may include partitions that a topic does not have."""
     by_id = {part.subtopology_id: part for part in parts}
     for task in tasks:
         part = by_id.get(task.subtopology_id)
@@ -135,7 +135,7 @@ def _read(parts: Iterable[Subtopology], tasks: Iterable[TaskIds]) -> Iterable[To
 
 
 def _tasks(assignment: Any) -> str:
-    """A member's tasks as Kafka names them: "active 0_1 0_2, standby 0_0"."""
+    """Format a member's tasks with Kafka's names: "active 0_1 0_2, standby 0_0"."""
     kinds = (
         ("active", assignment.active_tasks),
         ("standby", assignment.standby_tasks),

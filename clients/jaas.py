@@ -1,4 +1,4 @@
-"""Reads the value of `sasl.jaas.config`: one login module of Kafka's and its options, where users and passwords stand.
+"""Parses the value of `sasl.jaas.config`: one of Kafka's login modules and its options, with users and passwords.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b" user_alice="c";
 
@@ -28,19 +28,19 @@ _ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """A module and its options, which are never printed: a `value` would print them."""
+    """A module and its options, without a repr: that of a `value` would print the options."""
 
     kind: str
     options: Mapping[str, str] = field(repr=False)
 
     @property
     def passwords(self) -> dict[str, str]:
-        """User -> password, of those whom a broker with this module lets in."""
+        """Return user -> password of the users that a broker with this module accepts."""
         return {name[len(_USER) :]: text for name, text in self.options.items() if name.startswith(_USER)}
 
 
 def login_module(text: str) -> LoginModule:
-    """The only module of a configuration. Raises ValueError."""
+    """Return the only module of a configuration. Raises ValueError."""
     words = _words(text)
     if words.count((";", True)) != 1 or words[-1] != (";", True):
         raise ValueError("sasl.jaas.config: there should be 1 module, and a semicolon after it")
@@ -63,7 +63,7 @@ def login_module(text: str) -> LoginModule:
 
 
 def _words(text: str) -> list[tuple[str, bool]]:
-    """Each word, and whether it is a sign: a quoted semicolon is none."""
+    """Return each word, and whether it is a separator: a quoted semicolon is none."""
     words, position, end = [], 0, len(text.rstrip())
     while position < end:
         found = _TOKEN.match(text, position)

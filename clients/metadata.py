@@ -1,4 +1,4 @@
-"""What a client knows of the cluster: an immutable snapshot, replaced by each Metadata response.
+"""A client's cluster metadata: an immutable snapshot, replaced with each Metadata response.
 
 Any broker may answer, and some lag behind. A snapshot therefore never goes back on what decides order (K507):
 
@@ -23,13 +23,14 @@ from anabranch.protocol.wire import ZERO_UUID
 
 NO_LEADER: Final = -1
 REFUSED_FOR_GOOD: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION})
-"""Errors of a topic that asking again does not change. With any other error the topic is not usable yet: its brokers
-may be away, its leaders not elected, the broker that answered just started (`Metadata.handleMetadataResponse`)."""
+"""Permanent errors of a topic. With any other error the topic is not usable yet: its brokers may be down, its leaders
+not elected, the answering broker just started (`Metadata.handleMetadataResponse`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker and where it listens."""
+    """A broker and its address."""
 
     node_id: int
     host: str
@@ -39,7 +40,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of a topic as the metadata shows it."""
+    """One partition in the metadata."""
 
     index: int
     leader: int
@@ -65,9 +66,9 @@ class Topic:
     initial_partition_count: int = -1
     min_insync_replicas: int = -1
     gated: bool = True
-    """Whether consumers wait at a resize until what came before is read (`enable.ordered.delivery`)."""
+    """Whether consumers wait at a resize until earlier segments are read (`enable.ordered.delivery`)."""
     stamped: bool = False
-    """Whether a producer that stamps generations has written to it, so that others may be kept out (R16)."""
+    """Whether a producer with generations has written to it, so that others may be refused (R16)."""
 
     @property
     def ordered(self) -> bool:
@@ -76,20 +77,20 @@ class Topic:
 
     @property
     def generation(self) -> int:
-        """The newest generation; -1 where there is none."""
+        """The newest generation; -1 if there is none."""
         return -1 if self.lineage is None else self.lineage.generation
 
     def in_sync_enough(self, partition: int) -> bool:
-        """Whether the leader would accept a record with acks="all" now; True if the metadata does not say.
+        """Whether the leader would accept a record with acks="all" now; True if the metadata does not tell.
 
-        As for the leader, no more than all replicas have to be in sync (`Partition.effective_min_isr`).
+        As for the leader, at most all replicas have to be in sync (`Partition.effective_min_isr`).
         """
         known = self.partitions.get(partition)
         return known is None or len(known.isr) >= min(self.min_insync_replicas, len(known.replicas))
 
     @property
     def live(self) -> tuple[int, ...]:
-        """The partitions that producers may write to, rising. Sealed ones are not among them."""
+        """The partitions that producers may write to, rising, without sealed ones."""
         if self.lineage is not None:
             return tuple(range(self.lineage.count))
         return tuple(sorted(index for index, one in self.partitions.items() if not one.marked_for_deletion))
@@ -97,7 +98,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """A snapshot. `errors` holds the topics that the newest answer has an error for; older errors mean nothing."""
+    """A snapshot. `errors` holds the topics with an error in the newest response; older errors are dropped."""
 
     nodes: Mapping[int, Node] = field(default_factory=dict)
     topics: Mapping[str, Topic] = field(default_factory=dict)
@@ -105,20 +106,20 @@ class ClusterMetadata:
     controller_id: int = -1
     cluster_id: str | None = None
     lineages: Mapping[bytes, Lineage] = field(default_factory=dict)
-    """The newest lineage seen per topic id; survives answers in which the topic is missing."""
+    """The newest known lineage per topic id; kept while responses lack the topic."""
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """One partition, if known."""
+        """Return one partition, None if it is unknown."""
         known = self.topics.get(topic)
         return None if known is None else known.partitions.get(index)
 
     def leader(self, topic: str, index: int) -> int:
-        """The leader's node id; NO_LEADER if there is none, or none that can be reached."""
+        """Return the leader's node id; NO_LEADER if there is none, or none that is reachable."""
         one = self.partition(topic, index)
         return one.leader if one is not None and one.leader in self.nodes else NO_LEADER
 
     def obstacle(self, topic: str, index: int | None = None) -> str:
-        """Why a topic, or one of its partitions, cannot be used, in words; empty if the metadata shows no reason."""
+        """Describe why a topic or partition is not usable; empty if the metadata shows no reason."""
         known = self.topics.get(topic)
         if topic in self.errors:
             return f"the cluster answers {self.errors[topic].name} for {topic}"
@@ -134,9 +135,9 @@ class ClusterMetadata:
         return "" if one.leader in self.nodes else f"node {one.leader}, the leader of {topic}-{index}, is not there"
 
     def updated(self, response: MetadataResponse, *, complete: bool) -> ClusterMetadata:
-        """The snapshot after one more response. `complete`: it listed all topics, so those missing are gone."""
+        """Return the snapshot after another response. `complete`: it listed all topics, so missing ones are deleted."""
         if not response.brokers and self.nodes:
-            # From a node that has just started: it does not even know itself, and nothing of any topic.
+            # From a node that has just started: it knows neither itself nor any topic yet.
             return replace(self, errors={})
         topics = {} if complete else dict(self.topics)
         errors: dict[str, ErrorCode] = {}
@@ -197,7 +198,7 @@ def _merge(answered: MetadataResponseTopic, name: str, known: Topic | None, line
 def _merge_partitions(
     answered: Iterable[MetadataResponsePartition], known: Mapping[int, Partition], *, behind: bool
 ) -> dict[int, Partition]:
-    """The partitions after an answer: one that is no longer listed is gone, unless the answer is `behind` others."""
+    """Merge the partitions of a response: unlisted ones are removed, unless the response is `behind` others."""
     merged = dict(known) if behind else {}
     for one in answered:
         before = known.get(one.partition_index)

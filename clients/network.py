@@ -1,4 +1,4 @@
-"""A client's way into the cluster: one connection per node, and an up-to-date picture of who leads what.
+"""A client's access to the cluster: connections to nodes, and current metadata.
 
 What the rest of `clients` relies on:
 
@@ -23,7 +23,8 @@ What the rest of `clients` relies on:
     await network.call(node_id, request, channel=GROUP)   over a connection of its own: a parked long poll
                                             holds up whatever is behind it on the same connection
     network.ready(node_id)                  for senders that never wait: the open connection, or None after making sure
-                                            that one is being opened; `on_connection` listeners hear when to ask again
+                                            that one is being opened; `on_connection` listeners are called when to ask
+                                            again
 
 A lost connection fails its calls with `ConnectionError` and nothing else. Failed attempts to connect back off per node
 and ask for fresh metadata. Only the methods that say so repeat a call: only the caller knows whether its request may be
@@ -63,7 +64,7 @@ __all__ = ["DATA", "GROUP", "JOIN", "MORE_DATA", "POSITIONS", "POSITION_CHANNELS
 log = logging.getLogger(__name__)
 
 QUIET_S: Final = 1.0
-"""How long a client looks for its cluster before it says so."""
+"""How long bootstrapping takes before it is logged."""
 
 Result = TypeVar("Result")
 
@@ -87,13 +88,13 @@ class Network:
         self._listeners: list[Callable[[ClusterMetadata], None]] = []
         self._closed = False
 
-    # life
+    # lifecycle
 
     async def start(self) -> None:
-        """Find a node that answers and learn the cluster from it.
+        """Bootstrap: connect to a node and fetch the metadata.
 
-        Raises ConnectionError if no node answers in time, and AuthenticationFailed at once if one does not let us in.
-        Logs that it waits, once, if that takes longer than a moment.
+        Raises ConnectionError if no node answers in time, and AuthenticationFailed at once if one refuses the login.
+        Logs once if it takes longer than a moment.
         """
         patience = self._loop.call_later(QUIET_S, self._log_waiting)
         try:
@@ -114,7 +115,7 @@ class Network:
             if error is None:
                 break
             if isinstance(error, AuthenticationFailed):
-                raise error  # another attempt would be refused as this one
+                raise error  # another attempt would be refused too
             failures += 1
             wait_s = self.config.retry_backoff.wait_ms(failures, self._rng) / 1000
             if self._loop.time() + wait_s >= deadline:
@@ -136,30 +137,32 @@ class Network:
     # metadata
 
     def follow(self, *topics: str) -> None:
-        """Ask for these topics from now on. Does not refresh by itself."""
+        """Include these topics in every refresh from now on. Does not refresh by itself."""
         self._topics.update(dict.fromkeys(topics))
 
     def unfollow(self, topic: str) -> None:
-        """Stop asking for a topic."""
+        """Leave a topic out of refreshes."""
         self._topics.pop(topic, None)
 
     def without_auto_creation(self) -> None:
-        """Asking for a topic must not create it: for admins and consumers."""
+        """Disable auto-creation by metadata requests: for admins and consumers."""
         self._create_topics = False
 
     def on_metadata(self, listener: Callable[[ClusterMetadata], None]) -> Callable[[], None]:
-        """Call `listener` with every new snapshot, from the loop, before anyone who waits for it resumes."""
+        """Call `listener` with every new snapshot, from the loop, before waiting callers resume. Returns a function
+        that stops it.
+        """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def on_connection(self, listener: Callable[[int], None]) -> None:
-        """Call `listener` with a node id when its connection is ready, or when another attempt may be made."""
+        """Call `listener` with a node id when its connection is ready, or when another attempt may start."""
         self._links.listeners.append(listener)
 
     async def refresh(self) -> ClusterMetadata:
-        """A snapshot asked for after this call began. `ConnectionError` when no node answers."""
+        """Return a snapshot requested after this call began. Raises `ConnectionError` when no node answers."""
         if self._refreshing is not None:
-            # The one under way may have been asked before the caller's reason arose, or without the caller's topic.
+            # A pending request may predate the caller's reason, or lack the caller's topic.
             await asyncio.wait([self._refreshing])
         if self._refreshing is None:
             self._begin_refresh()
@@ -179,7 +182,7 @@ class Network:
     async def wait_for(
         self, condition: Callable[[ClusterMetadata], bool], *, timeout_ms: float | None = None
     ) -> ClusterMetadata:
-        """Refresh until the snapshot satisfies `condition`; `TimeoutError` when the time is up first."""
+        """Refresh until the snapshot satisfies `condition`. Raises `TimeoutError` if the time is up first."""
         failures = 0
         async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
             while not condition(self.metadata):
@@ -196,15 +199,15 @@ class Network:
     async def wait_for_topic(
         self, topic: str, condition: Callable[[ClusterMetadata], bool], *, timeout_ms: float | None = None
     ) -> ClusterMetadata:
-        """Ask about a topic until the snapshot satisfies `condition`, whatever is answered before.
+        """Refresh until a topic satisfies `condition`.
 
-        `KafkaError` when an answer to a question of this very call refuses the topic for good; what was answered to an
-        earlier one may have changed since. The `TimeoutError` says what is the matter with the topic.
+        Raises `KafkaError` when a response to this call's own request refuses the topic for good; the result of an
+        earlier request may have changed since. The `TimeoutError` describes the topic's problem.
         """
         self.follow(topic)
         begun_s = self._loop.time()
         if self._refreshing is not None and not condition(self.metadata):
-            # Perhaps for another caller that waits for the same: then there is no need to ask a second time.
+            # Another caller may have refreshed for the same condition.
             await asyncio.wait([self._refreshing], timeout=None if timeout_ms is None else timeout_ms / 1000)
         before = self.metadata
         left_ms = None if timeout_ms is None else timeout_ms - (self._loop.time() - begun_s) * 1000
@@ -226,16 +229,16 @@ class Network:
     # calls
 
     def ready(self, node_id: int, *, channel: int = DATA) -> Connection | None:
-        """The open connection to a node. None if there is none yet: then an attempt is under way, or waits its time."""
+        """Return the open connection to a node; None while an attempt is in progress or backed off."""
         return self._links.ready(node_id, channel)
 
     def error_for(self, topic: str, index: int) -> str:
-        """What keeps a partition's leader from being asked, in words; empty if nothing is known of it."""
+        """Describe why a partition's leader cannot be reached; empty if no reason is known."""
         known = self.metadata.obstacle(topic, index)
         return known or self._links.last_error(self.metadata.leader(topic, index), DATA)
 
     async def connection(self, node_id: int, *, channel: int = DATA) -> Connection:
-        """The connection to a node; `ConnectionError` when it cannot be reached now."""
+        """Connect to a node. Raises `ConnectionError` if it cannot be reached now."""
         return await self._links.connection(node_id, channel)
 
     async def call(
@@ -249,14 +252,14 @@ class Network:
     ) -> Any:
         """Send a request to one node and wait for its response.
 
-        `version` None: the highest that both sides know; `timeout_ms` None: the client's request timeout. Raises
+        `version` None: the highest that both sides support; `timeout_ms` None: the client's request timeout. Raises
         ConnectionError when the node cannot be reached or the connection is lost, TimeoutError without an answer.
         """
         connection = await self.connection(node_id, channel=channel)
         return await connection.call(request, version=version, timeout_ms=timeout_ms)
 
     async def call_any(self, request: Any, *, timeout_ms: float | None = None) -> Any:
-        """The response of the first node that answers, those with an open connection first."""
+        """Return the response of the first node that answers; open connections are tried first."""
         error: Exception = ConnectionError("no node is known")
         for node_id in self._nodes_by_preference():
             try:
@@ -266,8 +269,10 @@ class Network:
         raise error
 
     async def leader_of(self, partition: TopicPartition) -> int:
-        """The node that leads a partition; waits while there is none, but no longer than for an answer, because a
-        partition may have been removed. `KafkaError` if the topic is refused for good, `TimeoutError`."""
+        """Return the leader's node id, waiting for one up to the request timeout, as a partition may have been removed.
+
+        Raises `KafkaError` if the topic is refused for good, `TimeoutError`.
+        """
         metadata = await self.wait_for_topic(
             partition.topic,
             lambda metadata: metadata.leader(*partition) != NO_LEADER,
@@ -276,11 +281,13 @@ class Network:
         return metadata.leader(*partition)
 
     async def coordinator(self, key: str, *, key_type: int = 0) -> int:
-        """The node that coordinates a group (key type 0) or a transactional id (1). Cached until forgotten."""
+        """Return the coordinator's node id, for a group (key type 0) or a transactional id (1). Cached until
+        forgotten.
+        """
         return await self._coordinators.find(key, key_type)
 
     def forget_coordinator(self, key: str, *, key_type: int = 0) -> None:
-        """Drop a cached coordinator that has turned out to be wrong or dead; `coordinator` asks for it again."""
+        """Drop a cached coordinator that is wrong or dead; `coordinator` looks it up again."""
         self._coordinators.forget(key, key_type)
 
     async def call_coordinator(
@@ -293,7 +300,7 @@ class Network:
         timeout_ms: float | None = None,
         channel: int = GROUP,
     ) -> Any:
-        """Send a request to the coordinator, and again to its successor if the coordinator has moved.
+        """Send a request to the coordinator, and to its successor if it has moved.
 
         `error_of` reads the error code of a response. Errors other than a moved or loading coordinator are left in the
         response for the caller.
@@ -310,10 +317,10 @@ class Network:
         timeout_ms: float | None = None,
         on_unknown_outcome: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Send a request to the node that takes the controller's requests, and again if that is another node now.
+        """Send a request to the node that serves the controller's requests, and to its successor if it has moved.
 
-        A request that was sent and not answered may have been carried out. Before the next attempt `on_unknown_outcome`
-        is called: a refusal of that attempt, as TOPIC_ALREADY_EXISTS, can then mean success.
+        A request without a response may have succeeded. Before the next attempt `on_unknown_outcome` is called: a
+        refusal such as TOPIC_ALREADY_EXISTS can then mean success.
         """
 
         async def once() -> Any:
@@ -334,7 +341,7 @@ class Network:
                 raise
             code = ErrorCode(error_of(response))
             if code == ErrorCode.NOT_CONTROLLER:
-                # Said also by a broker that had passed the request on when the controller died.
+                # A broker that had forwarded the request answers this too when the controller dies.
                 on_unknown_outcome()
                 await self.refresh()
                 raise KafkaError(code, f"node {node_id}")
@@ -364,14 +371,14 @@ class Network:
             failures += 1
             await self._pause(failures)
 
-    # inside
+    # internals
 
     async def _pause(self, failures: int) -> None:
         if failures:
             await asyncio.sleep(self.config.retry_backoff.wait_ms(failures, self._rng) / 1000)
 
     async def _bootstrap(self) -> Exception | None:
-        """Learn the cluster from one address after another; the last error if none answers."""
+        """Fetch metadata from one address after another; return the last error if none answers."""
         addresses = list(self.config.bootstrap_servers)
         self._rng.shuffle(addresses)
         failure: Exception | None = None
@@ -412,7 +419,7 @@ class Network:
         try:
             response = await self.call_any(self._metadata_request())
         except (ConnectionError, TimeoutError):
-            # Every node we knew may be gone while the cluster lives on elsewhere.
+            # All known nodes may be gone while the cluster continues elsewhere.
             error = await self._bootstrap()
             if error is not None:
                 raise ConnectionError(f"no node answers: {error}") from error
@@ -450,5 +457,5 @@ class Network:
 
 
 def make_rng(rng: random.Random | None) -> random.Random:
-    """The given source of chance, or one seeded by the system."""
+    """Return the given random generator, or one seeded by the system."""
     return rng if rng is not None else random.Random()

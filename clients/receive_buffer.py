@@ -1,7 +1,7 @@
-"""Where all bytes land that this thread reads from sockets, whichever connection they are of.
+"""The receive buffer that all connections of a thread share.
 
-A loop reads from one socket after another, so that its connections need no buffer each: idle ones hold none. Threads
-read at the same time, and have one each. A connection is made in the thread that reads from it.
+A loop reads from one socket after another, so its connections need no buffer each: idle ones hold none. Each thread has
+its own. A connection must be created in the thread that reads from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _of_thread: Final = threading.local()
 
 
 def thread_receive_buffer() -> ReceiveBuffer:
-    """The one of this thread."""
+    """Return the current thread's buffer."""
     try:
         known: ReceiveBuffer = _of_thread.landing
     except AttributeError:

@@ -1,7 +1,7 @@
-"""Replicas as an admin sees them: elections, moves between brokers and directories, deletion of the oldest records.
+"""Administers replicas for `Admin`: elections, reassignments, directory moves, deletion of the oldest records.
 
-The client sends what concerns one partition to its leader, what concerns a directory to its broker, and the rest to the
-controller. A call about many partitions returns the outcome of each: None, or the `KafkaError` of its refusal.
+Requests about one partition go to its leader, those about a directory to its broker, and the rest to the controller. A
+call about many partitions returns the outcome of each: None, or the `KafkaError` of its refusal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Outcomes = dict[TopicPartition, KafkaError | None]
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A partition whose replicas are being moved: all broker ids, those being added, those to be removed."""
+    """A partition in reassignment: all broker ids, those being added, those being removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -54,7 +54,7 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSize:
-    """One log in a directory. `lag`: records that it is behind its leader. `is_future`: a copy that is moving in."""
+    """One log in a directory. `lag`: records behind its leader. `is_future`: a copy that is moving in."""
 
     size_bytes: int
     lag: int
@@ -63,7 +63,7 @@ class ReplicaSize:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A data directory of a broker; its sizes are -1 when the broker does not tell them."""
+    """A data directory of a broker; its sizes are -1 if the broker does not report them."""
 
     path: str
     total_bytes: int
@@ -74,9 +74,9 @@ class LogDir:
 async def delete_records(
     network: Network, before: Mapping[TopicPartition, int], timeout_ms: int
 ) -> dict[TopicPartition, int]:
-    """Delete the records before an offset of each partition (-1: all that are committed). Raises KafkaError.
+    """Delete the records before an offset of each partition (-1: all committed ones). Raises KafkaError.
 
-    Returns partition -> the offset at which it begins now.
+    Returns partition -> its new log start offset.
     """
 
     async def one(partition: TopicPartition, offset: int) -> int:
@@ -102,7 +102,7 @@ async def delete_records(
 async def elect_leaders(
     network: Network, partitions: Iterable[TopicPartition] | None, *, unclean: bool, timeout_ms: int
 ) -> Outcomes:
-    """Elect preferred replicas, or with `unclean` any live one where none in sync is alive."""
+    """Elect preferred replicas, or with `unclean` any live one if no in-sync replica is alive."""
     asked = None
     if partitions is not None:
         asked = [TopicPartitions(topic=topic, partitions=rows) for topic, rows in _by_topic(partitions).items()]
@@ -121,7 +121,7 @@ async def elect_leaders(
 async def alter_partition_reassignments(
     network: Network, moves: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
 ) -> Outcomes:
-    """Begin to move partitions to these brokers; None calls a move off."""
+    """Start reassigning partitions to these brokers; None cancels a reassignment."""
     topics: dict[str, list[ReassignablePartition]] = {}
     for partition, replicas in moves.items():
         ids = None if replicas is None else list(replicas)
@@ -144,7 +144,7 @@ async def alter_partition_reassignments(
 async def list_partition_reassignments(
     network: Network, partitions: Iterable[TopicPartition] | None, timeout_ms: int
 ) -> dict[TopicPartition, Reassignment]:
-    """The moves that are under way, of these partitions or of all."""
+    """Return the ongoing reassignments, of these partitions or of all."""
     asked = None
     if partitions is not None:
         named = _by_topic(partitions).items()
@@ -164,7 +164,7 @@ async def list_partition_reassignments(
 
 
 async def describe_log_dirs(network: Network, broker: int) -> list[LogDir]:
-    """The data directories of a broker, with the logs in each. Raises KafkaError."""
+    """Return the data directories of a broker, with the logs in each. Raises KafkaError."""
     request = DescribeLogDirsRequest(topics=None)
     response: DescribeLogDirsResponse = await network.retry(lambda: network.call(broker, request))
     _raise(response.error_code, f"log directories of broker {broker}")
@@ -182,7 +182,7 @@ async def describe_log_dirs(network: Network, broker: int) -> list[LogDir]:
 
 
 async def alter_replica_log_dirs(network: Network, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
-    """Begin to move replicas of a broker to other directories of it: partition -> path."""
+    """Start moving replicas of a broker to other directories of it: partition -> path."""
     by_path: dict[str, list[TopicPartition]] = {}
     for partition, path in moves.items():
         by_path.setdefault(path, []).append(partition)

@@ -1,8 +1,8 @@
-"""What a resize would do, and which partitions a rewind has to include: arithmetic over a lineage, for tools.
+"""Computes the effects of a resize, and the partitions that a rewind includes, from a lineage.
 
-A plan says which share of all keys moves, how full the fullest partition will be, which leaders refuse producers for a
-moment, and which partition waits for which (rule R9). A rewind of one partition brings back records that came before
-others already delivered elsewhere; the guarantee then needs the descendants rewound to where they began (K608).
+A plan has the share of keys that move, the load of the fullest partition, the leaders that refuse producers for a
+moment, and which partition waits for which (rule R9). A rewind of one partition repeats records that precede others
+already delivered elsewhere; to keep the guarantee, its descendants must be rewound to their beginnings (K608).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch.protocol.lineage import Lineage, Segment
 
 @dataclass(frozen=True, slots=True)
 class ResizePlan:
-    """What a resize would do, computed before anything is changed."""
+    """The effects of a resize, computed before anything is changed."""
 
     before: int
     after: int
@@ -25,18 +25,18 @@ class ResizePlan:
     moved_share: float
     """The share of all keys that change their partition, between 0 and 1."""
     imbalance_before: float
-    """Load of the fullest partition over the mean, if keys are many and alike: below 2, and 1 if all hold as many."""
+    """Load of the fullest partition over the mean, with many equal keys: below 2, and 1 if all are equal."""
     imbalance_after: float
     shares_after: tuple[float, ...]
-    """The share of all keys that each partition will hold, by partition."""
+    """The share of all keys in each partition afterwards, by partition."""
     fenced: tuple[int, ...]
-    """The partitions whose leaders take up a new generation; no other producer notices anything."""
+    """The partitions whose leaders adopt a new generation; producers to other partitions are not affected."""
     waits: Mapping[int, tuple[int, ...]]
     """Partition -> those that a group must have read and committed first."""
 
 
 def plan_resize(lineage: Lineage, count: int) -> ResizePlan:
-    """What a resize to `count` partitions would do. ValueError if the topic cannot have that many."""
+    """Compute the effects of a resize to `count` partitions. Raises ValueError for an impossible count."""
     base, before = lineage.base, lineage.count
     after = lineage.resized(lineage.generation + 1, count)
     fresh = [Segment(partition, after.generation) for partition in linear_hashing.affected(base, before, count)]
@@ -57,9 +57,9 @@ def plan_resize(lineage: Lineage, count: int) -> ResizePlan:
 def rewind_lineage(
     lineage: Lineage, ends: Mapping[Segment, int], committed: Mapping[int, int], partition: int, offset: int
 ) -> dict[int, int]:
-    """The committed offsets that a rewind of `partition` to `offset` leads to, for every partition that changes.
+    """Return the committed offsets after a rewind of `partition` to `offset`, for every partition that changes.
 
-    `ends` holds where cut segments end, exclusive. KeyError if one is missing. Nothing is ever moved forward.
+    `ends` holds the ends of cut segments, exclusive. Raises KeyError if one is missing. No offset moves forward.
     """
     target = {partition: offset}
     first = next((one for one in lineage.segments(partition) if one not in ends or offset < ends[one]), None)
@@ -84,7 +84,7 @@ def rewind_lineage(
 
 
 def family(lineage: Lineage, partition: int) -> frozenset[int]:
-    """The partitions that ever shared keys with this one, through any chain of splits and merges."""
+    """Return the partitions that ever shared keys with this one, through any chain of splits and merges."""
     related, found = {partition}, deque([partition])
     while found:
         one = found.popleft()

@@ -1,8 +1,8 @@
-"""What a client says to be believed: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER, without I/O.
+"""The client side of SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER, without I/O.
 
-A login is asked for its first token and then for the answer to each of the broker's, until it has none. A broker that
-does not prove that it knows the password is not believed either: SCRAM ends only with its signature. Passwords and
-tokens appear in no repr and in no text of an error.
+A login returns its first token and then the response to each of the broker's, until the end. The broker must prove that
+it knows the password as well: SCRAM ends only with its signature. Passwords and tokens appear in no repr and in no
+error message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 1 << 17
-"""More would let a broker, or who poses as one, hold the event loop of its clients."""
+"""A higher count would let a malicious broker block the event loop of its clients."""
 
 _BASE64: Final = r"[A-Za-z0-9+/]+={0,2}"
 _CHALLENGE: Final = re.compile(
@@ -30,10 +30,10 @@ class Login(Protocol):
     """The client's side of one authentication."""
 
     def first(self) -> bytes:
-        """The token that begins it."""
+        """Return the first token."""
 
     def step(self, answer: bytes) -> bytes | None:
-        """The answer to the broker's token; None at the end. Raises KafkaError."""
+        """Return the response to the broker's token; None at the end. Raises KafkaError."""
 
 
 class PlainLogin:
@@ -43,34 +43,34 @@ class PlainLogin:
         self._token = f"\0{user}\0{password}".encode()
 
     def first(self) -> bytes:
-        """Name and password."""
+        """Return name and password."""
         return self._token
 
     def step(self, answer: bytes) -> bytes | None:
-        """Nothing is left to say."""
+        """End the login."""
         return None
 
 
 class OAuthBearerLogin:
-    """OAUTHBEARER (RFC 7628): a token that somebody else has issued."""
+    """OAUTHBEARER (RFC 7628): a token from an issuer."""
 
     def __init__(self, token: str) -> None:
         self._token = token
 
     def first(self) -> bytes:
-        """The token."""
+        """Return the token."""
         return f"n,,\x01auth=Bearer {self._token}\x01\x01".encode()
 
     def step(self, answer: bytes) -> bytes | None:
-        """Give up when the broker explains what is wrong with the token; it says so in words after that."""
+        """Respond to the broker's error with the final message; the broker then sends its error text."""
         return b"\x01" if answer else None
 
 
 class ScramLogin:
-    """SCRAM (RFC 5802) as Kafka's clients speak it: the password is not prepared. `nonce` is fresh and printable."""
+    """SCRAM (RFC 5802) as in Kafka's clients: without SASLprep of the password. `nonce` is fresh and printable."""
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str, *, by_token: bool = False) -> None:
-        """`by_token`: the user is the id of a delegation token, the password its secret in base64."""
+        """Create a login; `by_token`: the user is the id of a delegation token, the password its secret in base64."""
         self._digest = DIGESTS[mechanism]
         self._password = password.encode()
         self._nonce = nonce
@@ -80,11 +80,11 @@ class ScramLogin:
         self._verifier: bytes | None = None
 
     def first(self) -> bytes:
-        """Name and nonce."""
+        """Return name and nonce."""
         return f"n,,{self._bare}".encode()
 
     def step(self, answer: bytes) -> bytes | None:
-        """The proof, and after it the check of the broker's own."""
+        """Return the proof, then check the broker's."""
         if self._verifier is None:
             return self._proof(answer.decode(errors="replace"))
         if not hmac.compare_digest(answer.partition(b",")[0], b"v=" + base64.b64encode(self._verifier)):

@@ -1,4 +1,4 @@
-"""How a client is let in: by TLS, by SASL, by both or by neither. Users say it by `clients.security_config`."""
+"""A client's security settings: TLS, SASL, both or neither. `clients.security_config` builds them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @value
 class Security:
-    """How connections are made safe; one for all connections of a client."""
+    """Security of all connections of a client."""
 
     tls: ssl.SSLContext | None = None
     """None: connections are not encrypted."""
@@ -27,12 +27,12 @@ class Security:
     by_token: bool = False
     """Whether the user is the id of a delegation token, and the password its secret in base64."""
     token: Callable[[], str] | None = field(default=None, repr=False)
-    """Gives a token for each login by OAUTHBEARER."""
+    """Returns a token for each OAUTHBEARER login."""
     token_waits: bool = False
-    """Whether that takes a while, and so a thread."""
+    """Whether `token` blocks, and needs a thread."""
 
     def login(self) -> Login:
-        """A new login."""
+        """Create a login."""
         import secrets
 
         from anabranch.clients.sasl import OAuthBearerLogin, PlainLogin, ScramLogin
@@ -50,16 +50,16 @@ OPEN: Final = Security()
 
 
 class SecurityArguments(TypedDict, total=False):
-    """The arguments by which every client is told how it is let in."""
+    """The security arguments of every client."""
 
     security: Security
-    """Everything at once, in place of the others."""
+    """All of them as one value, in place of the others."""
     security_protocol: str
     """PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL."""
     ssl_context: ssl.SSLContext
-    """Everything about TLS, in place of the other `ssl_` arguments."""
+    """All TLS settings, in place of the other `ssl_` arguments."""
     ssl_cafile: str
-    """The authorities to trust, as PEM; without it, the system's."""
+    """The trusted authorities, as PEM; without it, the system's."""
     ssl_certfile: str
     """The client's certificate, as PEM."""
     ssl_keyfile: str
@@ -67,7 +67,7 @@ class SecurityArguments(TypedDict, total=False):
     ssl_password: str
     """The key's password."""
     ssl_check_hostname: bool
-    """Whether the broker's certificate must name the host that is connected to; True by default."""
+    """Whether the broker's certificate must name its host; True by default."""
     sasl_mechanism: str
     """PLAIN (the default), SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."""
     sasl_plain_username: str
@@ -77,4 +77,4 @@ class SecurityArguments(TypedDict, total=False):
     sasl_delegation_token: bool
     """Whether the user is the id of a delegation token, and the password its secret in base64; with SCRAM."""
     sasl_oauth_token_provider: Callable[[], str]
-    """Returns a token, whenever one is needed."""
+    """Returns a token, called whenever one is needed."""

@@ -1,4 +1,4 @@
-"""How a client is let in: by TLS, by SASL, by both or by neither.
+"""Builds a client's security settings: TLS, SASL, both or neither.
 
 Two ways to say it. In Python, by the names that aiokafka and kafka-python use:
 
@@ -31,7 +31,7 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 def make_security(client: type | None = None, /, **given: Unpack[SecurityArguments]) -> Security | None:
-    """What a client's arguments say; None where they say nothing.
+    """Build the settings from a client's arguments; None without arguments.
 
     Args:
         client: The class that got them beside its own arguments, for the text of an error.
@@ -77,7 +77,7 @@ def make_security(client: type | None = None, /, **given: Unpack[SecurityArgumen
 
 
 def refuse_unknown_arguments(client: type | None, given: Mapping[str, object]) -> None:
-    """Raise the TypeError that Python would raise, had the client no arguments of unknown names."""
+    """Raise the TypeError of Python for unknown arguments."""
     for name in given:
         if name not in SecurityArguments.__annotations__:
             own = [] if client is None else list(inspect.signature(client).parameters)[:-1]
@@ -98,7 +98,7 @@ def _context(given: SecurityArguments) -> ssl.SSLContext:
 
 
 def security_of(properties: Mapping[str, str]) -> Security:
-    """What Kafka's client properties say; those that do not begin with security, sasl or ssl are left alone.
+    """Build the settings from Kafka's client properties; those without the prefix security, sasl or ssl are ignored.
 
     Raises ValueError, OSError.
     """
@@ -110,7 +110,7 @@ def security_of(properties: Mapping[str, str]) -> Security:
 
 
 def security_by(get: Callable[[str], str], protocol: str, mechanism: str, jaas: str) -> Security:
-    """The same from its parts; `get` gives the properties of TLS. Raises ValueError, OSError."""
+    """Build the settings from their parts; `get` returns TLS properties. Raises ValueError, OSError."""
     from anabranch.clients.jaas import login_module
     from anabranch.clients.tls import TlsSettings, client_context
     from anabranch.clients.unsecured_token import unsecured_token
@@ -148,7 +148,7 @@ def security_by(get: Callable[[str], str], protocol: str, mechanism: str, jaas: 
 
 
 def _token_in(url: str) -> Callable[[], str]:
-    """What reads a token from a file whenever one is needed: it is written anew before it expires."""
+    """Return a function that reads a token from a file at each call: the file is rewritten before it expires."""
     parts = urlsplit(url)
     if parts.scheme != "file":
         raise ValueError(

@@ -1,6 +1,6 @@
-"""Groups that read a topic with members that hold no gates, and whether their order is kept, as a plan tells of them.
+"""Groups with stock members that read a topic, and whether their order is kept, for resize plans.
 
-Whether a topic may shrink under them is decided by the controller's node (`broker.administration.shrink_check`).
+The controller's node decides whether a topic may shrink while they read it (`broker.administration.shrink_check`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ GATES: Final = "reshard.legacy.consumers"
 PRODUCERS: Final = "reshard.legacy.producers"
 ORDERED: Final = "enable.ordered.delivery"
 PROPERTIES: Final = (GATES, PRODUCERS, ORDERED)
-"""What `are_gated` asks of a topic."""
+"""The topic settings that `are_gated` needs."""
 TOPIC_SOURCE: Final = 1
 
 
 async def stock_groups_of(network: Network, topic: str) -> list[ListedGroup]:
-    """Those groups, as far as whoever asks may know of them. Raises what a cluster in trouble raises."""
+    """Return those groups, as far as the caller may see them. Raises the cluster's errors."""
 
     async def of(node_id: int) -> ListGroupsResponse:
         response: ListGroupsResponse = await network.call(node_id, ListGroupsRequest(readers_of=topic))
@@ -38,18 +38,18 @@ async def stock_groups_of(network: Network, topic: str) -> list[ListedGroup]:
         await network.refresh()
         return await asyncio.gather(*(of(node_id) for node_id in network.metadata.nodes))
 
-    answers = await network.retry(once)  # all anew: the groups of a broker that died are at others then
+    answers = await network.retry(once)  # ask all brokers again: a dead broker's groups have moved
     found = (row for answer in answers for row in answer.groups if row.readers)
     return sorted(found, key=lambda row: row.group_id)
 
 
 def group_line(group: ListedGroup) -> str:
-    """The group, by some of those members."""
+    """Describe the group with some of those members."""
     return f"the group {group.group_id}: {group.readers}"
 
 
 def are_gated(topic: Topic, configs: Mapping[str, ConfigEntry]) -> bool:
-    """Whether coordinators hold gates on this topic for those that hold none."""
+    """Whether coordinators hold gates on this topic for stock members."""
     policy, ordered = configs[GATES].value, configs[ORDERED]
     if policy == "auto" and ordered.source == TOPIC_SOURCE:
         return ordered.value == "true"

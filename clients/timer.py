@@ -1,7 +1,7 @@
-"""One timer of the event loop that several deadlines share: it rings at the earliest of them.
+"""An event loop timer that several deadlines share: it fires at the earliest of them.
 
-It remembers itself when it is due, because a loop's handle need not tell: the clients run on the application's loop,
-and uvloop answers `call_at` with a plain `Handle`, which has no `when`, where less than a millisecond is left.
+It stores its own due time, because a loop's handle need not have one: clients run on the application's loop, and
+uvloop's `call_at` returns a plain `Handle` without `when` for less than a millisecond.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class Timer:
-    """Calls `ring` once, at the earliest time it was set to; its owner then sets it again for what is due later."""
+    """Calls `ring` once, at the earliest time set; its owner then sets it for later deadlines."""
 
     __slots__ = ("_handle", "_ring", "due")
 
@@ -20,10 +20,10 @@ class Timer:
         self._ring = ring
         self._handle: asyncio.Handle | None = None
         self.due = math.inf
-        """When it rings, by the loop's clock; infinity while it is not set."""
+        """When it fires, by the loop's clock; infinity while it is not set."""
 
     def set_by(self, due: float) -> None:
-        """Ring at `due`, or earlier if that was asked before. Needs a running loop."""
+        """Fire at `due`, or earlier if set earlier. Needs a running loop."""
         if due < self.due:
             if self._handle is not None:
                 self._handle.cancel()
@@ -31,7 +31,7 @@ class Timer:
             self._handle = asyncio.get_running_loop().call_at(due, self._rings)
 
     def cancel(self) -> None:
-        """Do not ring."""
+        """Cancel the timer."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

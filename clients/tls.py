@@ -1,7 +1,7 @@
-"""TLS as Kafka's `ssl.*` properties describe it, for brokers and for clients: key stores, trust stores, versions.
+"""TLS from Kafka's `ssl.*` properties, for brokers and clients: key stores, trust stores, versions.
 
-Stores are PEM or PKCS#12. Java's own form, JKS, is refused with what to do about it. Without a trust store the
-authorities of the system are trusted, as Java trusts those of its own. Source: `DefaultSslEngineFactory`.
+Stores are PEM or PKCS#12. Java's JKS format is refused with a hint for conversion. Without a trust store the system's
+authorities are trusted, as Java trusts its own. Source: `DefaultSslEngineFactory`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEEDS_EXTRA: Final = "needs `pip install anabranch[security]`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """The properties that begin with `ssl.`, dots as underscores. Secrets appear in no repr."""
+    """The properties with the prefix `ssl.`, dots as underscores. Secrets appear in no repr."""
 
     keystore_type: str = "JKS"
     keystore_location: str = ""
@@ -43,12 +43,12 @@ class TlsSettings:
 
     @classmethod
     def read(cls, get: Callable[[str], str]) -> TlsSettings:
-        """The settings from their properties; `get` returns a property's text, its default if it was not set."""
+        """Read the settings; `get` returns a property's text, its default if it is not set."""
         return cls(**{name: get(f"ssl.{name.replace('_', '.')}") for name in cls.__dataclass_fields__})
 
 
 def server_context(settings: TlsSettings, client_auth: str, kind: type[Context]) -> Context:
-    """The broker's side. `client_auth`: none, requested or required. Raises ValueError, OSError."""
+    """Create the broker's context. `client_auth`: none, requested or required. Raises ValueError, OSError."""
     context = kind(ssl.PROTOCOL_TLS_SERVER)
     if not load_identity(context, settings):
         raise ValueError("ssl.keystore.location: a listener with TLS needs a key and a certificate")
@@ -61,7 +61,7 @@ def server_context(settings: TlsSettings, client_auth: str, kind: type[Context])
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The client's side, which checks the broker's host name unless told otherwise. Raises ValueError, OSError."""
+    """Create the client's context, which checks the broker's host name by default. Raises ValueError, OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     algorithm = settings.endpoint_identification_algorithm.strip().lower()
     if algorithm not in ("", "https"):
@@ -74,9 +74,9 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def load_identity(context: ssl.SSLContext, settings: TlsSettings) -> bool:
-    """Give a context its key and certificate, for handshakes from now on; False if the settings name none.
+    """Load key and certificate into a context, for future handshakes; return False if the settings have none.
 
-    Raises ValueError, and OSError for a file that cannot be read.
+    Raises ValueError, and OSError for an unreadable file.
     """
     kind = settings.keystore_type.upper()
     if settings.keystore_key or settings.keystore_certificate_chain:
@@ -111,7 +111,7 @@ def load_identity(context: ssl.SSLContext, settings: TlsSettings) -> bool:
 
 
 def load_trust(context: ssl.SSLContext, settings: TlsSettings, purpose: ssl.Purpose) -> None:
-    """Give a context the authorities that it believes. Raises ValueError, OSError."""
+    """Load trusted authorities into a context. Raises ValueError, OSError."""
     kind, location = settings.truststore_type.upper(), settings.truststore_location
     if settings.truststore_certificates:
         if kind != "PEM":
@@ -143,7 +143,7 @@ def _trust(context: ssl.SSLContext, text: str, what: str) -> None:
 
 
 def _loaded(context: ssl.SSLContext, path: Path, password: str) -> None:
-    path.open("rb").close()  # `ssl` does not say which file it cannot read
+    path.open("rb").close()  # `ssl` does not name the unreadable file
     try:
         context.load_cert_chain(path, password=lambda: password)
     except ssl.SSLError as error:
@@ -154,7 +154,7 @@ def _loaded(context: ssl.SSLContext, path: Path, password: str) -> None:
 
 
 def _load_from_memory(context: ssl.SSLContext, identity: bytes, password: str) -> None:
-    """What `ssl` only reads from a file goes through one that nobody else may open, and that is gone at once."""
+    """Load an identity through a temporary private file, because `ssl` reads only files."""
     descriptor, name = tempfile.mkstemp()
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -180,7 +180,7 @@ def _read_store(path: Path, kind: str, what: str) -> bytes:
 
 
 def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Allow the versions and cipher suites that are named, and no others."""
+    """Allow only the configured versions and cipher suites."""
     names = [one.strip() for one in settings.enabled_protocols.split(",") if one.strip()]
     unknown = [one for one in names if one not in VERSIONS]
     if unknown or not names:
@@ -200,7 +200,7 @@ def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _openssl_name(suite: str) -> str:
-    """What OpenSSL calls a suite: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is ECDHE-RSA-AES256-GCM-SHA384."""
+    """Return OpenSSL's name of a suite: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is ECDHE-RSA-AES256-GCM-SHA384."""
     exchange, _, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     cipher = cipher.replace("AES_", "AES").replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
     parts = ["" if exchange == "RSA" else exchange, cipher.replace("_CBC", "")]
@@ -208,7 +208,7 @@ def _openssl_name(suite: str) -> str:
 
 
 def _certificates() -> ModuleType:
-    """The module that reads PKCS#12."""
+    """Import the module that reads PKCS#12."""
     try:
         from anabranch.clients import certificates
     except ImportError:

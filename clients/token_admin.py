@@ -1,4 +1,4 @@
-"""Delegation tokens as `Admin` sees them: to log in with in place of a password, for a while (KIP-48, KIP-373)."""
+"""Manages delegation tokens for `Admin`: temporary credentials in place of a password (KIP-48, KIP-373)."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class DelegationToken:
     issued_ms: int
     expires_ms: int
     max_ms: int
-    """Until when it may be renewed."""
+    """The end of the period in which it may be renewed."""
 
 
 async def create_token(
     network: Network, owner: str | None, renewers: Sequence[str], max_lifetime_ms: int
 ) -> DelegationToken:
-    """Have a token made. Raises KafkaError, ValueError."""
+    """Create a token. Raises KafkaError, ValueError."""
     kind, name = (None, None) if owner is None else _halves(owner)
     response: CreateDelegationTokenResponse = await network.call_any(
         CreateDelegationTokenRequest(
@@ -74,7 +74,7 @@ async def create_token(
 
 
 async def describe_tokens(network: Network, owners: Sequence[str] | None) -> list[DelegationToken]:
-    """The tokens of these owners, or all, as far as they may be seen. Raises KafkaError, ValueError."""
+    """Return the visible tokens of these owners, or all. Raises KafkaError, ValueError."""
     asked = None
     if owners is not None:
         asked = [
@@ -98,7 +98,7 @@ async def describe_tokens(network: Network, owners: Sequence[str] | None) -> lis
 
 
 async def renew_token(network: Network, secret: str, period_ms: int) -> int:
-    """Let a token live longer, and return when it ends. Raises KafkaError."""
+    """Extend a token's lifetime, and return its expiry time. Raises KafkaError."""
     hmac = base64.b64decode(secret)
     response = await network.call_any(RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms))
     _check(response.error_code)
@@ -106,7 +106,7 @@ async def renew_token(network: Network, secret: str, period_ms: int) -> int:
 
 
 async def expire_token(network: Network, secret: str, period_ms: int) -> int:
-    """Let a token end, and return when. Raises KafkaError."""
+    """Expire a token, and return its expiry time. Raises KafkaError."""
     hmac = base64.b64decode(secret)
     response = await network.call_any(ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms))
     _check(response.error_code)

@@ -1,8 +1,8 @@
-"""Fetches tokens from an issuer by HTTP, with the id and the secret of a client (RFC 6749 4.4, KIP-768).
+"""Fetches tokens from an issuer by HTTP, with client credentials (RFC 6749 4.4, KIP-768).
 
-A token is kept for four fifths of its life, so that an issuer is not asked for each connection. Asking takes a thread,
-as `log_in` knows by `Security.token_waits`. The secret and the token are in no repr and in no text of an error.
-Source: `HttpAccessTokenRetriever`.
+A token is reused for four fifths of its lifetime, which spares a request per connection. A request blocks a thread;
+`log_in` knows this by `Security.token_waits`. The secret and the token are in no repr and in no error message. Source:
+`HttpAccessTokenRetriever`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from anabranch.clients.authentication import AuthenticationFailed
 ANSWER_S: Final = 10.0
 BYTES_MAX: Final = 1 << 20
 KEPT_FOR: Final = 0.8
-"""Which part of its life a token is used for."""
+"""The part of its lifetime for which a token is reused."""
 _TOKEN: Final = re.compile(r"[-_.~+/=a-zA-Z0-9]+", re.ASCII)
 
 
 class TokenEndpoint:
-    """An issuer, and as whom it is asked. Calling it returns a token."""
+    """An issuer with the client's credentials. Calling it returns a token."""
 
     def __init__(self, url: str, client_id: str, secret: str, scope: str = "") -> None:
-        """Raises ValueError for an id or a secret that is missing."""
+        """Store the credentials. Raises ValueError if the id or the secret is missing."""
         if not client_id or not secret:
             raise ValueError(f"{url}: sasl.jaas.config needs a module with clientId and clientSecret")
         form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
@@ -43,7 +43,7 @@ class TokenEndpoint:
         self._until_s = 0.0
 
     def __call__(self) -> str:
-        """A token that is good for a while. Raises AuthenticationFailed, OSError."""
+        """Return a valid token. Raises AuthenticationFailed, OSError."""
         with self._lock:
             if not self._token or time.monotonic() >= self._until_s:
                 self._token, lifetime_s = self._fetched()

@@ -1,6 +1,6 @@
-"""Makes tokens that nobody signs (JWS with `alg: none`), by the options of Kafka's unsecured login.
+"""Creates unsigned tokens (JWS with `alg: none`), from the options of Kafka's unsecured login.
 
-Fit for tests only: a broker that takes such tokens believes everybody.
+For tests only: a broker that accepts such tokens authenticates everybody.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LIST: Final = "unsecuredLoginListClaim_"
 
 
 def unsecured_token(options: Mapping[str, str], now_s: float | None = None) -> str:
-    """A token with the claims of a login module's options, and one hour to live if they do not say."""
+    """Return a token with the claims of a login module's options, and a default lifetime of one hour."""
     now = wall_clock_ms() / 1000 if now_s is None else now_s
     lifetime_s = float(options.get("unsecuredLoginLifetimeSeconds", LIFETIME_S))
     claims: dict[str, Any] = {"iat": now, "exp": now + lifetime_s}
@@ -35,7 +35,7 @@ def unsecured_token(options: Mapping[str, str], now_s: float | None = None) -> s
 
 def _part(content: dict[str, Any]) -> str:
     text = json.dumps(content, separators=(",", ":"))
-    for character in ">?~":  # of ASCII these alone come out as + or /, which no bearer token may hold
+    for character in ">?~":  # of ASCII only these encode to + or /, which bearer tokens may not contain
         text = text.replace(character, f"\\u{ord(character):04x}")
     raw = text.encode()
     return base64.b64encode(raw).rstrip(b"=").decode()

@@ -1,6 +1,6 @@
-"""Users that log in with SCRAM: what brokers know of them, and their passwords (KIP-554).
+"""Manages SCRAM users for `Admin`: descriptions and passwords (KIP-554).
 
-A password never leaves the process: brokers are told what it becomes after many rounds of hashing with a salt.
+A password never leaves the process: brokers receive the result of many rounds of hashing with a salt.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SALT_BYTES: Final = 24
 
 
 async def describe_users(network: Network, users: Sequence[str] | None) -> dict[str, dict[str, int]]:
-    """User -> mechanism -> iterations, of these users or of all. Raises KafkaError."""
+    """Return user -> mechanism -> iterations, of these users or of all. Raises KafkaError."""
     asked = None if users is None else [UserName(name=name) for name in users]
     response: DescribeUserScramCredentialsResponse = await network.call_any(
         DescribeUserScramCredentialsRequest(users=asked)
@@ -52,7 +52,7 @@ async def describe_users(network: Network, users: Sequence[str] | None) -> dict[
 async def set_password(
     network: Network, user: str, password: str, *, mechanisms: Sequence[str], iterations: int
 ) -> None:
-    """Give a user a password, for each of these mechanisms. Raises KafkaError, ValueError."""
+    """Set a user's password for each of these mechanisms. Raises KafkaError, ValueError."""
     changes = []
     for mechanism in mechanisms:
         salt = secrets.token_bytes(SALT_BYTES)
@@ -67,7 +67,7 @@ async def set_password(
 
 
 async def delete_user(network: Network, user: str, mechanisms: Sequence[str] | None) -> None:
-    """Take the passwords of a user away: of these mechanisms, or of all. Raises KafkaError, ValueError."""
+    """Delete a user's credentials of these mechanisms, or of all. Raises KafkaError, ValueError."""
     if mechanisms is None:
         mechanisms = list((await describe_users(network, [user]))[user])
     gone = [ScramCredentialDeletion(name=user, mechanism=NUMBERS[_known(one)]) for one in mechanisms]
