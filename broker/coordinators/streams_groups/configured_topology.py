@@ -1,15 +1,14 @@
-"""What an application's topology comes to in this cluster: how many tasks there are, and which topics are missing.
+"""An application's topology in this cluster: its task counts, and the topics that are missing.
 
-A subtopology has a task for each partition of its widest source. A repartition topic whose count nobody set has as many
-partitions as there are tasks of the subtopology that writes to it; a changelog has one for each task. What is read
-together has to have the same number of partitions. A topology is *ready* when all topics are there, and right.
+A subtopology has a task for each partition of its largest source. A repartition topic without a set count has as many
+partitions as the subtopology that writes to it has tasks; a changelog has one per task. Copartitioned topics need equal
+partition counts. A topology is *ready* when all topics exist with the required counts.
 
-A topic that is there counts as it is: where a source grows, what lies behind it has another width than it should, and
-the topology is not ready any more, until somebody has mended that.
+An existing topic counts as it is: if a source grows, the topics that depend on it have wrong counts, and the topology
+is not ready until an administrator corrects them.
 
 Source: KIP-1071; Kafka's InternalTopicManager, RepartitionTopics, CopartitionedTopicsEnforcer and ChangelogTopics, 4.2.
-Where that compares all repartition topics of a topology whose counts are set, here only those that are read together
-are.
+Kafka compares all repartition topics with set counts; this module compares only copartitioned ones.
 """
 
 from __future__ import annotations
@@ -33,54 +32,54 @@ ASSIGNMENT_DELAYED: Final = 5
 """The codes of a status in StreamsGroupHeartbeat."""
 
 PARTITIONS_MAX: Final = 10_000
-"""Of a topic in between: more would be a mistake, and has to be refused before anything is made of that size."""
+"""The limit for repartition topics, checked before any structure of that size is allocated."""
 TASKS_MAX: Final = 100_000
-"""Of one topology, together with the partitions of what lies in between, for the same reason."""
+"""The limit for tasks and internal partitions of one topology, for the same reason."""
 SHOWN_MAX: Final = 3
 Counts = Mapping[str, int]
-"""Topic -> how many partitions it has, or has to have."""
+"""Topic -> its current or required partition count."""
 Find = Callable[[str], int | None]
-"""How many partitions a topic of the cluster has; None: it is not there."""
+"""Returns the partition count of a topic in the cluster; None if it does not exist."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ConfiguredSubtopology:
-    """A subtopology whose topics have all got their counts."""
+    """A subtopology with the partition counts of its topics."""
 
     said: Subtopology
     task_count: int
     counts: Counts = field(default_factory=dict)
-    """Of its repartition topics and changelogs."""
+    """The counts of its repartition topics and changelogs."""
 
     @property
     def stateful(self) -> bool:
-        """Whether its tasks keep a state that standbys could copy."""
+        """Whether its tasks have state that standbys can copy."""
         return bool(self.said.state_changelog_topics)
 
     @property
     def sources(self) -> list[str]:
-        """What its tasks read."""
+        """The topics that its tasks read."""
         return sorted({*self.said.source_topics, *(one.name for one in self.said.repartition_source_topics)})
 
 
 @dataclass(slots=True, kw_only=True)
 class ConfiguredTopology:
-    """A topology in this cluster; not ready while there is a status."""
+    """A topology in this cluster; it is not ready if it has a status."""
 
     status: int | None = None
     detail: str = ""
     missing: tuple[tuple[TopicInfo, int], ...] = ()
-    """Topics to make, and with how many partitions."""
+    """Internal topics to create, each with its partition count."""
     subtopologies: Mapping[str, ConfiguredSubtopology] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:
-        """Whether tasks can be dealt."""
+        """Whether tasks can be assigned."""
         return self.status is None
 
 
 class _InvalidTopology(Exception):
-    """The cluster's topics are not as the topology needs them."""
+    """A cluster's topic is missing or has a wrong partition count."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -88,7 +87,7 @@ class _InvalidTopology(Exception):
 
 
 def check_topology(subtopologies: Iterable[Subtopology]) -> None:
-    """Raise STREAMS_INVALID_TOPOLOGY for what would make no sense in any cluster."""
+    """Validate a topology independently of the cluster. Raises STREAMS_INVALID_TOPOLOGY."""
     known: set[str] = set()
     for one in subtopologies:
         name, between = one.subtopology_id, one.repartition_source_topics
@@ -113,7 +112,7 @@ def _demand(met: bool, message: str) -> None:
 
 
 def required_topics(subtopologies: Iterable[Subtopology]) -> frozenset[str]:
-    """All topics that must be there before tasks can be dealt."""
+    """Return all topics that must exist before tasks can be assigned."""
     return frozenset(
         name
         for one in subtopologies
@@ -125,7 +124,7 @@ def required_topics(subtopologies: Iterable[Subtopology]) -> frozenset[str]:
 
 
 def is_same_topology(one: StreamsGroupTopologyValue, other: StreamsGroupTopologyValue) -> bool:
-    """Whether two topologies are the same, in whatever order their subtopologies come."""
+    """Return whether two topologies are equal, ignoring the order of subtopologies."""
     return one.epoch == other.epoch and _by_id(one.subtopologies) == _by_id(other.subtopologies)
 
 
@@ -134,7 +133,7 @@ def _by_id(subtopologies: Iterable[Subtopology]) -> dict[str, Subtopology]:
 
 
 def configure(topology: StreamsGroupTopologyValue, find: FindTopic) -> ConfiguredTopology:
-    """What a topology comes to. Raises STREAMS_INVALID_TOPOLOGY for one whose counts depend on themselves."""
+    """Configure a topology. Raises STREAMS_INVALID_TOPOLOGY if partition counts depend on each other."""
     subtopologies = sorted(topology.subtopologies, key=_place)
 
     def there(name: str) -> int | None:
@@ -158,22 +157,22 @@ def configure(topology: StreamsGroupTopologyValue, find: FindTopic) -> Configure
 
 
 def _place(one: Subtopology) -> tuple[int, str]:
-    """Numbers, which ids are, in the order of numbers."""
+    """Return the sort key of a numeric id."""
     return len(one.subtopology_id), one.subtopology_id
 
 
 def summary(names: Iterable[str]) -> str:
-    """The first of some topics, and how many more there are."""
+    """Format the first topics, and the number of the others."""
     shown = sorted(names)
     more = f" and {len(shown) - SHOWN_MAX} more" if len(shown) > SHOWN_MAX else ""
     return ", ".join(shown[:SHOWN_MAX]) + more
 
 
 def repartition_counts(subtopologies: list[Subtopology], there: Find) -> dict[str, int]:
-    """How many partitions each repartition topic has to have. Raises STREAMS_INVALID_TOPOLOGY.
+    """Compute the partition count of each repartition topic. Raises STREAMS_INVALID_TOPOLOGY.
 
-    Kafka goes through the subtopologies again and again, until all counts are known: one of which any source is known
-    gives its sinks the count of the widest so far. The same here, but each is looked at in its turn only.
+    Kafka iterates over the subtopologies until all counts are known: one with a known source gives its sinks the
+    largest count so far. This function gives the same result, but visits a subtopology only when it can proceed.
     """
     counts: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
@@ -202,13 +201,13 @@ def repartition_counts(subtopologies: list[Subtopology], there: Find) -> dict[st
 
 
 def _widest(one: Subtopology, counts: Counts, there: Find) -> int:
-    """How many partitions the widest source of a subtopology has, as far as that is known; 0: nothing is."""
+    """Return the largest known partition count of a subtopology's sources; 0 if none is known."""
     between = [counts.get(topic.name, 0) for topic in one.repartition_source_topics]
     return max([*between, *(there(name) or 0 for name in one.source_topics)], default=0)
 
 
 def _keep_together(subtopologies: Iterable[Subtopology], decided: dict[str, int], there: Find) -> None:
-    """Give what is read together the same count. Raises _Wrong where that cannot be."""
+    """Give copartitioned topics the same count. Raises _InvalidTopology if that is impossible."""
     for one in subtopologies:
         for group in one.copartition_groups:
             between = [one.repartition_source_topics[place] for place in group.repartition_source_topics]

@@ -1,8 +1,8 @@
-"""Deals tasks to members so that each keeps what it had, as far as shares stay even.
+"""The sticky task assignor: each member keeps its tasks as far as the balance allows.
 
-Active tasks first: to who had them active, then to who had them as a standby, each up to its share; the rest goes to
-the process with the least load for its threads. Then standbys of what has a state, never two copies of one task in a
-process. Who comes first among equals is decided by ids, so that a coordinator that takes over deals alike.
+Active tasks come first: to their previous member, then to one with a standby, each up to its quota; the rest goes to
+the process with the least load per thread. Then come standbys of stateful tasks, never two copies of a task in one
+process. Ids decide ties, so that a new coordinator computes the same assignment.
 
 Source: KIP-1071; Kafka's StickyTaskAssignor and ProcessState, 4.2.
 """
@@ -19,23 +19,23 @@ from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, NO_TASKS,
 Task = tuple[str, int]
 """(subtopology, partition)"""
 Holders = Mapping[Role, Mapping[Task, list[str]]]
-"""Who had a task in which role."""
+"""Role -> task -> the members that had it."""
 
 
 @dataclass(slots=True)
 class _Share:
-    """How many tasks a member may have before others are due; what is left is shared by who has not got his yet."""
+    """The quota of tasks per member, recomputed over the members that have not reached it."""
 
     tasks: int
     members: int
 
     @property
     def each(self) -> int:
-        """Rounded up."""
+        """The quota, rounded up."""
         return -(-self.tasks // self.members) if self.members else 0
 
     def reached(self, count: int) -> None:
-        """A member has so many now."""
+        """Record that a member has this many tasks."""
         if count == self.each:
             self.tasks -= count
             self.members -= 1
@@ -43,28 +43,26 @@ class _Share:
 
 @dataclass(slots=True)
 class _Process:
-    """An instance of the application: its threads are members."""
+    """An instance of the application; its threads are members."""
 
     process_id: str
     counts: dict[str, int] = field(default_factory=dict)
-    """Member -> how many tasks it has got."""
+    """Member -> its number of tasks."""
     tasks: set[Task] = field(default_factory=set)
     total: int = 0
     by_count: list[tuple[int, str]] = field(default_factory=list)
-    """A heap of members; rows that are not true any more are skipped."""
+    """A heap of members; outdated rows are skipped."""
 
     @property
     def load(self) -> float:
-        """Tasks per thread."""
         return self.total / len(self.counts)
 
     def add(self, member_id: str, count: int) -> None:
-        """A member has so many tasks."""
         self.counts[member_id] = count
         heapq.heappush(self.by_count, (count, member_id))
 
     def least_loaded(self) -> str:
-        """The thread with the fewest tasks."""
+        """Return the thread with the fewest tasks."""
         while self.by_count[0][0] != self.counts[self.by_count[0][1]]:
             heapq.heappop(self.by_count)
         return self.by_count[0][1]
@@ -72,7 +70,7 @@ class _Process:
 
 @dataclass(slots=True)
 class _Assignment:
-    """An assignment in the making."""
+    """The working state of one assignment."""
 
     processes: dict[str, _Process]
     process_of: Mapping[str, _Process]
@@ -80,10 +78,9 @@ class _Assignment:
     share: _Share
     dealt: dict[str, dict[tuple[Role, str], set[int]]]
     by_load: list[tuple[float, str]]
-    """A heap of processes; rows that are not true any more are skipped."""
+    """A heap of processes; outdated rows are skipped."""
 
     def give(self, task: Task, member_id: str, role: Role) -> None:
-        """A member gets a task."""
         name, index = task
         process = self.process_of[member_id]
         self.dealt[member_id].setdefault((role, name), set()).add(index)
@@ -96,7 +93,7 @@ class _Assignment:
         self.share.reached(process.counts[member_id])
 
     def give_to_idlest(self, task: Task, role: Role) -> bool:
-        """The process with the least load that does not have the task gets it; whether there is one."""
+        """Give a task to the least loaded process without it; return whether there is one."""
         passed = []
         found: _Process | None = None
         while self.by_load and found is None:
@@ -112,18 +109,17 @@ class _Assignment:
         return found is not None
 
     def count(self, member_id: str) -> int:
-        """How many tasks a member has got."""
         return self.process_of[member_id].counts[member_id]
 
     def lightest(self, members: Iterable[str]) -> str | None:
-        """The member with the least load, of its process and of its own."""
+        """Return the member with the least load of its process, then of its own."""
         return min(members, key=lambda one: (self.process_of[one].load, self.count(one), one), default=None)
 
 
 def assign(
     members: Mapping[str, tuple[str, Tasks]], subtopologies: Mapping[str, ConfiguredSubtopology], standbys: int
 ) -> dict[str, Tasks]:
-    """What each member is to have. Each is given with its process and its last target."""
+    """Compute the target of each member, given its process and last target."""
     had: dict[Role, dict[Task, list[str]]] = {ACTIVE: {}, STANDBY: {}}
     for member_id in sorted(members):
         for role, name, index in each(members[member_id][1]):
@@ -160,7 +156,7 @@ def _begin(members: Mapping[str, tuple[str, Tasks]], active_count: int, standby_
 
 
 def _deal_active(dealing: _Assignment, tasks: list[Task], had: Holders) -> None:
-    left = sorted(tasks, key=lambda task: (task[1], task[0]))  # so that partitions of one number come together
+    left = sorted(tasks, key=lambda task: (task[1], task[0]))  # keeps partitions with the same number together
     for role in (ACTIVE, STANDBY):
         kept = set()
         for task in left:
@@ -184,11 +180,11 @@ def _deal_standbys(dealing: _Assignment, tasks: list[Task], had: Holders, standb
             dealing.give(task, before, STANDBY)
     for task, count in sorted(left, reverse=True):
         while count and dealing.give_to_idlest(task, STANDBY):
-            count -= 1  # until there are fewer instances than copies
+            count -= 1  # until there are fewer processes than copies
 
 
 def _copy_holder(dealing: _Assignment, task: Task, had: Holders) -> str | None:
-    """Who has the task's state already, may have a copy of it, and has room for one more task."""
+    """Return a member that has the task's state, no copy in its process, and room below its quota."""
     for role in (ACTIVE, STANDBY):
         candidates = [one for one in had[role].get(task, ()) if task not in dealing.process_of[one].tasks]
         before = dealing.lightest(candidates)

@@ -1,7 +1,7 @@
-"""Who may do what with a group of Kafka Streams, how it is described, and who answers questions about its state.
+"""Authorization of events in a streams group, its description, and the endpoints of its state.
 
-A member commits at its epoch; at an older one it may still commit for tasks that it has had since then, for its work on
-these goes on while it learns of a newer epoch. Source: KIP-1071; Kafka's StreamsGroup (validateOffsetCommit,
+A member commits at its epoch. At an older epoch it may still commit for tasks that it has had since then, because it
+goes on processing them until it learns of the new epoch. Source: KIP-1071; Kafka's StreamsGroup (validateOffsetCommit,
 validateOffsetFetch, validateDeleteGroup, asDescribedGroup) and EndpointToPartitionsManager, 4.2.
 """
 
@@ -32,7 +32,7 @@ NO_MEMBER: Final = -1
 
 
 def authorize(group: StreamsGroup, event: Commit | Observe | Delete) -> None:
-    """Raise the KafkaError with which the group refuses the event."""
+    """Check an event against the group. Raises KafkaError."""
     match event:
         case Commit():
             authorize_commit(group, event)
@@ -44,10 +44,10 @@ def authorize(group: StreamsGroup, event: Commit | Observe | Delete) -> None:
 
 
 def authorize_commit(group: StreamsGroup, event: Commit) -> None:
-    """Raise unless the sender may commit: a member for its tasks, or anybody while there are no members.
+    """Check that the sender may commit: a member for its tasks, or any client while there are no members.
 
-    Raises UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH; ILLEGAL_GENERATION in transactions, whose senders
-    know no other word for it.
+    Raises UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH; ILLEGAL_GENERATION in transactions, whose clients
+    know no other code.
     """
     if event.generation < 0 and not group.members:
         return
@@ -70,7 +70,7 @@ def authorize_commit(group: StreamsGroup, event: Commit) -> None:
 
 
 def authorize_fetch(group: StreamsGroup, member_id: str | None, epoch: int) -> None:
-    """Raise unless the sender may see committed offsets: a member at its epoch, or one that does not say who it is."""
+    """Check that the sender may read committed offsets: a member at its epoch, or a client that names no member."""
     if member_id is None and epoch < 0:
         return
     member = group.member(member_id or "")
@@ -78,11 +78,11 @@ def authorize_fetch(group: StreamsGroup, member_id: str | None, epoch: int) -> N
         raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"epoch {epoch} is not the member's {member.epoch}")
 
 
-# --- who answers questions about state ---------------------------------------------------------------------------
+# --- endpoints ---------------------------------------------------------------------------------------------------
 
 
 def endpoints(group: StreamsGroup, topics: TopicsView) -> list[EndpointToPartitions]:
-    """Each instance that can be asked, and the partitions of sources whose tasks it has."""
+    """Return each instance with an endpoint, and the source partitions of its tasks."""
     return [
         EndpointToPartitions(
             user_endpoint=Endpoint(host=member.endpoint[0], port=member.endpoint[1]),
@@ -109,7 +109,7 @@ def _partitions(group: StreamsGroup, assigned: Tasks, role: Role, topics: Topics
 
 
 def described(group: StreamsGroup) -> api.DescribedGroup:
-    """The group for administrators."""
+    """Describe the group for administrators."""
     return api.DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
@@ -122,7 +122,7 @@ def described(group: StreamsGroup) -> api.DescribedGroup:
 
 
 def _topology(group: StreamsGroup) -> api.Topology | None:
-    """With counts of partitions where these are known: once all topics are there."""
+    """Describe the topology, with partition counts once all topics exist."""
     topology = group.topology
     if topology is None:
         return None

@@ -1,6 +1,6 @@
-"""Which heartbeats a group of Kafka Streams takes: what is valid by itself, of this member, and for this topology.
+"""Validation of streams group heartbeats: the request itself, the member's epoch, and its tasks.
 
-Source: KIP-1071; Kafka's GroupCoordinatorService (what is valid) and GroupMetadataManager (epochs, tasks), 4.2.
+Source: KIP-1071; Kafka's GroupCoordinatorService (validation) and GroupMetadataManager (epochs, tasks), 4.2.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 def check_request(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raise INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY for what no group could take."""
+    """Validate a request independently of its group. Raises INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY."""
     epoch, topology = request.member_epoch, request.topology
     subtopologies = () if topology is None else topology.subtopologies
     owned = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
@@ -48,7 +48,7 @@ def check_request(request: StreamsGroupHeartbeatRequest) -> None:
 
 
 def check_epoch(member: StreamsMember, epoch: int, owned: Tasks | None) -> None:
-    """Raise FENCED_MEMBER_EPOCH unless the sender is where the group believes it to be, joins, or lost an answer."""
+    """Raise FENCED_MEMBER_EPOCH unless the epoch is 0 (joining), current, or the last one after a lost response."""
     if epoch in (JOIN_EPOCH, member.epoch):
         return
     lost_answer = epoch == member.previous_epoch and owned is not None and within(owned, member.assigned)
@@ -60,10 +60,10 @@ def check_epoch(member: StreamsMember, epoch: int, owned: Tasks | None) -> None:
 
 
 def check_tasks(owned: Tasks | None, member: StreamsMember, configured: ConfiguredTopology) -> None:
-    """Raise INVALID_REQUEST for tasks that the topology does not have, and that the member never was given."""
+    """Raise INVALID_REQUEST for tasks that neither the topology nor the member has."""
     for role, name, index in tasks.each(owned or NO_TASKS):
         if any(index in given.get((role, name), ()) for given in (member.assigned, member.revoking)):
-            continue  # a topic may shrink, and the member may not have heard of that
+            continue  # a topic may have shrunk since the member's last heartbeat
         known = configured.subtopologies.get(name)
         count = 0 if known is None else known.task_count
         _demand(0 <= index < count, f"There is no task {name}_{index}: that subtopology has {count}.")

@@ -1,7 +1,8 @@
-"""A decision about a group of Kafka Streams in the making: its records, and what a member is told.
+"""A decision about a streams group: its records, and the response to a member.
 
-It changes nothing. Its records are written as one batch; when the log has taken them the group applies them, timers are
-set, and the answer waits until they are replicated. Source: KIP-1071; Kafka's GroupMetadataManager, 4.2.
+A decision changes nothing by itself. Its records are written as one batch. When they are in the log the group applies
+them and its timers are set; the response waits until they are replicated. Source: KIP-1071; Kafka's
+GroupMetadataManager, 4.2.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from anabranch.protocol.values import value
 
 @value(kw_only=True)
 class StreamsAnswer:
-    """What a member is told."""
+    """The content of a heartbeat response."""
 
     member_id: str
     epoch: int
     interval_ms: int = 0
     assigned: Tasks | None = None
-    """None: as the member knows it."""
+    """None: unchanged."""
     status: tuple[tuple[int, str], ...] = ()
     """(code, detail)"""
     endpoint_epoch: int = 0
-    """How often it has changed who answers questions about which state."""
+    """The version of the group's endpoint information."""
     endpoints_wanted: bool = False
-    """Whether the member does not know of the last change."""
+    """Whether the member has an older version of the endpoint information."""
 
 
 @dataclass(slots=True)
 class StreamsDecision:
-    """About one group, at one moment: it changes nothing, its records do when they are in the log."""
+    """A decision about a streams group at one time; its records take effect when they are in the log."""
 
     group: StreamsGroup
     topics: TopicsView = NO_TOPICS
@@ -51,14 +52,14 @@ class StreamsDecision:
     then: list[Callable[[], None]] = field(default_factory=list)
     answer: Any = None
     missing: tuple[tuple[TopicInfo, int], ...] = ()
-    """Topics that have to be made, and with how many partitions."""
+    """Internal topics to create, each with its partition count."""
 
     def write(self, key: Any, content: Any) -> None:
-        """One more record; None deletes."""
+        """Append a record; None as content deletes the key."""
         self.records.append((key, content))
 
     def write_epoch(self, epoch: int, hashed: int, validated: int, configs: Mapping[str, str]) -> None:
-        """The group's epoch, and what it is for."""
+        """Write the group epoch with the metadata, topology and settings that it is for."""
         content = records.StreamsGroupMetadataValue(
             epoch=epoch,
             metadata_hash=hashed,
@@ -68,7 +69,7 @@ class StreamsDecision:
         self.write(records.StreamsGroupMetadataKey(group_id=self.group.group_id), content)
 
     def write_target(self, member_id: str, target: Tasks) -> None:
-        """What a member is to have."""
+        """Write a member's target assignment."""
         content = records.StreamsGroupTargetAssignmentMemberValue(
             active_tasks=tasks.to_rows(target, ACTIVE),
             standby_tasks=tasks.to_rows(target, STANDBY),
@@ -79,14 +80,14 @@ class StreamsDecision:
         )
 
     def delete_member(self, member_id: str) -> None:
-        """All that there is of a member."""
+        """Delete all records of a member."""
         group_id = self.group.group_id
         self.write(records.StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
         self.write(records.StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
         self.write(records.StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
 
     def set_timer(self, member_id: str, timer: Timer, after_ms: int) -> None:
-        """Let a timer run out that long after now."""
+        """Set a timer to expire after `after_ms`."""
         due_ms = self.now_ms + after_ms
         self.then.append(lambda: self.group.timers.set(member_id, timer, due_ms))
 

@@ -1,17 +1,17 @@
-"""One group of Kafka Streams: all that its coordinator knows of it, which is what the records of the journal say.
+"""The state of one streams group, built from the records of the journal.
 
-As with KIP-848 groups, `apply` takes in one record and is the only way in which anything here changes, but
-for the timers and for what a coordinator that takes over works out or asks for anew: what the topology comes to, who
-answers questions about which state, and that all members are to stop.
+As in KIP-848 groups, `apply` applies one record, and nothing else changes the state, except for the timers and what a
+new coordinator computes or collects again: the configured topology, the endpoints, and a requested shutdown.
 
-    Empty        no members
-    NotReady     topics are missing or wrong: nobody has tasks
-    Assigning    the target was computed for an older epoch of the group
-    Reconciling  some member has not got to its target
-    Stable       every member has what it is to have
-    Dead         deleted, or coordinated elsewhere
+  Empty        no members
+  NotReady     topics are missing or wrong: no member has tasks
+  Assigning    the target was computed for an older epoch of the group
+  Reconciling  some member has not reached its target
+  Stable       every member has its target
+  Dead         deleted, or coordinated by another broker
 
-Invariant: `_holders` names every member that has a task, as assigned or as not given up yet, and in which role.
+Invariant: `_holders` has every member with a task, assigned or not revoked yet, and its role.
+
 Source: KIP-1071; Kafka's StreamsGroup, and the replay methods of GroupMetadataManager, 4.2.
 """
 
@@ -32,11 +32,11 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.group_records import Record
 
 NOT_VALIDATED: Final = -1
-"""The validated topology epoch of a group whose topics are not all there."""
+"""The validated topology epoch of a group whose topology is not ready."""
 
 
 class StreamsGroupState(enum.Enum):
-    """The value is the name on the wire."""
+    """The state of a streams group; the value is the name on the wire."""
 
     EMPTY = "Empty"
     NOT_READY = "NotReady"
@@ -48,38 +48,38 @@ class StreamsGroupState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class StreamsGroup:
-    """One group."""
+    """One streams group."""
 
     group_id: str
     epoch: int = 0
-    """0: nothing of the group is in the journal yet."""
+    """0: the group has no record in the journal."""
     assignment_epoch: int = 0
-    """The epoch of the group for which `targets` was computed."""
+    """The group epoch for which `targets` was computed."""
     metadata_hash: int = 0
     validated_topology_epoch: int = NOT_VALIDATED
     assignment_configs: Mapping[str, str] = field(default_factory=dict)
-    """By which settings tasks were dealt last."""
+    """The settings of the last task assignment."""
     topology: records.StreamsGroupTopologyValue | None = None
     members: dict[str, StreamsMember] = field(default_factory=dict)
     targets: dict[str, Tasks] = field(default_factory=dict)
-    """Member id -> what it is to have."""
+    """Member id -> its target assignment."""
     timers: Timers = field(default_factory=Timers)
     configured: ConfiguredTopology | None = None
-    """What the topology comes to; None: not worked out by this coordinator."""
+    """The topology in this cluster; None: not computed by this coordinator."""
     metadata_seen: Any = None
-    """The image of the metadata for which that was worked out last."""
+    """The metadata image of that computation."""
     endpoint_epoch: int = 0
-    """Grows when a member that can be asked about state has other tasks."""
+    """Grows when a member with an endpoint gets other tasks."""
     shutdown_by: str | None = None
-    """The member that asked for all to stop."""
+    """The member that requested the shutdown of the application."""
     dead: bool = False
     _holders: dict[tuple[str, int], set[tuple[str, Role]]] = field(default_factory=dict)
 
-    # --- what it is asked ----------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> StreamsGroupState:
-        """Where the group stands."""
+        """The current state, derived from members and epochs."""
         if self.dead:
             return StreamsGroupState.DEAD
         if not self.members:
@@ -94,29 +94,29 @@ class StreamsGroup:
 
     @property
     def protocol_type(self) -> str:
-        """What ListGroups says of it."""
+        """The protocol type in ListGroups."""
         return "streams"
 
     def next_deadline(self) -> int | None:
-        """When something of the group has to be looked at."""
+        """Return the earliest deadline of a timer."""
         return self.timers.first()
 
     def member(self, member_id: str) -> StreamsMember:
-        """A member. Raises UNKNOWN_MEMBER_ID."""
+        """Return a member. Raises UNKNOWN_MEMBER_ID."""
         found = self.members.get(member_id)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id} has no member {member_id}")
         return found
 
     def target(self, member_id: str) -> Tasks:
-        """What a member is to have."""
+        """Return a member's target assignment."""
         return self.targets.get(member_id, NO_TASKS)
 
     def is_free_for(self, process_id: str) -> Callable[[tuple[Role, str], int], bool]:
-        """Which tasks a thread of an instance may get now.
+        """Return a check for tasks that a thread of an instance may get now.
 
-        An active task is one member's; and an instance has a task in one role only, for there is one state of it on
-        its disk: until the log has that a member gave a task up, that member does not get it in another role either.
+        An active task belongs to one member. An instance has a task in one role only, because its disk has one state of
+        it: until the log has a member's revocation of a task, that member does not get it in another role either.
         """
 
         def is_free(where: tuple[Role, str], index: int) -> bool:
@@ -129,13 +129,13 @@ class StreamsGroup:
         return is_free
 
     def subscribed_topics(self) -> frozenset[str]:
-        """What the application reads, while it has members."""
+        """Return the topics that the application reads, while it has members."""
         if self.topology is None or not self.members:
             return frozenset()
         return frozenset(self.sources())
 
     def sources(self) -> Mapping[str, str]:
-        """Topic -> the subtopology that reads it."""
+        """Return topic -> the subtopology that reads it."""
         found = {}
         for one in () if self.topology is None else self.topology.subtopologies:
             found.update(dict.fromkeys(one.source_topics, one.subtopology_id))
@@ -143,26 +143,26 @@ class StreamsGroup:
         return found
 
     def describe(self) -> str:
-        """One line for logs."""
+        """Format the group for logs, on one line."""
         return (
             f"group {self.group_id} {self.state.value} streams epoch={self.epoch} assignment={self.assignment_epoch} "
             f"members={ {one.member_id: one.epoch for one in self.members.values()} }"
         )
 
-    # --- what is in no record ------------------------------------------------------------------------------------
+    # --- state outside of records --------------------------------------------------------------------------------
 
     def configure(self, configured: ConfiguredTopology, image: Any) -> None:
-        """The topology has been worked out for an image of the metadata."""
+        """Store the topology as configured for a metadata image."""
         self.configured, self.metadata_seen = configured, image
 
     def endpoints_moved(self) -> None:
-        """Other instances answer questions about some state now."""
+        """Start a new version of the endpoint information."""
         self.endpoint_epoch += 1
 
     # --- records -------------------------------------------------------------------------------------------------
 
     def apply(self, record: Record) -> None:
-        """Take in what one record says."""
+        """Apply one journal record."""
         key, content = record
         _APPLY[type(key)](self, key, content)
 

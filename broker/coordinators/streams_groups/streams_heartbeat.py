@@ -1,9 +1,9 @@
-"""StreamsGroupHeartbeat: how a member joins, goes on, says what it has given up, and leaves.
+"""StreamsGroupHeartbeat: a member joins, stays, reports revoked tasks, or leaves.
 
-What is null in a heartbeat is as it was. The answer has all of a member's tasks when it joins, when they changed just
-now, and when the member says that it has others: it may have missed an answer, which Kafka 4.2 would not give again.
-There is one status for each thing that is not as it should be. Topics that are missing are named by the decision: once
-they are there, the group has a new epoch and its tasks are dealt.
+Null in a heartbeat means unchanged. The response has all of a member's tasks when it joins, when they have just
+changed, and when the member reports other tasks: it may have lost a response, which Kafka 4.2 does not repeat. The
+response has one status per problem. The decision lists missing topics; once they exist, the group gets a new epoch and
+its tasks are assigned.
 
 Source: KIP-1071; Kafka's GroupMetadataManager (streamsGroupHeartbeat, streamsGroupLeave), 4.2.
 """
@@ -35,10 +35,10 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.group_records import Record
 
 FIRST_EPOCH: Final = 2
-"""The epoch of a group with its first member: 1 is where members are whose tasks are not dealt yet."""
+"""The first epoch of a group; members without an assignment yet are at epoch 1."""
 WAITING_EPOCH: Final = 1
 WHOLE_GROUP: Final = ""
-"""In whose name the timer of a group runs that waits for more members."""
+"""The key of the timer with which a group waits for more members."""
 
 
 # --- joining and staying -----------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def heartbeat(
     settings: StreamsSettings,
     now_ms: int,
 ) -> StreamsDecision:
-    """What a valid request brings about. Raises KafkaError."""
+    """Decide on a valid request. Raises KafkaError."""
     decision = StreamsDecision(group, topics, settings, now_ms)
     if request.shutdown_application:
         decision.then.append(lambda: _shut_down(group, request.member_id))
@@ -66,7 +66,7 @@ def heartbeat(
 
 
 def _shut_down(group: StreamsGroup, member_id: str) -> None:
-    if group.members:  # there is nobody to tell otherwise, and who joins later is not meant
+    if group.members:  # without members nobody is to shut down, and later members are not meant
         group.shutdown_by = member_id
 
 
@@ -102,7 +102,7 @@ def _update_member(decision: StreamsDecision, request: StreamsGroupHeartbeatRequ
     decision.missing = configured.missing
     moved = joins or settled.assigned != before.assigned
     endpoint_epoch = group.endpoint_epoch
-    if moved and after.endpoint is not None and group.epoch:  # in a new group nobody has had anything
+    if moved and after.endpoint is not None and group.epoch:  # in a new group no endpoint had tasks before
         decision.then.append(group.endpoints_moved)
         endpoint_epoch += 1
     decision.answer = StreamsAnswer(
@@ -123,7 +123,7 @@ def _owned(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
 
 
 def _as_said(before: StreamsMember, request: StreamsGroupHeartbeatRequest, sender: Sender) -> StreamsMember:
-    """The member with what is new of itself in the request; the same object if nothing is."""
+    """Return the member with the changes of the request; the same object if there are none."""
     new: dict[str, object] = {"client_id": sender.client_id, "client_host": sender.client_host}
     if request.rack_id is not None:
         new["rack_id"] = request.rack_id
@@ -143,7 +143,7 @@ def _as_said(before: StreamsMember, request: StreamsGroupHeartbeatRequest, sende
 
 
 def _topology(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest) -> records.StreamsGroupTopologyValue:
-    """The group's topology, which is that of its first member. Raises INVALID_REQUEST for another one."""
+    """Return the group's topology, set by its first member. Raises INVALID_REQUEST for a different one."""
     group, said = decision.group, request.topology
     known = group.topology
     if known is None:
@@ -164,7 +164,7 @@ def _topology(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest) 
 def _configured(
     decision: StreamsDecision, topology: records.StreamsGroupTopologyValue
 ) -> tuple[ConfiguredTopology, int]:
-    """What the topology comes to, and the hash of its topics; looked at again when the cluster's topics changed."""
+    """Return the configured topology and the hash of its topics, recomputed if the cluster's topics changed."""
     group, image = decision.group, decision.topics.image
     if group.configured is not None and group.metadata_seen is image:
         return group.configured, group.metadata_hash
@@ -176,7 +176,7 @@ def _configured(
 
 
 def _waits_for_more(decision: StreamsDecision) -> bool:
-    """Whether the group gives its first members a moment in which more may come."""
+    """Return whether the group is in its initial delay, and start the delay for the first member."""
     group, delay_ms = decision.group, decision.settings.initial_delay_ms
     if group.timers.due(WHOLE_GROUP, Timer.INITIAL) is not None:
         return True
@@ -189,7 +189,7 @@ def _waits_for_more(decision: StreamsDecision) -> bool:
 def _target(
     decision: StreamsDecision, member: StreamsMember, epoch: int, configured: ConfiguredTopology, *, waits: bool
 ) -> tuple[int, Tasks]:
-    """The assignment epoch and the member's target, computed anew for everybody if the group's epoch has moved on."""
+    """Return the assignment epoch and the member's target; recompute all targets if the group epoch is newer."""
     group = decision.group
     if epoch <= group.assignment_epoch:
         return group.assignment_epoch, group.target(member.member_id)
@@ -210,7 +210,7 @@ def _target(
 def targets_of(
     group: StreamsGroup, members: Mapping[str, StreamsMember], configured: ConfiguredTopology, standbys: int
 ) -> dict[str, Tasks]:
-    """What each member is to have: nothing while topics are missing."""
+    """Compute each member's target; no tasks while topics are missing."""
     if not configured.ready:
         return dict.fromkeys(members, NO_TASKS)
     spec = {one: (member.process_id, group.target(one)) for one, member in members.items()}
@@ -220,7 +220,7 @@ def targets_of(
 def _reconcile(
     decision: StreamsDecision, member: StreamsMember, target_epoch: int, target: Tasks, owned: Tasks | None
 ) -> StreamsMember:
-    """The member after its next step, and the time it has for it."""
+    """Reconcile a member by one step, write its current assignment and set its rebalance timer."""
     if member.is_reconciled(target_epoch):
         return member
     is_free = decision.group.is_free_for(member.process_id)
@@ -258,11 +258,11 @@ def _statuses(
         yield topologies.SHUTDOWN_APPLICATION, f"member {shutdown_by} has failed, and asks all others to end, too"
 
 
-# --- what comes from elsewhere -----------------------------------------------------------------------------------
+# --- removal, timeouts and deletion ------------------------------------------------------------------------------
 
 
 def remove(decision: StreamsDecision, members: Iterable[StreamsMember]) -> None:
-    """Members go; the next heartbeat deals their tasks."""
+    """Remove members; the next heartbeat assigns their tasks."""
     group = decision.group
     for member_id in sorted(member.member_id for member in members):
         decision.delete_member(member_id)
@@ -272,7 +272,7 @@ def remove(decision: StreamsDecision, members: Iterable[StreamsMember]) -> None:
 def fence(
     group: StreamsGroup, *, topics: TopicsView, settings: StreamsSettings, now_ms: int
 ) -> tuple[StreamsDecision, list[tuple[StreamsMember, Timer]]]:
-    """The members whose timers have run out go; also says which, and why. A group that waited waits no more."""
+    """Remove the members whose timers have expired; return them with the timers. Ends an expired initial delay."""
     due = group.timers.pop_due(now_ms)
     decision = StreamsDecision(group, topics, settings, now_ms)
     if (WHOLE_GROUP, Timer.INITIAL) in due:
@@ -284,7 +284,7 @@ def fence(
 
 
 def restart_session_timers(group: StreamsGroup, settings: StreamsSettings, now_ms: int) -> None:
-    """The timers of a group that was read from its journal: they begin anew."""
+    """Restart the timers of a group that was read from the journal."""
     for member in group.members.values():
         group.timers.set(member.member_id, Timer.SESSION, now_ms + settings.session_timeout_ms)
         if member.state is UNREVOKED:
@@ -292,7 +292,7 @@ def restart_session_timers(group: StreamsGroup, settings: StreamsSettings, now_m
 
 
 def tombstones(group: StreamsGroup) -> list[Record]:
-    """The records that delete a group."""
+    """Return the records that delete a group."""
     decision = StreamsDecision(group)
     for member_id in sorted(group.members.keys() | group.targets.keys()):
         decision.delete_member(member_id)

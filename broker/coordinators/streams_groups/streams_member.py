@@ -1,8 +1,8 @@
-"""One member of a group of Kafka Streams, a thread of one of its instances: what it said, and how far it is.
+"""One member of a streams group, a thread of an application instance: its metadata and reconciliation state.
 
-A member is a value: it is replaced, never changed. As with members of KIP-848 groups, its two halves are
-two records of the journal. An active task keeps the epoch in which its member got it: what the member commits with that
-epoch or a later one is its own work. Source: KIP-1071; Kafka's StreamsGroupMember of 4.2.
+A member is immutable and replaced as a whole. As in KIP-848 groups, two journal records hold its two halves. An active
+task keeps the epoch in which its member got it: commits with that epoch or a later one are valid. Source: KIP-1071;
+Kafka's StreamsGroupMember of 4.2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch.protocol.values import value
 
 @value(kw_only=True)
 class StreamsMember:
-    """One member."""
+    """One member of a streams group."""
 
     member_id: str
     rack_id: str | None = None
@@ -28,9 +28,9 @@ class StreamsMember:
     rebalance_timeout_ms: int = -1
     topology_epoch: int = 0
     process_id: str = ""
-    """Which instance it is a thread of."""
+    """The instance that it is a thread of."""
     endpoint: tuple[str, int] | None = None
-    """Where that instance answers questions about its state."""
+    """The instance's endpoint for queries of its state."""
     client_tags: tuple[tuple[str, str], ...] = ()
 
     state: MemberState = STABLE
@@ -38,15 +38,15 @@ class StreamsMember:
     previous_epoch: int = JOIN_EPOCH
     assigned: Tasks = dataclasses.field(default_factory=dict)
     revoking: Tasks = dataclasses.field(default_factory=dict)
-    """What it has to give up, and has not said yet that it did."""
+    """The tasks to revoke, until the member reports that it has."""
     since: Since = dataclasses.field(default_factory=dict)
 
     def is_reconciled(self, target_epoch: int) -> bool:
-        """Whether there is nothing left to do for the target of this epoch."""
+        """Return whether the member has reached the target of this epoch."""
         return self.state is STABLE and self.epoch == target_epoch
 
     def dated(self, before: StreamsMember) -> StreamsMember:
-        """The member with the epochs of its active tasks, given what it was before this step."""
+        """Return the member with the epochs of its active tasks, given the member before this step."""
         known = before.since
         since = {
             (name, index): known.get((name, index), self.epoch)
@@ -57,7 +57,7 @@ class StreamsMember:
         return dataclasses.replace(self, since=since)
 
     def metadata(self) -> records.StreamsGroupMemberMetadataValue:
-        """The record of what the member said of itself."""
+        """Return the value of the member's metadata record."""
         return records.StreamsGroupMemberMetadataValue(
             rack_id=self.rack_id,
             client_id=self.client_id,
@@ -70,7 +70,7 @@ class StreamsMember:
         )
 
     def with_metadata(self, said: records.StreamsGroupMemberMetadataValue) -> StreamsMember:
-        """The member as that record tells of it."""
+        """Return the member with the metadata of a record."""
         endpoint = said.user_endpoint
         return dataclasses.replace(
             self,
@@ -85,7 +85,7 @@ class StreamsMember:
         )
 
     def current(self) -> records.StreamsGroupCurrentMemberAssignmentValue:
-        """The record of how far the member has been reconciled."""
+        """Return the value of the member's current assignment record."""
         return records.StreamsGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -99,7 +99,7 @@ class StreamsMember:
         )
 
     def with_current(self, said: records.StreamsGroupCurrentMemberAssignmentValue | None) -> StreamsMember:
-        """The member as that record tells of it; None: it was never reconciled, or has to begin again."""
+        """Return the member with the current assignment of a record; None: never reconciled, or has to rejoin."""
         if said is None:
             return dataclasses.replace(
                 self,

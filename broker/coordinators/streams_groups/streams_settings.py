@@ -1,4 +1,4 @@
-"""The settings of a group of Kafka Streams: the broker's, and what was set for the group (KIP-1071)."""
+"""The settings of a streams group: the broker's properties and the group's configuration (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ STANDBYS: Final = "num.standby.replicas"
 
 @value(kw_only=True)
 class StreamsSettings:
-    """One group's settings."""
+    """The settings of one streams group."""
 
     session_timeout_ms: int = 45000
     heartbeat_interval_ms: int = 5000
     size_max: int = 2147483647
     standbys: int = 0
-    """How many copies of a task's state are kept beside the active one."""
+    """The number of standby copies of each stateful task."""
     initial_delay_ms: int = 0
-    """How long the first members of a group wait for others before tasks are dealt."""
+    """The time that a new group waits for more members before it assigns tasks."""
 
     @property
     def assignment_configs(self) -> Mapping[str, str]:
-        """What tasks are dealt by: another value of it means another epoch of the group."""
+        """The settings that affect the assignment; a change starts a new group epoch."""
         return {STANDBYS: str(self.standbys)}
 
 
 def settings_of(broker: BrokerSettings, given: Mapping[str, str]) -> StreamsSettings:
-    """The settings of a group, given what was set for it."""
+    """Return the settings of a group with this configuration."""
     return StreamsSettings(
         session_timeout_ms=group_value(broker, given, "streams.session.timeout.ms"),
         heartbeat_interval_ms=group_value(broker, given, "streams.heartbeat.interval.ms"),

@@ -1,8 +1,9 @@
-"""Tasks of an application of Kafka Streams: partitions of its subtopologies, each in a role.
+"""The tasks of a streams application: partitions of its subtopologies, each with a role.
 
-Active tasks process, standbys keep a copy of their state, warm-ups build one up before they take a task over; this
-broker deals no warm-ups, as Kafka's of 4.2 does not. All that a member has is one mapping, as with partitions of topics
-(`consumer_groups.assignment`), so that what compares and reconciles those does the same with tasks.
+Active tasks process, standbys copy their state, and warm-ups build up state before they take a task over. This broker
+assigns no warm-ups, as Kafka 4.2 does not. A member's tasks are one mapping, like partitions of topics
+(`consumer_groups.assignment`), so the same functions compare and reconcile both.
+
 Source: KIP-1071; Kafka's TasksTuple and TasksTupleWithEpochs.
 """
 
@@ -16,7 +17,7 @@ from anabranch.protocol import streams_group_records as records
 
 
 class Role(enum.Enum):
-    """What a member does with a task."""
+    """The role in which a member has a task."""
 
     ACTIVE = "active"
     STANDBY = "standby"
@@ -33,14 +34,14 @@ Since = Mapping[tuple[str, int], int]
 
 
 class Row(Protocol):
-    """A subtopology with partitions, as any message has it."""
+    """A subtopology with partitions in a message."""
 
     subtopology_id: str
     partitions: list[int]
 
 
 def of_rows(active: Iterable[Row], standby: Iterable[Row], warmup: Iterable[Row]) -> Tasks:
-    """What a message lists; a subtopology that it lists twice is one."""
+    """Convert rows of a message to tasks; rows of the same subtopology are merged."""
     found: dict[Where, frozenset[int]] = {}
     for role, rows in ((ACTIVE, active), (STANDBY, standby), (WARMUP, warmup)):
         for row in rows:
@@ -51,17 +52,17 @@ def of_rows(active: Iterable[Row], standby: Iterable[Row], warmup: Iterable[Row]
 
 
 def in_role(tasks: Tasks, role: Role) -> list[tuple[str, list[int]]]:
-    """(subtopology, partitions) of one role, in ascending order."""
+    """Return (subtopology, partitions) of one role, in ascending order."""
     return [(name, sorted(tasks[one, name])) for one, name in sorted(tasks, key=lambda key: key[1]) if one is role]
 
 
 def each(tasks: Tasks) -> Iterator[tuple[Role, str, int]]:
-    """Every task, in no order."""
+    """Iterate over all tasks, in no particular order."""
     return ((role, name, index) for (role, name), indexes in tasks.items() for index in indexes)
 
 
 def to_rows(tasks: Tasks, role: Role, since: Since | None = None) -> list[records.TaskIds]:
-    """The tasks of one role for a record; with the epochs in which they were got, if these are given."""
+    """Convert the tasks of one role to rows of a record, with their epochs if given."""
     return [
         records.TaskIds(
             subtopology_id=name,
@@ -73,7 +74,7 @@ def to_rows(tasks: Tasks, role: Role, since: Since | None = None) -> list[record
 
 
 def since_of(*lists: Iterable[records.TaskIds]) -> Since:
-    """The epochs that the rows of a record have."""
+    """Return the epochs of tasks in the rows of a record."""
     return {
         (row.subtopology_id, index): epoch
         for rows in lists
