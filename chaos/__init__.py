@@ -1,4 +1,5 @@
-"""Failures in real processes: kill, freeze, cut, delay, expire; and the checkers of their histories.
+"""Fault injection in real processes (kill, freeze, cut, delay, expire), and checkers of their histories.
 
-By hand: `python -m anabranch.chaos --help`. From tests: `chaos.proxy`, `chaos.session`, `chaos.nodes`, `chaos.cluster`.
+From a shell: `python -m anabranch.chaos --help`. From tests: `chaos.proxy`, `chaos.session`, `chaos.nodes`,
+`chaos.cluster`.
 """

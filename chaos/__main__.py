@@ -1,7 +1,7 @@
-"""`python -m anabranch.chaos`: break a running cluster on purpose, by hand. Every command prints what it did.
+"""`python -m anabranch.chaos`: inject faults into a running cluster. Every command prints what it did.
 
 Nodes are found by their ids among this machine's processes. Links can be broken in clusters whose traffic passes a
-proxy: `python -m anabranch.chaos up` starts such a cluster, and says where its proxy takes orders (`--at`).
+proxy: `python -m anabranch.chaos up` starts such a cluster, and prints the proxy's control socket (`--at`).
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ examples:
 
 
 def say(line: str) -> None:
-    """Print one line about what was done."""
+    """Print one line about an action."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def found(options: argparse.Namespace) -> FoundNode:
-    """The node that the options name. Raises NotFound."""
+    """Find the node that the options name. Raises NotFound."""
     return nodes.find_node(options.node, cluster=options.cluster)
 
 
@@ -97,7 +97,7 @@ async def kill(options: argparse.Namespace) -> int:
 
 
 async def start(options: argparse.Namespace) -> int:
-    """Have a node started again by the launcher that started it first."""
+    """Request a restart of a node from its launcher."""
     say(await start_node(options.node, options.cluster))
     return 0
 
@@ -114,7 +114,7 @@ async def stop(options: argparse.Namespace) -> int:
 
 
 async def resume(options: argparse.Namespace) -> int:
-    """Let a frozen node go on with SIGCONT."""
+    """Resume a frozen node with SIGCONT."""
     node = found(options)
     nodes.send(node.pid, signal.SIGCONT)
     say(f"resumed node {node.node_id} (pid {node.pid})")
@@ -195,7 +195,7 @@ async def fill_disk(options: argparse.Namespace) -> int:
 
 
 async def crash_controller_at(options: argparse.Namespace) -> int:
-    """Bring a controller into office that dies at a step."""
+    """Elect a controller that crashes at a step."""
     from anabranch.chaos.crash import crash_at
 
     fitting = [node for node in nodes.running_nodes() if node.belongs_to(options.cluster)]
@@ -228,7 +228,7 @@ async def run(options: argparse.Namespace) -> int:
 
     if options.login and options.audit is not None:
         raise NotFound("--login goes without --audit: write down deliveries, and audit them with --command-config")
-    seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # chosen once, and told
+    seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # drawn once, and printed
     say(f"chaos for {options.duration:g} s, seed {seed}")
     if options.login and options.member:
         raise NotFound("--login goes without --member: a member is told no password")
@@ -278,7 +278,7 @@ async def long_run(options: argparse.Namespace) -> int:
 
 @contextlib.asynccontextmanager
 async def audit_of(directory: Path | None, topic: str) -> AsyncIterator[AuditCompanion | None]:
-    """The audit of a run, if a directory for it is given; else None."""
+    """Create the audit of a run, if a directory for it is given; else None."""
     if directory is None:
         yield None
         return
@@ -391,18 +391,18 @@ class Commands:
 
 
 def lasting(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add the options of a fault that can be undone after a while."""
+    """Add the options of a fault that ends after a while."""
     one.add_argument("--for", dest="seconds", type=float, default=0.0, help="undo it after so many seconds")
     return one
 
 
 def audited(one: argparse.ArgumentParser) -> None:
-    """Add the options of a run that Spark may audit."""
+    """Add the options of a run with a Spark audit."""
     one.add_argument("--audit", type=empty, help="let Spark audit the deliveries, and write a report there")
 
 
 def named_command(text: str) -> tuple[str, str]:
-    """A group's name and the command of its members."""
+    """Parse a group's name and the command of its members."""
     name, equals, command = text.partition("=")
     if not equals or not command.strip() or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise argparse.ArgumentTypeError(f"{text!r} is not GROUP=COMMAND, such as 'mine=python member.py'")
@@ -410,7 +410,7 @@ def named_command(text: str) -> tuple[str, str]:
 
 
 def empty(text: str) -> Path:
-    """A directory that is new, or has nothing in it."""
+    """Parse a directory that is new or empty."""
     path = Path(text)
     if path.exists() and any(path.iterdir()):
         raise argparse.ArgumentTypeError(f"{path} holds something else; name a new or empty directory")
@@ -424,13 +424,13 @@ def proxied(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def at_proxy(text: str) -> Path:
-    """The control socket, or the directory in which it is."""
+    """Parse the control socket, or its directory."""
     path = Path(text)
     return path / SOCKET_NAME if path.is_dir() else path
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command. Returns the exit status: 2, with one line, if it cannot be done."""
+    """Run one command. Returns the exit status: 2, with one line, if it fails."""
     options = Commands().parser.parse_args(arguments)
     try:
         status: int = asyncio.run(options.function(options))

@@ -1,6 +1,7 @@
-"""Reads what a cluster has stored when all is over: states from ZooKeeper, records from the brokers' directories.
+"""Reads a cluster's final state: partition states from ZooKeeper, records from the brokers' directories.
 
-The directories are read as files, after the brokers have ended: what counts is what is on disk, not what a broker says.
+The directories are read as files, after the brokers have ended: the history holds what is on disk, not what a broker
+reports.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LOG_SUFFIX: Final = ".log"
 
 @dataclass
 class ClusterHistory(History):
-    """A history whose generations are known from the partitions' own record of them, and not from every state."""
+    """A history that takes generations from the partitions' own record, not from every state."""
 
     gen_start: dict[Place, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Place -> (class generation, first leader epoch) pairs."""
@@ -34,7 +35,7 @@ class ClusterHistory(History):
 
 
 async def read_states(session: ZkSession, topic: str, history: ClusterHistory) -> dict[Place, LeaderAndIsr]:
-    """Read the topic's present state, and add it to the history. Returns partition -> state."""
+    """Read the topic's current state, and add it to the history. Returns partition -> state."""
     data, _ = await session.get(paths.topic(topic))
     body = znodes.decode_topic(paths.topic(topic), data)
     history.published.append(Published(history.tick(), topic, body.base, tuple(body.history)))
@@ -44,7 +45,7 @@ async def read_states(session: ZkSession, topic: str, history: ClusterHistory) -
         try:
             data, stat = await session.get(path)
         except NoNode:
-            continue  # a plan has named it, and it is not made yet
+            continue  # planned, and not created yet
         state = znodes.decode_partition_state(path, data)
         place = (topic, index)
         found[place] = state

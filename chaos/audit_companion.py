@@ -1,4 +1,4 @@
-"""The interface of what works beside a run on the same cluster, as an audit does, and what it is told of the run."""
+"""The interface of a process that runs beside a chaos run, such as an audit, and its inputs."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ KINDS: Final = {
     "freeze": "freeze",
     "full": "disk",
 }
-"""The first word of a fault's name -> its lane in a timeline; the others are about links and members."""
+"""The first word of a fault's name -> its lane in a timeline; the others concern links and members."""
 
 
 class AuditCompanionProcess(Protocol):
-    """Something that works beside a run on the same cluster."""
+    """A process that works on the cluster of a run."""
 
     async def begin(self, servers: str) -> None:
-        """Called when the topics exist and nothing was sent yet."""
+        """Start, when the topics exist and nothing is sent yet."""
 
     async def end(self, moments: Sequence[Moment]) -> None:
-        """Called when the clients have ended and the brokers are healthy.
+        """End, when the clients have ended and the brokers are healthy.
 
-        `moments` are what was done to the cluster.
+        `moments` are the actions on the cluster.
         """
 
 
 async def forget_audit(consumer: Consumer) -> None:
-    """Stop the audit of a member that has crashed; events of what it had handed out are stored if possible."""
+    """Stop the audit of a crashed member; events of its deliveries are stored if possible."""
     if consumer._audit is not None:
         with contextlib.suppress(*CLIENT_FAILURES, RuntimeError):
             async with asyncio.timeout(FORGET_S):
@@ -47,7 +47,7 @@ async def forget_audit(consumer: Consumer) -> None:
 
 
 def moments(fired: Iterable[Fired], resizes: Iterable[tuple[float, float, int]]) -> list[Moment]:
-    """What was done, for a timeline, by the time of the day."""
+    """Return the actions on the cluster for a timeline, by time of day."""
     offset_s = wall_clock_ms() / 1000 - asyncio.get_running_loop().time()
     made = [
         Moment(
@@ -71,7 +71,7 @@ def moments(fired: Iterable[Fired], resizes: Iterable[tuple[float, float, int]])
 
 
 def partitions(count: int) -> str:
-    """A count of partitions in words."""
+    """Format a count of partitions."""
     return f"{count} partition{'' if count == 1 else 's'}"
 
 

@@ -1,7 +1,7 @@
-"""The audit of a chaos run: by a stream while it goes on, once more as a batch job, compared, and told in one report.
+"""The audit of a chaos run: as a stream during the run and as a batch job afterwards, compared in one report.
 
-The audit runs as its user would run it, in processes of its own. Equal means equal byte for byte: the verdict, the
-counts of each generation, and the stories of all violations, sorted.
+The audit runs as for its users, in processes of its own. Equal means byte for byte: the verdict, the counts of each
+generation, and the stories of all violations, sorted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Comparison:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was violated, and anything was delivered."""
+        """Whether there are deliveries and no violations."""
         return bool(self.stream["clean"]) and self.stream["verdict"]["delivered"] > 0
 
 
@@ -73,7 +73,7 @@ class AuditCompanion:
         self.comparison: Comparison | None = None
 
     async def begin(self, servers: str) -> None:
-        """Start the stream, and wait until it has begun: from then on it audits while faults happen."""
+        """Start the stream, and wait until it runs: it then audits while faults happen."""
         self._servers = servers
         self._directory.mkdir(parents=True, exist_ok=True)
         self._stream = await self._start(STREAM, "--follow")
@@ -95,13 +95,13 @@ class AuditCompanion:
         await asyncio.get_running_loop().run_in_executor(None, self._report)
 
     async def stop(self) -> None:
-        """End the processes that still run."""
+        """End the running processes."""
         if self._stream is not None and self._stream.returncode is None:
             self._stream.terminate()
             await self._stream.wait()
 
     def lines(self) -> list[str]:
-        """The verdict, for people."""
+        """Return the verdict as text."""
         if self.comparison is None:
             return ["no verdict of the audit"]
         verdict = self.comparison.stream["verdict"]
@@ -114,12 +114,12 @@ class AuditCompanion:
 
     @property
     def audit_topic(self) -> str:
-        """The topic into which readers write their deliveries."""
+        """The topic to which readers write their deliveries."""
         return f"{self._topic}-audit"
 
     @property
     def good(self) -> bool:
-        """Whether both ways agree that nothing was violated."""
+        """Whether both audits agree that there are no violations."""
         return self.comparison is not None and self.comparison.clean and self.comparison.equal
 
     async def _start(self, name: str, *words: str) -> asyncio.subprocess.Process:
@@ -179,7 +179,7 @@ class AuditCompanion:
         return Comparison(*told, *lines)
 
     def _report(self) -> None:
-        """Write the report of the stream, with how it kept up and whether the batch job agrees."""
+        """Write the stream's report, with its lag and the comparison."""
         from anabranch.audit import report, results
         from anabranch.audit.findings import read_events
         from anabranch.spark_jobs.audit import Target

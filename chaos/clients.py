@@ -1,7 +1,7 @@
 """The applications of a chaos run: producers, members of one group, and an operator that resizes the topic.
 
-They use the public clients as applications do (a client that raises is thrown away and made anew) and record what they
-asked and what they heard. All run in this process, so there is one order of events; the brokers are far away.
+They use the public clients as applications do (a client that raises is replaced by a new one) and record their requests
+and the responses. All run in this process, so there is one order of events; the brokers are other processes.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Record:
     sent_s: dict[str, float] = field(default_factory=dict)
     acked_s: dict[str, float] = field(default_factory=dict)
     delivered_s: dict[str, float] = field(default_factory=dict)
-    """Value -> when it was delivered first."""
+    """Value -> its first delivery."""
     resizes: list[tuple[float, float, int]] = field(default_factory=list)
     """(time of the request, time of its publication, count) of each resize."""
 
     @property
     def outstanding(self) -> int:
-        """Records that are neither acknowledged nor given up."""
+        """The number of records neither acknowledged nor given up."""
         return len(self.sent_s) - len(self.acked_s)
 
 
@@ -79,7 +79,7 @@ class Writer:
         self.stopping = False
 
     async def run(self) -> None:
-        """Send until told to stop, then wait until all is acknowledged."""
+        """Send until stopped, then wait until all is acknowledged."""
         producer = Producer(
             self._servers,
             client_id=self.name,
@@ -96,7 +96,7 @@ class Writer:
         begun, sent = loop.time(), 0
         while not self.stopping:
             due = int((loop.time() - begun) * self._rate) + 1
-            if due - sent > self._rate:  # what a stall of the whole machine missed is not caught up with
+            if due - sent > self._rate:  # do not catch up after a stall of the whole machine
                 begun, sent = loop.time(), 0
                 continue
             while sent < due:
@@ -142,7 +142,7 @@ class Reader(PartitionKeyRebalanceListener):
     def __init__(
         self, name: str, servers: str, record: Record, *, audit: str | None = None, access: SecurityArguments
     ) -> None:
-        """`audit`: the topic into which its deliveries are written; None for none."""
+        """Create a member; `audit`: the topic to which its deliveries are written; None for none."""
         self.name = name
         self.life = 0
         self.restarts = 0
@@ -158,11 +158,11 @@ class Reader(PartitionKeyRebalanceListener):
 
     @property
     def identity(self) -> str:
-        """The name of this life of the member."""
+        """The name of this incarnation of the member."""
         return f"{self.name}.{self.life}"
 
     async def run(self) -> None:
-        """Read until told to stop."""
+        """Read until stopped."""
         _reader.set(self)
         while not self.stopping:
             self.life += 1
@@ -199,7 +199,7 @@ class Reader(PartitionKeyRebalanceListener):
         self._leave.set()
 
     async def crash(self) -> bool:
-        """Vanish without leaving: the group learns of it when the member's session ends.
+        """Crash without leaving: the group notices when the member's session ends.
 
         Returns False if it had ended.
         """
@@ -209,7 +209,7 @@ class Reader(PartitionKeyRebalanceListener):
         self._leave.set()
         self._reading.cancel()
         self._died()
-        await consumer._network.close()  # what it would still send is lost
+        await consumer._network.close()  # pending requests are lost
         return True
 
     def _make(self) -> Consumer:
@@ -254,20 +254,20 @@ class Reader(PartitionKeyRebalanceListener):
 
     @property
     def group_generation(self) -> int:
-        """The generation in which the consumer was given what it reads; not the one that it joins meanwhile."""
+        """The generation of the consumer's current assignment; not the one that it joins meanwhile."""
         return -1 if self.consumer is None else self.consumer.generation
 
-    # --- what is seen of the client's inside
+    # --- hooks into the client
 
     def begin(self, place: Place, offset: int) -> None:
-        """The consumer will read a partition from here on."""
+        """Note that the consumer reads a partition from here on."""
         run = self._runs[place] = self._runs.get(place, 0) + 1
         history = self._record.history
         history.begun.append(Begun(history.tick(), self.identity, run, place, offset, self.group_generation))
 
     @contextlib.contextmanager
     def committing(self, offsets: Mapping[Place, int], generation: int) -> Iterator[None]:
-        """Note a commit before it is asked for, and whether it succeeded."""
+        """Note a commit before its request, and whether it succeeded."""
         history = self._record.history
         row = Commit(history.tick(), self.identity, offsets, generation)
         history.commits.append(row)
@@ -279,15 +279,15 @@ class Reader(PartitionKeyRebalanceListener):
         row.outcome, row.acked_order = "ok", history.tick()
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Whole partitions go to others: what belongs to their keys is flushed."""
+        """Note that whole partitions are revoked: the state of their keys is flushed."""
         self._called_back("revoked", partitions)
 
     def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Keys go elsewhere."""
+        """Note that keys may be revoked."""
         self._called_back("revoked", partitions)
 
     def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Keys arrive."""
+        """Note that keys are assigned."""
         self._called_back("assigned", partitions)
 
     def _called_back(self, kind: Literal["revoked", "assigned"], partitions: Collection[TopicPartition]) -> None:
@@ -298,7 +298,7 @@ class Reader(PartitionKeyRebalanceListener):
 
 @contextlib.contextmanager
 def watching() -> Iterator[None]:
-    """Let readers see where their consumers begin and what they commit, which the public interface does not tell."""
+    """Hook into consumers, to note starting positions and commits, which the public interface does not show."""
     seek, commit = PartitionProgress.seek, ClassicGroupSession.commit
 
     def seen_seek(progress: PartitionProgress, offset: int) -> None:
@@ -339,11 +339,11 @@ class Operator:
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
-        """Begin no more resizes."""
+        """Start no more resizes."""
         self._stop.set()
 
     async def run(self, choose: Callable[[int], int]) -> None:
-        """Resize now and then until told to stop; a resize that was begun is finished."""
+        """Resize at random times until stopped; a started resize is completed."""
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_s * (0.5 + self._rng.random())):
@@ -352,7 +352,7 @@ class Operator:
             await self.resize(choose(self._record.resizes[-1][2] if self._record.resizes else 0))
 
     async def resize(self, count: int) -> None:
-        """Resize the topic, asking again until it has `count` partitions."""
+        """Resize the topic, retrying until it has `count` partitions."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         while True:

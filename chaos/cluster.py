@@ -1,4 +1,4 @@
-"""A cluster of real processes in which every link can be cut: brokers, spare controllers, three ZooKeeper servers.
+"""A cluster of real processes whose links can all be cut: brokers, spare controllers, three ZooKeeper servers.
 
 Every node advertises a port of the proxy, and reaches each ZooKeeper server through a port of its own there. Nodes are
 named by their ids, servers "zookeeper-1" and so on, all other processes "client".
@@ -38,7 +38,7 @@ from anabranch.runtime.startable import Startable
 HOST: Final = "127.0.0.1"
 POLL_S: Final = 0.05
 LISTENER: Final = "SASL_PLAINTEXT"
-"""Of clusters that ask who is there. Not TLS: the proxy holds requests of one API, which it has to read."""
+"""The listener of clusters with authentication. Not TLS: the proxy parses requests to hold those of one API."""
 LOGIN: Final[SecurityArguments] = {
     "security_protocol": LISTENER,
     "sasl_mechanism": "PLAIN",
@@ -48,7 +48,7 @@ LOGIN: Final[SecurityArguments] = {
 
 
 def login_properties() -> Mapping[str, str]:
-    """What nodes are given whose listener asks for a password: they log in with it, too."""
+    """Return the properties of nodes whose listener requires a password: they log in with it, too."""
     name, password = LOGIN["sasl_plain_username"], LOGIN["sasl_plain_password"]
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     jaas = f'{module} required username="{name}" password="{password}" user_{name}="{password}";'
@@ -62,7 +62,7 @@ def login_properties() -> Mapping[str, str]:
 
 @dataclass
 class ChaosCluster(Startable):
-    """`async with` starts and stops everything. `module` is what nodes run: a test may change the product there."""
+    """A cluster; `async with` starts and stops it. `module` is what nodes run: a test may change the product there."""
 
     directory: Path
     broker_count: int = 3
@@ -72,13 +72,13 @@ class ChaosCluster(Startable):
     module: str = "anabranch.cli.main"
     log_level: str = "info"
     access: SecurityArguments = field(default_factory=SecurityArguments)
-    """How clients are let in, and nodes by each other: `LOGIN`, or as anybody."""
+    """The credentials of clients and nodes: `LOGIN`, or none."""
     proxy: Proxy = field(default_factory=Proxy)
     nodes: dict[int, NodeProcess] = field(default_factory=dict)
     advertised: dict[int, int] = field(default_factory=dict)
-    """Node -> the proxy's port before it."""
+    """Node -> its port at the proxy."""
     frozen: set[int] = field(default_factory=set)
-    """Pids that are stopped, nodes' and servers'."""
+    """Stopped pids, of nodes and servers."""
 
     def __post_init__(self) -> None:
         self.ensemble = LocalEnsemble(self.directory, self.zookeeper_count)
@@ -90,7 +90,7 @@ class ChaosCluster(Startable):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The brokers' addresses at the proxy: what clients are given."""
+        """The brokers' addresses at the proxy, for clients."""
         return ",".join(f"{HOST}:{self.advertised[node_id]}" for node_id in self.brokers)
 
     @property
@@ -99,7 +99,7 @@ class ChaosCluster(Startable):
         return self.ensemble.hosts
 
     async def start(self) -> None:
-        """Start the ensemble, then spare controllers, then brokers; returns when all know each other."""
+        """Start the ensemble, then spare controllers, then brokers; return when all brokers know each other."""
         await self.ensemble.start()
         spares = range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + self.controller_count)
         ids = [*spares, *range(1, self.broker_count + 1)]
@@ -151,27 +151,27 @@ class ChaosCluster(Startable):
     # --- faults
 
     async def kill(self, node_id: int) -> None:
-        """SIGKILL."""
+        """SIGKILL the node."""
         self.frozen.discard(self.nodes[node_id].pid)
         await self.nodes[node_id].kill()
 
     async def restart(self, node_id: int, *, ready: bool = True) -> None:
-        """Start a node that ended; with `ready`, wait until it serves."""
+        """Start an ended node; with `ready`, wait until it serves."""
         await self.nodes[node_id].start()
         if ready:
             await self.nodes[node_id].wait_ready()
 
     def wipe(self, node_id: int) -> None:
-        """Delete a dead broker's data: it comes back as if with a new disk."""
+        """Delete a dead broker's data, as if it gets a new disk."""
         shutil.rmtree(self.directory / f"node-{node_id}")
 
     def freeze(self, pid: int) -> None:
-        """SIGSTOP."""
+        """SIGSTOP the process."""
         os.kill(pid, signal.SIGSTOP)
         self.frozen.add(pid)
 
     def thaw(self, pid: int) -> None:
-        """SIGCONT."""
+        """SIGCONT the process."""
         self.frozen.discard(pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
@@ -183,11 +183,11 @@ class ChaosCluster(Startable):
         return victim
 
     async def active_controller(self) -> int:
-        """The node that /controller names; -1 if there is none."""
+        """Return the node that /controller names; -1 if there is none."""
         return await session.active_controller(self.zookeeper)
 
     async def stop(self) -> None:
-        """End all faults, thaw what is frozen, and end all processes."""
+        """End all faults, resume frozen processes, and end all processes."""
         self.proxy.heal()
         for pid in list(self.frozen):
             self.thaw(pid)
@@ -197,7 +197,7 @@ class ChaosCluster(Startable):
 
 
 async def serve(directory: Path, *, brokers: int, controllers: int, zookeepers: int, say: Callable[[str], None]) -> int:
-    """Run a cluster until a signal; its proxy takes orders from other processes."""
+    """Run a cluster until a signal; its proxy accepts commands from other processes."""
     stop = StopSignal()
     async with ChaosCluster(directory, brokers, controllers, zookeepers) as cluster:
         control = Control(cluster.proxy)

@@ -1,4 +1,4 @@
-"""How one process orders faults of a proxy in another: one JSON object per line on a Unix socket.
+"""Controls a proxy from another process: one JSON object per line on a Unix socket.
 
 {"do": "begin", "kind": "cut", "source": "1", "target": "2"}   -> {"fault": 1, "what": "cut 1 -> 2"}
 {"do": "end", "fault": 1}                                      -> {"what": "cut 1 -> 2", "hits": 3}
@@ -18,7 +18,7 @@ SOCKET_NAME: Final = "proxy.control"
 
 
 class Control(ControlSocket):
-    """The listening side, next to a proxy."""
+    """The server side, next to a proxy."""
 
     def __init__(self, proxy: Proxy) -> None:
         super().__init__(self._answer)
@@ -29,7 +29,7 @@ class Control(ControlSocket):
         return self.carry_out(order)
 
     def carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out one order. Returns the answer. Raises KeyError or ValueError when the order makes no sense."""
+        """Execute one command. Returns the response. Raises KeyError or ValueError for an invalid one."""
         match order.pop("do"):
             case "begin":
                 if order["kind"] not in KINDS:

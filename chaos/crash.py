@@ -1,7 +1,7 @@
-"""Lets the controller of any running cluster die at a named step: a candidate that is armed is brought into office.
+"""Crashes the controller of any running cluster at a named step: an armed candidate is elected first.
 
-The armed node is one more controller without data, so nothing but its own death is lost with it. It gets into office
-because `/controller` is deleted, which makes the active controller step down, until the armed candidate is elected.
+The armed node is an additional controller without data, so nothing else is lost with it. Deleting `/controller` makes
+the active controller step down; this is repeated until the armed candidate is elected.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SUCCESSION_S: Final = 60.0
 
 
 async def crash_at(hosts: str, step: str, *, within_s: float, say: Callable[[str], None]) -> int:
-    """Start an armed candidate, get it elected, and wait until it dies.
+    """Start an armed candidate, get it elected, and wait until it crashes.
 
-    Returns 0 if it died at the step, 1 if the step did not come up in `within_s` seconds.
+    Returns 0 if it crashed at the step, 1 if the step was not reached in `within_s` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="anabranch-armed-") as directory:
         node = NodeProcess(
@@ -58,7 +58,7 @@ async def crash_at(hosts: str, step: str, *, within_s: float, say: Callable[[str
 
 
 async def successor_of(node_id: int, hosts: str) -> int:
-    """Wait until another node is the controller: when the session of the dead one has ended."""
+    """Wait until another node is the controller, after the dead one's session has ended."""
     async with asyncio.timeout(SUCCESSION_S):
         while (active := await active_controller(hosts)) in (-1, node_id):  # noqa: ASYNC110
             await asyncio.sleep(PAUSE_S)
@@ -66,7 +66,7 @@ async def successor_of(node_id: int, hosts: str) -> int:
 
 
 async def bring_into_office(node: NodeProcess, hosts: str, ended: asyncio.Future[int]) -> int:
-    """Cause elections until this candidate has won, or has died winning. Returns how many there were."""
+    """Trigger elections until this candidate has won, or has crashed while winning. Returns their number."""
     await node.wait_ready()
     for count in range(TRIES):
         if ended.done() or await active_controller(hosts) == node.node_id:

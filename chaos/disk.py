@@ -1,7 +1,7 @@
 """Fills a disk: with a ballast file on the node's file system, or by a limit on the size of the node's files.
 
-A ballast file is what a full disk is (ENOSPC for everybody on it), and is refused on a large file system, which others
-live on too. A limit (RLIMIT_FSIZE of the process, EFBIG for each file that would grow past it) concerns one node alone.
+A ballast file acts like a full disk (ENOSPC for every process on it), and is refused on a large file system that others
+share. A limit (RLIMIT_FSIZE of the process, EFBIG for each file that would exceed it) affects one node alone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ CHUNK_BYTES: Final = 1 << 20
 
 
 class TooLarge(ValueError):
-    """The file system is too large to be filled, so it is not one made for this."""
+    """The file system is too large to fill, so it was not made for this."""
 
 
 def free_bytes(directory: Path) -> int:
-    """How many bytes are free on the file system of a directory."""
+    """Return the free bytes on a directory's file system."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
 
@@ -50,7 +50,7 @@ def fill(directory: Path, *, leave_bytes: int = 0, at_most_bytes: int = LARGE_BY
 
 
 def release(directory: Path) -> int:
-    """Remove the ballast. Returns how many bytes it had."""
+    """Remove the ballast. Returns its size in bytes."""
     ballast = directory / BALLAST
     size = ballast.stat().st_size if ballast.exists() else 0
     ballast.unlink(missing_ok=True)
@@ -58,6 +58,6 @@ def release(directory: Path) -> int:
 
 
 def limit_files(pid: int, size_bytes: int | None) -> None:
-    """Let no file of the process grow past a size; None lifts the limit."""
+    """Limit the size of the process's files; None lifts the limit."""
     _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard if size_bytes is None else size_bytes, hard))

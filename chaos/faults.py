@@ -1,8 +1,8 @@
-"""The fault menu of a chaos run: each entry does something to a cluster of processes, mends it, and says what it did.
+"""The faults of a chaos run: each injects a failure into a cluster of processes, ends it, and returns a description.
 
-A fault chooses its victim by role (`scene`): the active controller, the leader of a busy partition, or any node. What
-it breaks it mends in `finally`, so a run that ends early leaves nothing behind. What fired is counted by the run: a
-fault that found no victim, or that had no effect, returns None and does not count.
+A fault chooses its target by role (`scene`): the active controller, the leader of a busy partition, or any node. It
+repairs in `finally`, so a run that ends early leaves nothing behind. The run counts faults with an effect: a fault
+without a target or an effect returns None and does not count.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ALTER_PARTITION: Final = 56
 ELECTION_TRIES: Final = 8
 ARMED_S: Final = 12.0
 ENSEMBLE: Final = 0
-"""The entry of `Scene.busy` while a ZooKeeper server is killed, frozen or coming back: only one of three at a time."""
+"""The entry of `Scene.busy` while a ZooKeeper server is killed, frozen or restarting: only one of three at a time."""
 NOT_BY_ITSELF: Final = ("resign", "vacate", "make-room", "remove:", "first-features", "update-features", "allocate-")
 EVERY_STEP: Final = tuple(step for step in STEPS if not step.startswith(NOT_BY_ITSELF))
-"""The steps that come up by themselves in a run, which neither drains nor creates topics."""
+"""The steps that occur in a run, which neither drains nor creates topics."""
 
 Fault = Callable[[Scene], Awaitable[str | None]]
 FAULTS: Final[dict[str, Fault]] = {}
@@ -45,7 +45,7 @@ class Fired:
 
 
 def fault(name: str) -> Callable[[Fault], Fault]:
-    """Put a fault on the menu."""
+    """Register a fault."""
 
     def enter(function: Fault) -> Fault:
         FAULTS[name] = function
@@ -82,7 +82,7 @@ async def kill_controller(scene: Scene) -> str | None:
 
 @fault("kill two brokers")
 async def kill_two(scene: Scene) -> str | None:
-    """SIGKILL two brokers, so that acks=all lacks replicas: writes must wait, and go on."""
+    """SIGKILL two brokers, so that acks=all lacks replicas: writes must wait, and continue."""
     free = scene.free(scene.cluster.brokers)
     if len(free) < 2:
         return None
@@ -111,7 +111,7 @@ async def stop_in_order(scene: Scene) -> str | None:
 
 @fault("freeze")
 async def freeze(scene: Scene) -> str | None:
-    """SIGSTOP and SIGCONT a node, which believes that no time has passed."""
+    """SIGSTOP and SIGCONT a node, for which no time seems to pass."""
     victim = await scene.victim()
     if victim is None:
         return None
@@ -155,7 +155,7 @@ async def _disturb(scene: Scene, faults: Sequence[LinkFault], pause: float) -> s
 
 
 def _two(scene: Scene) -> tuple[str, str] | None:
-    """Two nodes that have a connection now: the one that asks, and the one that answers."""
+    """Return two connected nodes: the requesting and the responding one."""
     nodes = {str(one) for one in scene.cluster.nodes}
     busy = {(link.source, link.target) for link in scene.cluster.proxy.links}
     between = sorted((source, target) for source, target in busy if {source, target} <= nodes)
@@ -174,7 +174,7 @@ async def cut(scene: Scene) -> str | None:
 
 @fault("drop one way")
 async def drop(scene: Scene) -> str | None:
-    """Let all that one node sends to another, requests or answers, arrive much later."""
+    """Delay everything that one node sends to another, requests or responses, for a long time."""
     two = _two(scene)
     if two is None:
         return None
@@ -210,14 +210,14 @@ async def delay(scene: Scene) -> str | None:
 
 @fault("hold AlterPartition")
 async def hold_alter_partition(scene: Scene) -> str | None:
-    """Hold a leader's AlterPartition requests: when they arrive, replicas may have come and gone."""
+    """Hold a leader's AlterPartition requests: replicas may have failed or returned before they arrive."""
     held = LinkFault("hold", str(scene.rng.choice(scene.cluster.brokers)), api_key=ALTER_PARTITION)
     return await _disturb(scene, [held], scene.pause())
 
 
 @fault("full disk")
 async def full_disk(scene: Scene) -> str | None:
-    """Let no file of a broker grow, so that each of its writes fails."""
+    """Limit a broker's files, so that each of its writes fails."""
     victim = await scene.victim(brokers_only=True)
     if victim is None:
         return None
@@ -236,14 +236,14 @@ async def full_disk(scene: Scene) -> str | None:
 
 @fault("crash a consumer")
 async def crash_consumer(scene: Scene) -> str | None:
-    """Let a member of the group vanish without leaving, and join again as another."""
+    """Crash a member of the group without leaving; it rejoins as a new member."""
     reader = scene.rng.choice(scene.readers)
     return f"{reader.identity}" if await reader.crash() else None
 
 
 @fault("replace a consumer")
 async def replace_consumer(scene: Scene) -> str | None:
-    """Let a member leave the group in order, and join again as another."""
+    """Make a member leave the group in order, and rejoin as a new member."""
     reader = scene.rng.choice(scene.readers)
     reader.replace()
     return f"{reader.identity}"
@@ -251,13 +251,13 @@ async def replace_consumer(scene: Scene) -> str | None:
 
 @fault("kill a stock member")
 async def kill_member(scene: Scene) -> str | None:
-    """SIGKILL a member of a group of other projects' consumers; it is started again."""
+    """SIGKILL a member of a group of other projects' consumers; it is restarted."""
     return scene.rng.choice(scene.groups).kill(scene.rng) if scene.groups else None
 
 
 @fault("freeze a stock member")
 async def freeze_member(scene: Scene) -> str | None:
-    """SIGSTOP such a member, for shorter or longer than its session lasts, and SIGCONT."""
+    """SIGSTOP such a member, for shorter or longer than its session timeout, and SIGCONT."""
     if not scene.groups:
         return None
     return await scene.rng.choice(scene.groups).freeze(scene.rng, scene.pause())
@@ -265,13 +265,13 @@ async def freeze_member(scene: Scene) -> str | None:
 
 @fault("crash a sharer")
 async def crash_sharer(scene: Scene) -> str | None:
-    """Let a member of the group that shares vanish with what it holds, and join again as another."""
+    """Crash a member of the share group with acquired records; it rejoins as a new member."""
     return None if scene.shared is None else scene.shared.crash(scene.rng)
 
 
 @fault("reset connections")
 async def reset(scene: Scene) -> str | None:
-    """Reset all connections to a node, which may come back at once."""
+    """Reset all connections to a node, which may reconnect at once."""
     victim = await scene.victim()
     count = scene.cluster.proxy.reset(target=str(victim))
     return f"{count} to node {victim}" if count else None
@@ -279,7 +279,7 @@ async def reset(scene: Scene) -> str | None:
 
 @fault("lose ZooKeeper")
 async def lose_zookeeper_connection(scene: Scene) -> str | None:
-    """Cut a node off from ZooKeeper, for shorter or longer than its session lasts."""
+    """Cut a node off from ZooKeeper, for shorter or longer than its session timeout."""
     victim = await scene.victim()
     if victim is None:
         return None
@@ -308,7 +308,7 @@ async def kill_zookeeper(scene: Scene) -> str | None:
 
 @fault("freeze a ZooKeeper server")
 async def freeze_zookeeper(scene: Scene) -> str | None:
-    """SIGSTOP and SIGCONT a ZooKeeper server; the others elect another leader if it was theirs."""
+    """SIGSTOP and SIGCONT a ZooKeeper server; if it leads, the others elect another leader."""
     if not _quorum_whole(scene):
         return None
     number = scene.rng.choice(list(scene.cluster.ensemble.servers))
@@ -325,14 +325,14 @@ async def freeze_zookeeper(scene: Scene) -> str | None:
 
 
 def _quorum_whole(scene: Scene) -> bool:
-    """Whether all ZooKeeper servers are in service: a fault takes only one, or none would be left to answer."""
+    """Whether all ZooKeeper servers are in service: a fault takes only one, so that a quorum remains."""
     servers = scene.cluster.ensemble.servers.values()
     return ENSEMBLE not in scene.busy and all(one.pid is not None for one in servers)
 
 
 @fault("crash the controller at a step")
 async def crash_at_step(scene: Scene) -> str | None:
-    """Bring a controller into office that dies at a chosen step, and resize the topic."""
+    """Elect a controller that crashes at a chosen step, and resize the topic."""
     spares = scene.free([one for one in scene.cluster.nodes if one >= FIRST_CONTROLLER_ID])
     if not spares:
         return None
@@ -347,7 +347,7 @@ async def crash_at_step(scene: Scene) -> str | None:
 
 
 async def arm_and_wait(scene: Scene, armed: int, step: str) -> bool:
-    """Start the node so that it dies at the step, get it elected, and resize. Returns whether it died."""
+    """Start a node armed for the step, get it elected, and resize. Returns whether it crashed."""
     node, hosts = scene.cluster.nodes[armed], scene.cluster.zookeeper
     await node.start(extra={"crash.at": step})
     ended = asyncio.ensure_future(node.ended())

@@ -1,9 +1,9 @@
-"""The events of a run as data: what clients asked and were answered, what brokers did, what ZooKeeper committed.
+"""The events of a run as data: clients' requests and responses, brokers' actions, ZooKeeper's commits.
 
-Checkers are functions of a `History` alone, so each can be tried on a few hand-written events. Events carry their place
-in the one order in which things happened (`order`); a simulation has a single thread, so there is such an order.
+Checkers are functions of a `History` alone, so each can be tested with a few hand-written events. Events carry their
+place in one total order (`order`), which exists because a simulation has a single thread.
 
-`outcome` is Jepsen's: "ok" happened, "fail" did not, "info" is not known (a timeout, a lost connection, a crash).
+`outcome` is Jepsen's: "ok" happened, "fail" did not, "info" is unknown (a timeout, a lost connection, a crash).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Outcome = Literal["ok", "fail", "info"]
 Place = tuple[str, int]
 """A topic and an index."""
 Answer = tuple[str, int, int]
-"""An API, the version in which it was asked, and an error code somewhere in the answer."""
+"""An API, the version of the request, and an error code in the response."""
 
 
 @dataclass(slots=True)
@@ -51,12 +51,12 @@ class Send:
     offset: int = -1
     acked_order: int = -1
     ordered: bool = True
-    """Whether its producer asks for the order of its keys: one without generations does not."""
+    """Whether its producer keeps the order of its keys: one without generations does not."""
 
 
 @dataclass(slots=True)
 class Delivery:
-    """One record handed to an application by one member of a group, in one run of reading its partition."""
+    """One record delivered to an application by one member of a group, in one run of reading its partition."""
 
     order: int
     consumer: str
@@ -71,7 +71,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class Begun:
-    """A member begins (or goes back, or jumps) to read a partition at an offset: a new run."""
+    """A member starts (or seeks) to read a partition at an offset: a new run."""
 
     order: int
     consumer: str
@@ -83,7 +83,7 @@ class Begun:
 
 @dataclass(slots=True)
 class Callback:
-    """A listener's callback ran to its end."""
+    """A listener's callback was completed."""
 
     order: int
     consumer: str
@@ -93,7 +93,7 @@ class Callback:
 
 @dataclass(slots=True)
 class Died:
-    """A member was killed, or its application dropped it: what it had not flushed is lost."""
+    """A member was killed, or its application dropped it: unflushed state is lost."""
 
     order: int
     consumer: str
@@ -101,7 +101,7 @@ class Died:
 
 @dataclass(slots=True)
 class Commit:
-    """A member committed offsets. `acked_order` is -1 if it never got the answer."""
+    """A member committed offsets. `acked_order` is -1 if it never got the response."""
 
     order: int
     consumer: str
@@ -113,7 +113,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Stored:
-    """One record in the log of a leader when all was over."""
+    """One record in a leader's log at the end of the run."""
 
     place: Place
     offset: int
@@ -140,14 +140,14 @@ class StateWritten:
     sealed: bool = False
     session_id: int = 0
     registered: tuple[int, ...] = ()
-    """Brokers whose registration existed then."""
+    """The brokers registered at that moment."""
     topic_id: str = ""
-    """The id of the topic of this name that existed then: a topic that is deleted and created again has another."""
+    """The id of the topic with this name at that moment: a recreated topic has another."""
 
 
 @dataclass(slots=True)
 class EpochWritten:
-    """/controller_epoch was raised by a session."""
+    """A session raised /controller_epoch."""
 
     order: int
     epoch: int
@@ -156,9 +156,9 @@ class EpochWritten:
 
 @dataclass(slots=True)
 class ZnodeWritten:
-    """A znode of those that controllers own, and no state that was written; in zxid order.
+    """A write to a znode that controllers own, except partition states; in zxid order.
 
-    Session 0 stands for the server itself, which ends sessions, and for ZooKeeper's own tools.
+    Session 0 is the server itself, which ends sessions, and ZooKeeper's own tools.
     """
 
     order: int
@@ -170,7 +170,7 @@ class ZnodeWritten:
 
 @dataclass(slots=True)
 class Seen:
-    """A process holds a number that must never go back: an epoch, a generation."""
+    """A process has a number that must never decrease: an epoch, a generation."""
 
     order: int
     process: str
@@ -180,7 +180,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Published:
-    """A topic's history of resizes, as committed."""
+    """A topic's committed history of resizes."""
 
     order: int
     topic: str
@@ -190,18 +190,18 @@ class Published:
 
 @dataclass(slots=True)
 class Copy:
-    """A record that a copier wrote within a transaction. `source` is the value it was made from."""
+    """A record that a copier wrote within a transaction. `source` is the value that it copies."""
 
     value: str
     source: str
     key: str
     final: bool = False
-    """Whether it is not to be copied on."""
+    """Whether it is not to be copied again."""
 
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction of a copier. `wish` is how it was asked to end; "ok" says that it did so."""
+    """One transaction of a copier. `wish` is the requested end; "ok" means that it ended so."""
 
     order: int
     name: str
@@ -231,7 +231,7 @@ class ProducerBegun:
 
 @dataclass(slots=True)
 class CommittedRead:
-    """One record given to a reader of committed records; `transaction` names the one in which it was read, if any."""
+    """One record delivered to a read_committed consumer; `transaction` names the one in which it was read, if any."""
 
     order: int
     reader: str
@@ -244,7 +244,7 @@ class CommittedRead:
 
 @dataclass(slots=True)
 class Marker:
-    """The end of a transaction, as it stands in the log of a leader when all was over."""
+    """The end of a transaction in a leader's log at the end of the run."""
 
     place: Place
     offset: int
@@ -256,7 +256,7 @@ class Marker:
 
 @dataclass(slots=True)
 class Assigned:
-    """A member of a group was given partitions, in one generation of the group."""
+    """A member of a group was assigned partitions, in one generation of the group."""
 
     order: int
     group: str
@@ -277,7 +277,7 @@ class OffsetsReset:
 
 @dataclass(slots=True)
 class OffsetsFetched:
-    """A member was told what its group has committed. Offsets that open transactions may change are not among them."""
+    """A member received its group's committed offsets. Offsets pending in open transactions are left out."""
 
     order: int
     heard_order: int
@@ -308,7 +308,7 @@ class History:
     isrs_answered: list[IsrAnswered] = field(default_factory=list)
     admitted: list[Admitted] = field(default_factory=list)
     answers: Counter[Answer] = field(default_factory=Counter)
-    """How many times brokers gave each answer."""
+    """How often brokers gave each response."""
     seen: list[Seen] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
@@ -316,7 +316,7 @@ class History:
     producers: list[ProducerBegun] = field(default_factory=list)
     committed_reads: list[CommittedRead] = field(default_factory=list)
     copiers_commits: list[Commit] = field(default_factory=list)
-    """Commits that the copiers' consumers made at the ends of segments, outside of transactions."""
+    """Commits of the copiers' consumers at the ends of segments, outside transactions."""
     copied: list[Stored] = field(default_factory=list)
     """The log of the topic that is written in transactions, without its markers."""
     markers: list[Marker] = field(default_factory=list)
@@ -327,63 +327,66 @@ class History:
     shares: ShareEvents = field(default_factory=ShareEvents)
     strays: list[Stray] = field(default_factory=list)
     replicas: dict[Place, dict[int, bytes]] = field(default_factory=dict)
-    """Each replica's bytes up to the leader's high watermark when all was over."""
+    """Each replica's bytes up to the leader's high watermark at the end of the run."""
     epoch_caches: dict[Place, dict[int, tuple[tuple[int, int], ...]]] = field(default_factory=dict)
-    """Each replica's leader epochs, with the offsets where they began, as far as `replicas` goes."""
+    """Each replica's leader epochs with their start offsets, up to the end of `replicas`."""
     log_starts: dict[Place, int] = field(default_factory=dict)
     """Partition -> log start offset at the end of the run, where records were deleted.
 
-    A removed one begins at its end.
+    That of a removed one is its end.
     """
     asked_to_delete: dict[Place, int] = field(default_factory=dict)
-    """Partition -> the offset below which somebody asked to delete records, or retention deleted them."""
+    """Partition -> the offset below which records were deleted, by request or by retention."""
     deleted_unread: dict[Place, int] = field(default_factory=dict)
-    """The same of deletions that did not wait until groups had read the records."""
+    """Likewise, for deletions that did not wait until groups had read the records."""
     unread: set[str] = field(default_factory=set)
     """Topics that no consumer reads."""
     gone: set[str] = field(default_factory=set)
-    """Topics that were deleted. One that was created again under the same name has another name in the history."""
+    """Deleted topics. A recreated topic has another name in the history."""
     barriers: bool = True
-    """Whether all members of the group are in one generation at a time. Not where the broker assigns: there each has
-    epochs of its own, and goes on committing what it keeps while others are at later ones."""
+    """Whether all members of the group are in one generation at a time. Not where the broker assigns: each member then
+    has its own epochs, and commits kept partitions while others are at later ones.
+    """
     complete: bool = True
-    """Whether the run came to its end, so that all stored records were read and delivered."""
+    """Whether the run was completed, so that all stored records were read and delivered."""
     failures: list[str] = field(default_factory=list)
-    """Failures that the run itself has noticed: unhandled exceptions, bugs logged, no convergence."""
+    """Failures that the run itself detected: unhandled exceptions, logged bugs, no convergence."""
     story: list[tuple[float, str]] = field(default_factory=list)
     _order: int = 0
 
     def tick(self) -> int:
-        """The next place in the order."""
+        """Return the next place in the order."""
         self._order += 1
         return self._order
 
     def tell(self, at_s: float, line: str) -> None:
-        """Add a line to the story of the run; `at_s` is in seconds from its start."""
+        """Add a line to the run's story; `at_s` is in seconds from its start."""
         self.story.append((at_s, line))
 
     def deleted(self, place: Place, offset: int) -> bool:
-        """Whether this record is gone because somebody asked for it, or because retention deleted it."""
+        """Whether this record was deleted, by request or by retention."""
         asked = min(self.asked_to_delete.get(place, 0), self.log_starts.get(place, 0))
         return place[0] in self.gone or offset < asked
 
     def note_deletion(self, place: Place, before: int, *, only_read: bool = True) -> None:
-        """Records below an offset may be gone from now on; `only_read`: because groups have committed them."""
+        """Note that records below an offset may be deleted from now on; `only_read`: because groups have committed
+        them.
+        """
         for noted in (self.asked_to_delete,) if only_read else (self.asked_to_delete, self.deleted_unread):
             noted[place] = max(before, noted.get(place, 0))
 
     def lineage(self, topic: str) -> Lineage | None:
-        """The topic's lineage at the end of the run; None if it is not ordered."""
+        """Return the topic's lineage at the end of the run; None if it is not ordered."""
         last = next((one for one in reversed(self.published) if one.topic == topic), None)
         return None if last is None or not last.history else Lineage(last.base, last.history)
 
     def generation_of(self, place: Place, leader_epoch: int) -> int:
-        """The class generation that a partition served in a leader epoch, as committed by the controller."""
+        """Return the class generation that a partition served in a leader epoch, as committed by the controller."""
         found = [one.generation for one in self.states if one.place == place and one.leader_epoch <= leader_epoch]
         return found[-1] if found else 0
 
     def fingerprint(self) -> str:
-        """Equal runs have equal fingerprints: nearly everything that was observed is in it."""
+        """Return a hash of nearly everything observed: equal runs have equal fingerprints."""
         digest = hashlib.sha256()
         for name in (
             "story",

@@ -1,9 +1,9 @@
 """Judges the deliveries of a run of any length, key by key, in constant memory per key (I4, I6, I12).
 
-A writer numbers the records of each key from 0. Each reader notes in the ledger what it was handed, in the one
-order of this process. Allowed is the next record of a key, or one that was handed out before, as long as nothing later
-of that key has come from another partition: a reader that starts again at the group's commits repeats the end of a
-partition, never what lies before a cut that was crossed (K602). Everything else is an anomaly.
+A writer numbers the records of each key from 0. Each reader notes its deliveries in the ledger, in the one order of
+this process. The next record of a key is allowed. So is a repetition, as long as no later record of that key has come
+from another partition: a reader that restarts at the group's commits repeats the end of a partition, never what
+precedes a crossed cut (K602). Everything else is an anomaly.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ ANOMALIES_KEPT: Final = 50
 
 @dataclass(slots=True)
 class KeyStory:
-    """How far one key has been handed out."""
+    """The progress of one key."""
 
     next_sequence: int = 0
     partition: int = -1
-    """The partition that the last record came from."""
+    """The partition of the last record."""
     since: int = 0
-    """The first sequence number that came from there."""
+    """The first sequence number from that partition."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """All keys of one topic, and the judgement so far."""
+    """All keys of one topic, and the anomalies so far."""
 
     keys: dict[bytes, KeyStory] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
-    """Partition -> the offset after the highest that was handed out."""
+    """Partition -> the offset after the highest delivered one."""
     delivered: int = 0
     repeated: int = 0
-    """How many records were handed out again after a reader started over, which is allowed."""
+    """The number of repeated deliveries after a reader restarted, which are allowed."""
     found: int = 0
     anomalies: list[str] = field(default_factory=list)
 
     def hand_out(self, key: bytes, sequence: int, partition: int, offset: int) -> None:
-        """Judge a record that a reader was given."""
+        """Judge a delivered record."""
         story = self.keys.get(key)
         if story is None:
             story = self.keys[key] = KeyStory()
@@ -75,7 +75,7 @@ class Ledger:
             self.anomalies.append(anomaly)
 
     def missing(self, acknowledged: dict[bytes, int]) -> int:
-        """How many acknowledged records were not handed out: key -> how many of it were acknowledged."""
+        """Return how many acknowledged records were not delivered; `acknowledged`: key -> its count."""
         return sum(max(count - self._known(key), 0) for key, count in acknowledged.items())
 
     def _known(self, key: bytes) -> int:

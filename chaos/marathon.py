@@ -1,9 +1,9 @@
-"""Millions of keyed records through a hundred resizes, while every role is killed; judged as they are delivered.
+"""Sends millions of keyed records through a hundred resizes, while every role is killed; judged during delivery.
 
 Three brokers, two spare controllers and an ensemble of three ZooKeeper servers, each a process. Two producers send as
-fast as the readers follow. Each time another share of the records is stored, the topic is resized, or a process is
-killed, frozen or loses its ZooKeeper session. Unlike `chaos.run` nothing is kept of a record but a number per key
-(`chaos.ledger`), so the length is limited by time alone.
+fast as the readers follow. After each further share of the stored records, the topic is resized, or a process is
+killed, frozen or loses its ZooKeeper session. Unlike `chaos.run` it keeps only a number per key (`chaos.ledger`), so
+only time limits the length.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FIRST_COUNT: Final = 4
 COUNTS: Final = (1, 2, 3, 4, 5, 6, 8, 12)
 FAILURES: Final = (KafkaError, ConnectionError, TimeoutError)
 LAG_MAX: Final = 50_000
-"""How far the readers may fall behind before the writers wait."""
+"""How far the readers may lag before the writers wait."""
 CATCH_UP_S: Final = 120.0
 CHUNK: Final = 200
 PROPERTIES: Final = {
@@ -66,11 +66,11 @@ class MarathonPlan:
     readers: int = 2
     faults: int = 150
     gates: bool = True
-    """Whether readers wait at cuts. Without that, the order must break, and be noticed."""
+    """Whether readers wait at cuts. Without it, the order must break, and be detected."""
     head_start: int = 0
-    """How many records are stored before readers begin; at most `LAG_MAX`."""
+    """The number of records stored before readers start; at most `LAG_MAX`."""
     audit: str | None = None
-    """The topic into which readers write their deliveries; None for none."""
+    """The topic to which readers write their deliveries; None for none."""
 
 
 @dataclass(slots=True)
@@ -89,13 +89,13 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether everything acknowledged was handed out once and in order."""
+        """Whether everything acknowledged was delivered once and in order."""
         return not (self.ledger.found or self.missing or self.trouble)
 
 
 @dataclass(slots=True)
 class Runner:
-    """The state that writers, readers and faults share."""
+    """The shared state of writers, readers and faults."""
 
     course: MarathonPlan
     cluster: ProcessCluster
@@ -112,12 +112,12 @@ class Runner:
     stopping: bool = False
 
     def chance(self, purpose: str) -> random.Random:
-        """A source of chance for one purpose."""
+        """Return a random generator for one purpose."""
         return random.Random(f"{self.course.seed}/{purpose}")
 
     @property
     def stored(self) -> int:
-        """Records that were acknowledged."""
+        """The number of acknowledged records."""
         return sum(self.acknowledged.values())
 
     # --- clients
@@ -165,7 +165,7 @@ class Runner:
             self.acknowledged[key] += 1
 
     async def read(self, name: str) -> None:
-        """One member of the group, for as long as it lives."""
+        """Run one member of the group until it ends."""
         hand_out = self.ledger.hand_out
         consumer = Consumer(
             TOPIC,
@@ -194,7 +194,7 @@ class Runner:
         except FAILURES as error:
             log.info("%s starts over: %s", name, error)
         finally:
-            await consumer._network.close()  # after a crash the group hears of it only when the session ends
+            await consumer._network.close()  # after a crash the group notices only when the session ends
             await forget_audit(consumer)
 
     async def keep_reading(self, number: int) -> None:
@@ -214,7 +214,7 @@ class Runner:
     # --- resizes
 
     async def resize(self) -> None:
-        """One resize each time another share of the records is stored."""
+        """Resize after each further share of the stored records."""
         rng, loop, count = self.chance("resizes"), asyncio.get_running_loop(), FIRST_COUNT
         for number in range(self.course.resizes):
             await self._reached(self.course.records * (number + 0.5) / (self.course.resizes + 1))
@@ -235,7 +235,7 @@ class Runner:
     # --- faults
 
     async def disturb(self) -> None:
-        """A fault each time another share of the records is stored; what was killed is started again first."""
+        """Inject a fault after each further share of the stored records; killed processes are restarted first."""
         rng = self.chance("faults")
         faults: dict[str, Callable[[random.Random], Awaitable[bool]]] = {
             "SIGKILL of a broker": self._kill_broker,
@@ -286,10 +286,10 @@ class Runner:
         task = rng.choice(self.readers)
         return not task.done() and task.cancel()
 
-    # --- the whole
+    # --- run
 
     async def run(self) -> Outcome:
-        """Run until all is sent, resized and delivered, or nothing more comes. Returns the outcome."""
+        """Run until all is sent, resized and delivered, or there is no progress. Returns the outcome."""
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         async with Admin(self.cluster.bootstrap_servers) as admin:
@@ -337,7 +337,7 @@ class Runner:
             await asyncio.sleep(0.05)
 
     async def _all_of(self, work: list[asyncio.Task[None]], others: list[asyncio.Task[None]]) -> None:
-        """Wait for the work; a bug in anything else ends it."""
+        """Wait for the work; a bug in any other task ends it."""
         waiting = set(work)
         while waiting:
             done, _ = await asyncio.wait([*waiting, *others], return_when=asyncio.FIRST_COMPLETED)
@@ -374,7 +374,7 @@ def _lane(fault: str) -> str:
 
 
 def report(outcome: Outcome) -> Iterator[str]:
-    """The lines that tell a person the outcome."""
+    """Format the outcome."""
     ledger = outcome.ledger
     yield (
         f"{outcome.acknowledged:,} records acknowledged, {ledger.delivered:,} delivered, {outcome.missing:,} missing, "
@@ -399,7 +399,7 @@ def report(outcome: Outcome) -> Iterator[str]:
 async def marathon(
     course: MarathonPlan, *, say: Say, companion: AuditCompanionProcess | None = None, directory: Path | None = None
 ) -> Outcome:
-    """Start the cluster, run, end it. `directory` keeps what the nodes wrote and logged; without one it is removed."""
+    """Start the cluster, run, end it. `directory` keeps the nodes' data and logs; without one they are removed."""
     with contextlib.ExitStack() as stack:
         place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-marathon-")))
         async with LocalEnsemble(place) as ensemble:

@@ -1,14 +1,13 @@
-"""Groups of other projects' consumers in a chaos run: any program that writes down what it was handed can be judged.
+"""Groups of other projects' consumers in a chaos run: any program that logs its deliveries can be judged.
 
-A member is a command. Its last four words are the brokers' addresses, the topic, the group and a file, to which it
-appends a line of JSON (key, sequence, partition, offset, as `anabranch audit --deliveries` reads them) for each record
-that it is handed, before it commits it. All members of a group append to one file, so its lines stand in the order of
-deliveries. A member that ends is started again, as whoever runs an application would; one that never writes a line is a
-mistake of its command.
+A member is a command. Its last four arguments are the brokers' addresses, the topic, the group and a file. It appends a
+line of JSON (key, sequence, partition, offset, as `anabranch audit --deliveries` reads them) for each delivered record,
+before it commits it. All members of a group append to one file, so its lines are in the order of deliveries. A member
+that ends is restarted, as an application would be; one that never writes a line has a faulty command.
 
-Judged is what the table of docs/guarantees.md promises them: each acknowledged record is handed out, the records of a
-partition come first in their order, and so do those of a key as long as the topic has only grown. It only grows, unless
-a run is told to shrink it, too. What comes behind a merge out of the order of its key is counted, and no violation.
+The rules are those of the table in docs/guarantees.md: each acknowledged record is delivered; first deliveries of a
+partition's records are in order, and so are those of a key as long as the topic has only grown. It only grows, unless
+the run shrinks it, too. Records after a merge that are out of the order of their key are counted, and are no violation.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ from anabranch.cluster.zookeeper import die_with_parent
 SIZE: Final = 2
 AGAIN_S: Final = 0.5
 FRUITLESS: Final = 10
-"""Lives without a single line of anybody in the group, after which the command is given up."""
+"""Restarts without a single line from the group, after which the command is given up."""
 END_S: Final = 20.0
 COMPLAINT_CHARS: Final = 400
 
 
 class MemberFailed(RuntimeError):
-    """A member cannot be run, or what it wrote down makes no sense; the message says what to do."""
+    """A member cannot run, or its log is invalid; the message says what to do."""
 
 
 class MemberGroup:
     """The members of one group, which run one command."""
 
     def __init__(self, name: str, command: str, servers: str, directory: Path) -> None:
-        """`name` is that of the group and of its files in `directory`."""
+        """Create a group; `name` is that of the group and of its files in `directory`."""
         self.name = name
         self.file = directory / f"{name}.jsonl"
         self.log = directory / f"{name}.log"
@@ -60,10 +59,10 @@ class MemberGroup:
         self._read_bytes = 0
         self._handed: set[str] = set()
         self.unordered = 0
-        """First deliveries out of the order of their key that nobody promises: they lie behind a merge."""
+        """First deliveries out of the order of their key without a guarantee: after a merge."""
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Run the members; each task keeps one of them alive, and raises MemberFailed when that is in vain."""
+        """Run the members; each task restarts one of them, and raises MemberFailed if that fails repeatedly."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.touch()
         return [asyncio.create_task(self._keep(number), name=f"{self.name}-{number}") for number in range(SIZE)]
@@ -111,7 +110,7 @@ class MemberGroup:
     async def freeze(self, rng: random.Random, pause_s: float) -> str | None:
         """SIGSTOP one of the members, and SIGCONT after a pause; None if none runs.
 
-        After longer than its session lasts it is a zombie: it still has records that others were handed meanwhile.
+        After a pause beyond its session timeout it is a zombie: it holds records that others have received meanwhile.
         """
         number = self._victim(rng)
         if number is None:
@@ -135,17 +134,17 @@ class MemberGroup:
         for process in self._running.values():
             if process.returncode is None:
                 process.terminate()
-                process.send_signal(signal.SIGCONT)  # one that is frozen would not hear of it
+                process.send_signal(signal.SIGCONT)  # a frozen process would not handle SIGTERM
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_S):
                 await asyncio.gather(*(one.wait() for one in self._running.values()))
         for task in tasks:
-            task.cancel()  # which kills who did not end
+            task.cancel()  # kills members that are still running
         await asyncio.gather(*tasks, return_exceptions=True)
         self.look()
 
     def look(self) -> None:
-        """Read the lines that were written since the last look."""
+        """Read the lines written since the last call."""
         with self.file.open("rb") as file:
             file.seek(self._read_bytes)
             lines = file.read().splitlines(keepends=True)
@@ -173,12 +172,12 @@ class MemberGroup:
         )
 
     def missing(self, sends: Iterable[Send]) -> list[str]:
-        """The acknowledged records that nobody in the group was handed."""
+        """Return the acknowledged records that no member received."""
         self.look()
         return [one.value for one in sends if one.outcome == "ok" and one.value not in self._handed]
 
     def judge(self, sends: Sequence[Send], merged: Collection[str] = ()) -> Iterator[str]:
-        """Every violation. `merged` are the records that were stored when the topic had shrunk for the first time."""
+        """Return every violation. `merged` are the records stored after the topic's first shrink."""
         sends = list(sends)
         promised = [one for one in self.deliveries if one.value not in merged]
         of_keys = list(b1_key_order(History(sends=sends, deliveries=promised)))
@@ -190,7 +189,7 @@ class MemberGroup:
             yield f"{self.name}: {len(lost)} acknowledged records were handed to nobody, such as {lost[:3]}"
 
     def summary(self) -> str:
-        """One line about the group."""
+        """Summarize the group in one line."""
         again = len(self.deliveries) - len(self._handed)
         return (
             f"{self.name}: {len(self._handed)} records, {again} handed out again, {self.killed} members killed, "
@@ -200,7 +199,7 @@ class MemberGroup:
 
 
 def out_of_place(deliveries: Iterable[Delivery]) -> Iterator[str]:
-    """First deliveries of a partition's records that are not in the order of their offsets."""
+    """Yield first deliveries of a partition's records that are not in the order of their offsets."""
     furthest: dict[Place, int] = {}
     known: set[tuple[Place, int]] = set()
     for one in deliveries:
@@ -213,7 +212,7 @@ def out_of_place(deliveries: Iterable[Delivery]) -> Iterator[str]:
 
 
 def write_sent(sends: Iterable[Send], file: Path) -> None:
-    """Write down what producers were told is stored, for `anabranch audit --deliveries FILE --sent`."""
+    """Write the acknowledged sends to a file, for `anabranch audit --deliveries FILE --sent`."""
     with file.open("w") as lines:
         for one in sends:
             if one.outcome == "ok" and one.place is not None:

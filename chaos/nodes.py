@@ -1,7 +1,7 @@
 """Finds the processes of a running cluster on this machine by their command lines.
 
-`anabranch node --id 2 --zookeeper HOSTS ...` names itself on its command line, so node 2 of any running cluster can be
-found by its id; the ensemble tells clusters apart where several run. A process is only ever signalled by its pid.
+`anabranch node --id 2 --zookeeper HOSTS ...` has its id on its command line; the ensemble tells several clusters apart.
+Signals go only to a pid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROC: Final = Path("/proc")
 
 
 class NotFound(LookupError):
-    """No process, or more than one, fits the description."""
+    """No process, or more than one, matches the description."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class FoundNode:
 
     @property
     def data_dir(self) -> str:
-        """Where its logs lie; empty for a node that keeps none."""
+        """The node's data directory; empty for a node without one."""
         return option(self.arguments, "--data-dir")
 
     @property
     def directory(self) -> str:
-        """Where its launcher keeps its data and its log; empty for a node that was started by hand, without either."""
+        """The launcher's directory of its data and log; empty for a node that was started without a launcher."""
         if self.data_dir:
             return str(self._absolute.parent)
         try:
@@ -46,14 +46,16 @@ class FoundNode:
         return str(log.parent) if log.suffix == ".log" else ""
 
     def belongs_to(self, cluster: str) -> bool:
-        """Whether a description of a cluster fits: its ensemble, its directory however it is written, or none given."""
+        """Whether the node belongs to a cluster: by its ensemble, its directory in any spelling, or without a
+        description.
+        """
         if cluster in ("", self.zookeeper):
             return True
         return bool(self.directory) and Path(cluster).resolve() == Path(self.directory).resolve()
 
     @property
     def inside(self) -> Path:
-        """Its data directory as the process sees it, in whatever mount namespace it runs."""
+        """Its data directory as the process sees it, in its own mount namespace."""
         return PROC / str(self.pid) / "root" / self._absolute.relative_to("/")
 
     @property
@@ -63,7 +65,7 @@ class FoundNode:
 
 
 def option(arguments: tuple[str, ...], name: str) -> str:
-    """The value that follows an option; empty if it is not there."""
+    """Return the value of an option; empty if it is missing."""
     for place, word in enumerate(arguments):
         if word == name and place + 1 < len(arguments):
             return arguments[place + 1]
@@ -73,7 +75,7 @@ def option(arguments: tuple[str, ...], name: str) -> str:
 
 
 def running_nodes() -> list[FoundNode]:
-    """Every node process of this user's clusters."""
+    """Return every node process of this user's clusters."""
     found = []
     for entry in PROC.iterdir():
         if not entry.name.isdigit():
@@ -83,7 +85,7 @@ def running_nodes() -> list[FoundNode]:
                 continue
             words = tuple((entry / "cmdline").read_text(errors="replace").split("\0")[:-1])
         except OSError:
-            continue  # it ended meanwhile, or is not ours
+            continue  # it ended meanwhile, or belongs to another user
         node_id = option(words, "--id")
         is_node = "node" in words and any("anabranch" in Path(word).name for word in words[:5])
         if is_node and node_id.isdigit():
@@ -92,7 +94,7 @@ def running_nodes() -> list[FoundNode]:
 
 
 def find_node(node_id: int, *, cluster: str = "") -> FoundNode:
-    """The process of a node. `NotFound` says what there is instead."""
+    """Return the process of a node. Raises `NotFound` with the running nodes."""
     nodes = running_nodes()
     fitting = [one for one in nodes if one.node_id == node_id and one.belongs_to(cluster)]
     if len(fitting) == 1:
@@ -105,7 +107,7 @@ def find_node(node_id: int, *, cluster: str = "") -> FoundNode:
 
 
 def clusters(nodes: Sequence[FoundNode]) -> dict[str, list[int]]:
-    """The ids of nodes by what their clusters are called."""
+    """Return cluster name -> the ids of its nodes."""
     found: dict[str, list[int]] = {}
     for one in nodes:
         found.setdefault(one.directory or one.zookeeper, []).append(one.node_id)

@@ -1,8 +1,8 @@
-"""A TCP proxy between nodes, between clients and nodes, and between nodes and ZooKeeper, that can be told to misbehave.
+"""A TCP proxy between nodes, between clients and nodes, and between nodes and ZooKeeper, that injects link faults.
 
 Every node has a port here and advertises it, so all traffic to the node passes. The sender is recognised by the client
 id in Kafka's request header ("broker-2-fetcher" is node 2, "controller-100" is node 100, all others are "client"), or
-is fixed for a port that only one node was given (its ways to ZooKeeper). So a fault applies to a directed link, to one
+is fixed for a port of a single node (its links to ZooKeeper). So a fault applies to a directed link, to one
 direction of it, and, where requests are looked at, to a single API: "hold what broker 1 sends as AlterPartition".
 
     cut    resets the connections of a link and refuses new ones
@@ -54,11 +54,11 @@ class LinkFault:
         return f"{self.kind} {self.source} -> {self.target}{details}"
 
     def concerns(self, source: str, target: str) -> bool:
-        """Whether the link is one of those that this is about."""
+        """Whether the fault concerns this link."""
         return self.source in (ANYBODY, source) and self.target in (ANYBODY, target)
 
     def applies(self, link: Link, direction: Direction, api_key: int | None) -> bool:
-        """Whether a piece of traffic is affected."""
+        """Whether the fault affects this traffic."""
         return (
             self.concerns(link.source, link.target)
             and self.direction in ("both", direction)
@@ -75,20 +75,20 @@ class Link:
     writers: tuple[asyncio.StreamWriter, ...] = ()
 
     def reset(self) -> None:
-        """End both sides at once, as a lost host would."""
+        """Reset both sides at once, as a failed host would."""
         for writer in self.writers:
             writer.transport.abort()
 
 
 @dataclass(eq=False)
 class Proxy:
-    """All ports, all links, all present faults. `async with` closes everything in the end."""
+    """All ports, links and active faults. `async with` closes everything at its end."""
 
     host: str = "127.0.0.1"
     faults: list[LinkFault] = field(default_factory=list)
     links: set[Link] = field(default_factory=set)
     sources: dict[str, None] = field(default_factory=lambda: {ANYBODY: None, CLIENT: None})
-    """The names that the source of a link may have."""
+    """The possible source names of a link."""
     targets: dict[str, None] = field(default_factory=lambda: {ANYBODY: None})
     _servers: list[asyncio.Server] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -99,7 +99,7 @@ class Proxy:
     ) -> int:
         """Listen on a port for the address `to`. Returns the port.
 
-        `requests`: the traffic is Kafka's, so senders and APIs are read from it.
+        `requests`: the traffic is Kafka's, so senders and APIs are parsed.
         """
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -128,20 +128,20 @@ class Proxy:
         return fault
 
     def end(self, fault: LinkFault) -> None:
-        """End a fault; what it held goes on its way."""
+        """End a fault; held traffic continues."""
         if fault in self.faults:
             self.faults.remove(fault)
             self._wake()
 
     def heal(self) -> int:
-        """End all faults. Returns how many there were."""
+        """End all faults. Returns their number."""
         count = len(self.faults)
         self.faults.clear()
         self._wake()
         return count
 
     def reset(self, source: str = ANYBODY, target: str = ANYBODY) -> int:
-        """Reset the present connections of a link, which may come back at once. Returns how many there were."""
+        """Reset the current connections of a link, which may reconnect at once. Returns their number."""
         concerned = [link for link in self.links if LinkFault("cut", source, target).concerns(link.source, link.target)]
         for link in concerned:
             link.reset()
@@ -187,7 +187,7 @@ class Proxy:
             back = asyncio.create_task(self._pump(link, "back", chunks(far_reader), writer))
             try:
                 await asyncio.wait([there, back], return_when=asyncio.FIRST_COMPLETED)
-                # Non-obvious: a request that is held is delivered even when its sender has given up meanwhile.
+                # Pitfall: a held request is delivered even if its sender has given up meanwhile.
                 if back.done() or not self._holding(link):
                     there.cancel()
                 back.cancel()
@@ -215,7 +215,7 @@ class Proxy:
         pieces: AsyncIterator[tuple[int | None, bytes]],
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Move the traffic of one direction: each piece gets a time at which it is due, and leaves then, in order."""
+        """Forward one direction's traffic: each piece gets a due time, and leaves then, in order."""
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[tuple[float, int | None, bytes] | None] = asyncio.Queue(QUEUE_CHUNKS)
 
@@ -246,7 +246,7 @@ class Proxy:
         return total
 
     async def _pass(self, link: Link, direction: Direction, api_key: int | None) -> None:
-        """Wait while a fault concerns this piece of traffic."""
+        """Wait while a fault affects this traffic."""
         counted: set[int] = set()
         while True:
             changed = self._changed
@@ -267,7 +267,7 @@ class Proxy:
 
 
 async def frames(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int | None, bytes]]:
-    """The requests of a connection, each whole and with its API key."""
+    """Yield the requests of a connection, each whole and with its API key."""
     while True:
         head = await reader.readexactly(4)
         body = await reader.readexactly(int.from_bytes(head, "big", signed=True))
@@ -275,7 +275,7 @@ async def frames(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int | None
 
 
 async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int | None, bytes]]:
-    """The bytes of a connection in pieces as they arrive."""
+    """Yield the bytes of a connection as they arrive."""
     while data := await reader.read(CHUNK_BYTES):
         yield None, data
 
@@ -283,14 +283,14 @@ async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int | None
 async def chained(
     first: tuple[int | None, bytes], rest: AsyncIterator[tuple[int | None, bytes]]
 ) -> AsyncIterator[tuple[int | None, bytes]]:
-    """One piece, then the others."""
+    """Yield one piece, then the others."""
     yield first
     async for piece in rest:
         yield piece
 
 
 def sender_of(frame: bytes) -> str:
-    """The sender of a request: a node's id as text, or "client"."""
+    """Return the sender of a request: a node's id as text, or "client"."""
     if len(frame) < 4 + LEAST_HEADER_BYTES:
         return CLIENT
     length = int.from_bytes(frame[12:14], "big", signed=True)

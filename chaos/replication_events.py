@@ -1,4 +1,4 @@
-"""Events of replicas, beside those of `chaos.history`: leading, following, acknowledging, and what they answered."""
+"""Events of replicas, beside those of `chaos.history`: leadership, replication, acknowledgements and responses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch.chaos.resize_events import Place
 
 @dataclass(slots=True)
 class Led:
-    """A broker began to lead a partition."""
+    """A broker became a partition's leader."""
 
     order: int
     node: int
@@ -22,7 +22,7 @@ class Led:
 
 @dataclass(slots=True)
 class HighWatermark:
-    """A replica moved its high watermark. A leader's move comes with what justified it: the log ends of its ISR."""
+    """A replica moved its high watermark. A leader's move includes its justification: the log ends of its ISR."""
 
     order: int
     node: int
@@ -33,12 +33,12 @@ class HighWatermark:
     before: int
     after: int
     ends: Mapping[int, int] = field(default_factory=dict)
-    """Broker -> the log end that its replica really has, for each member of the maximal ISR; -1 unknown (dead)."""
+    """Broker -> the actual log end of its replica, for each member of the maximal ISR; -1 unknown (dead)."""
 
 
 @dataclass(slots=True)
 class Truncated:
-    """A replica cut its log."""
+    """A replica truncated its log."""
 
     order: int
     node: int
@@ -50,7 +50,7 @@ class Truncated:
 
 @dataclass(slots=True)
 class Stray:
-    """When all was over, a broker had a replica of a topic that exists no longer."""
+    """At the end of the run, a broker had a replica of a deleted topic."""
 
     node: int
     place: Place
@@ -59,7 +59,9 @@ class Stray:
 
 @dataclass(slots=True)
 class Acked:
-    """A leader answered a produce with acks=all: the size of its ISR, and the replicas that really had the records."""
+    """A leader answered a produce with acks=all: the size of its ISR, and the replicas that actually had the
+    records.
+    """
 
     order: int
     node: int
@@ -72,7 +74,7 @@ class Acked:
 
 @dataclass(slots=True)
 class Proposed:
-    """The controller granted an ISR that a leader had asked for; with the epochs it named and those registered."""
+    """The controller granted an ISR that a leader requested; with the request's and the registered epochs."""
 
     order: int
     place: Place
@@ -80,14 +82,14 @@ class Proposed:
     named: Mapping[int, int]
     registered: Mapping[int, int]
     high_watermark: int = -1
-    """The leader's, if it is known."""
+    """The leader's high watermark, if it is known."""
     ends: Mapping[int, int] = field(default_factory=dict)
-    """The real log end of each member; -1 unknown."""
+    """The actual log end of each member; -1 unknown."""
 
 
 @dataclass(slots=True)
 class EndTold:
-    """A broker that took itself for the leader told a client where a partition ends (uncommitted records and all)."""
+    """A broker that acted as leader reported a partition's end to a client (including uncommitted records)."""
 
     order: int
     node: int
@@ -98,7 +100,7 @@ class EndTold:
 
 @dataclass(slots=True)
 class IsrAsked:
-    """A leader asked the controller for another ISR. `heard_order` -1: its life ended before it heard of that again."""
+    """A leader requested an ISR from the controller. `heard_order` -1: it ended before the response."""
 
     order: int
     node: int
@@ -109,7 +111,7 @@ class IsrAsked:
 
 @dataclass(frozen=True, slots=True)
 class IsrVersion:
-    """A committed ISR, and where it stands among a partition's: as a leader knows it, or as an answer says."""
+    """A committed ISR and its version: as a leader knows it, or in a response."""
 
     leader_epoch: int
     partition_epoch: int
@@ -118,7 +120,7 @@ class IsrVersion:
 
 @dataclass(slots=True)
 class IsrAnswered:
-    """What the controller granted, and what the leader took for committed before it heard that, and after."""
+    """The controller's response, and the leader's committed ISR before and after it."""
 
     order: int
     node: int
@@ -130,7 +132,7 @@ class IsrAnswered:
 
 @dataclass(slots=True)
 class Admitted:
-    """A broker accepted a controller's request. `own_epoch` is its registration's, -1 while it does not know it."""
+    """A broker accepted a controller's request. `own_epoch` is its broker epoch, -1 while unknown."""
 
     order: int
     node: int

@@ -1,6 +1,6 @@
 """Events of resizes, beside those of `chaos.history`: plans, cuts, refusals, gates and removals.
 
-Only a simulation can see all of this; the history of a run on real processes has none of it, and is judged by the rest.
+Only a simulation observes all of these; the history of a run on real processes lacks them, and is judged by the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class TopicWritten:
-    """A topic's znode as committed. `plan` is (generation, count before, count after) while a resize is under way."""
+    """A topic's znode as committed. `plan` is (generation, count before, count after) during a resize."""
 
     order: int
     topic: str
@@ -26,14 +26,14 @@ class TopicWritten:
     plan: tuple[int, int, int] | None
     indices: tuple[int, ...]
     retired: Mapping[int, tuple[int, int]]
-    """Index -> (last leader epoch, end offset) of partitions that were removed."""
+    """Index -> (last leader epoch, end offset) of removed partitions."""
     stamped: bool = False
-    """Whether it is marked as one with stamped batches."""
+    """Whether it is marked as one with batches that carry generations."""
 
 
 @dataclass(slots=True)
 class Retired:
-    """The stub of a drained partition was committed; `logs` are the replicas of those moments: (start, end, LSO)."""
+    """The tombstone of a drained partition was committed; `logs` are its replicas at that moment: (start, end, LSO)."""
 
     order: int
     place: Place
@@ -46,7 +46,7 @@ class Retired:
 
 @dataclass(slots=True)
 class BoundaryTold:
-    """A leader said where a leader epoch before its own ended."""
+    """A leader reported the end of an earlier leader epoch."""
 
     order: int
     node: int
@@ -58,7 +58,7 @@ class BoundaryTold:
 
 @dataclass(slots=True)
 class Shown:
-    """A client was shown a topic's generation, and the leader epochs of its partitions, in one answer."""
+    """A response showed a client a topic's generation, and the leader epochs of its partitions."""
 
     order: int
     process: str
@@ -69,7 +69,7 @@ class Shown:
 
 @dataclass(slots=True)
 class Refused:
-    """A leader refused a batch for the generation in which it was partitioned."""
+    """A leader refused a batch because of its generation."""
 
     order: int
     node: int
@@ -91,7 +91,7 @@ class Gated:
 
 @dataclass(slots=True)
 class LetIn:
-    """A leader accepted a batch, stamped with a generation (the first of its partition in an epoch) or without one."""
+    """A leader accepted a batch, with a generation (the first of its partition in an epoch) or without one."""
 
     order: int
     node: int
@@ -105,7 +105,7 @@ class LetIn:
 
 @dataclass
 class ResizeEvents:
-    """Everything, in order."""
+    """All resize events, in order."""
 
     topics: list[TopicWritten] = field(default_factory=list)
     retired: list[Retired] = field(default_factory=list)

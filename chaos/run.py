@@ -1,8 +1,8 @@
-"""A chaos run: real processes under load and faults, then an end without faults, and a verdict.
+"""A chaos run: real processes under load and faults, then convergence without faults, and a verdict.
 
-While faults come in bursts with quiet times between, producers send keyed records, a group reads them and the topic is
-resized. Then all is healed and started, and the cluster must converge: every replica in sync, every record
-acknowledged, delivered and committed. Then the logs are read from the brokers' directories and the history is judged.
+While faults come in bursts with pauses, producers send keyed records, a group reads them and the topic is resized. Then
+all faults end, all nodes are started, and the cluster must converge: every replica in sync, every record acknowledged,
+delivered and committed. Then the logs are read from the brokers' directories and the history is judged.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ _SEEN: Final = (
     "A1 A2 A3 A4 A5 A6 A7 A9 A11 A17 A19 A20 A21 A22 A23 A24 A25 B1 B2 B3 B4 B9 B12 B13 B15 B16 C1 C6 C15 C16"
 )
 SEEN_HERE: Final = frozenset(_SEEN.split())
-"""The checkers that have data in a run on real processes: of clients, of ZooKeeper and of the logs.
-The others need a simulation, which sees inside brokers."""
+"""The checkers with data in a run on real processes: those of clients, of ZooKeeper and of the logs. The others need a
+simulation, which observes brokers from inside.
+"""
 PROPERTIES: Final = {
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "5000",
@@ -73,7 +74,7 @@ class Plan:
 
     duration_s: float = 600.0
     enough: Callable[[Sequence[Fired]], bool] = lambda fired: True
-    """Whether enough has happened. Faults go on until it has: on a busy machine they come about later, and fewer."""
+    """Whether enough faults have happened. Faults continue until then: on a busy machine they are later, and fewer."""
     seed: int = 0
     pace_s: float = 3.0
     """Mean time between bursts of faults."""
@@ -85,17 +86,17 @@ class Plan:
     resize_every_s: float = 15.0
     faults: tuple[str, ...] = tuple(FAULTS)
     patience_s: float = 90.0
-    """How long each step of the convergence after the faults may take."""
+    """The timeout of each step of the convergence after the faults."""
     audit: str | None = None
-    """The topic in which readers write down their deliveries."""
+    """The topic to which readers write their deliveries."""
     sharers: int = 0
-    """Members of a group that shares a topic of its own (`sharers`); brokers have to show a Kafka 4.2."""
+    """The number of members of a share group with its own topic (`share_readers`); brokers have to show Kafka 4.2."""
     members: Mapping[str, str] = field(default_factory=dict)
     """Group -> the command of its members (`members`). With any, the topic only grows, unless it `shrinks`."""
     shrinks: bool = False
-    """Whether the topic shrinks, too, under these groups, for which nobody keeps the order of keys then."""
+    """Whether the topic also shrinks under these groups, whose order of keys is then not guaranteed."""
     gated: bool = True
-    """Whether coordinators hold children back from these groups. Not in the control."""
+    """Whether coordinators withhold children from these groups. Not in the control run."""
 
 
 @dataclass
@@ -113,7 +114,7 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether nothing was violated although faults happened."""
+        """Whether faults happened and nothing was violated."""
         return not self.anomalies and bool(self.fired)
 
 
@@ -166,7 +167,7 @@ class ChaosRun:
         self.history.tell(at, line)
         self._say(f"{at:7.1f}  {line}")
 
-    # --- the phases
+    # --- phases
 
     async def run(self) -> Verdict:
         """Run the faults, wait for convergence, and judge. Returns the verdict."""
@@ -217,7 +218,7 @@ class ChaosRun:
         )
 
     async def _watched(self, work: Awaitable[None], clients: Iterable[asyncio.Task[None]]) -> None:
-        """Do the work, unless a client dies of a bug."""
+        """Do the work; fail if a client ends with a bug."""
         working = asyncio.ensure_future(work)
         done, _ = await asyncio.wait([working, *clients], return_when=asyncio.FIRST_COMPLETED)
         if working not in done:
@@ -243,7 +244,7 @@ class ChaosRun:
             while (left := end - self._now()) > 0 or not self.plan.enough(self.fired):
                 pause_s = self._rng.expovariate(1 / self.plan.pace_s)
                 await asyncio.sleep(min(left, pause_s) if left > 0 else pause_s)
-                for _ in range(self._rng.choice((1, 1, 1, 2, 2, 3))):  # faults that meet are the interesting ones
+                for _ in range(self._rng.choice((1, 1, 1, 2, 2, 3))):  # overlapping faults find most bugs
                     name = self._rng.choice(self.plan.faults)
                     under_way.add(asyncio.create_task(self._fault(name), name=name))
                 for task in [task for task in under_way if task.done()]:
@@ -270,7 +271,7 @@ class ChaosRun:
     async def _converge(self, operator: asyncio.Task[None], writers: list[asyncio.Task[None]]) -> None:
         """Wait until the cluster has recovered by itself.
 
-        Add a failure to the history for each step that takes too long.
+        Add a failure to the history for each step that times out.
         """
         self.cluster.proxy.heal()
         self._operator.stop()
@@ -296,7 +297,7 @@ class ChaosRun:
             await self._until(self._shared.done, "every shared record is dealt with")
 
     async def _withheld(self, admin: Admin, group: str) -> AsyncIterator[str]:
-        """Why a group is not handed everything, if its coordinator knows."""
+        """Yield why the coordinator withholds partitions from a group, if it does."""
         with contextlib.suppress(*CLIENT_FAILURES):
             for partition, reason in sorted((await describe_group(admin.network, group)).withheld.items()):
                 yield f"{group} is not given {partition}, which waits for {reason}"
@@ -340,7 +341,7 @@ class ChaosRun:
         return ends
 
     async def _committed(self, admin: Admin) -> dict[Place, int]:
-        """What is stored: a commit whose answer was lost may be, and then nobody has to say it again."""
+        """Return the stored offsets: a commit whose response was lost may be among them, and is then not repeated."""
         try:
             found = await committed_offsets(admin.network, GROUP)
         except CLIENT_FAILURES:
@@ -361,7 +362,7 @@ class ChaosRun:
                     yield f"{reader.identity}: {sorted(reader.consumer.assignment())}, gates {reader.consumer.gates()}"
 
     async def _collect(self) -> None:
-        """Read what is stored, from ended brokers' directories."""
+        """Read the logs from the directories of ended brokers."""
         try:
             states = await self._states()
         except (ZkError, OSError) as error:
@@ -375,7 +376,7 @@ class ChaosRun:
         archive.read_logs(directories, led, self.history)
 
     def _complaints(self) -> Iterator[str]:
-        """Unexpected exceptions in the nodes' logs: each is a bug, even if no record was affected."""
+        """Yield unexpected exceptions in the nodes' logs: each is a bug, even without an effect on records."""
         for node in self.cluster.nodes.values():
             lines = node.log_path.read_text(errors="replace").splitlines()
             for place, line in enumerate(lines):
@@ -392,7 +393,7 @@ class ChaosRun:
         ]
 
     def _merged(self) -> frozenset[str]:
-        """The records that were stored in the first generation in which the topic had shrunk, and in later ones."""
+        """Return the records stored in or after the first generation with fewer partitions."""
         lineage = self.history.lineage(TOPIC)
         steps = () if lineage is None else pairwise(lineage.history)
         first = next((generation for (_, before), (generation, count) in steps if count < before), None)
@@ -411,11 +412,13 @@ class ChaosRun:
             yield from self._shared.judge()
 
 
-# --- what is printed
+# --- output
 
 
 def recoveries(fired: Fired, record: Record) -> tuple[float, float]:
-    """(the longest wait for an acknowledgement among records sent during the fault, how long after it all were)."""
+    """Return (the longest wait for an acknowledgement of records sent during the fault, the time until all were
+    acknowledged).
+    """
     longest, after = 0.0, 0.0
     for value, sent in record.sent_s.items():
         if fired.begun_s <= sent <= fired.ended_s and value in record.acked_s:
@@ -425,7 +428,7 @@ def recoveries(fired: Fired, record: Record) -> tuple[float, float]:
 
 
 def report(verdict: Verdict) -> Iterator[str]:
-    """The table of a run, line by line."""
+    """Yield the table of a run, line by line."""
     record, history = verdict.record, verdict.record.history
     by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for one in verdict.fired:
@@ -462,10 +465,10 @@ async def chaos(
     login: bool = False,
     kafka: str | None = None,
 ) -> Verdict:
-    """Start a cluster, run, and end it. The directory, if one is given, stays: logs of nodes lie there.
+    """Start a cluster, run, and end it. A given directory is kept, with the nodes' logs.
 
-    `module` is what nodes run, which may be a product with a mistake in it. With `login`, clients and nodes have to
-    give a password. `kafka` is the version of Kafka that brokers show: 4.2 if it is not said and there are sharers.
+    `module` is what nodes run, possibly with a planted bug. With `login`, clients and nodes need a password. `kafka` is
+    the version of Kafka that brokers show: by default 4.2 with `sharers`.
     """
     with contextlib.ExitStack() as stack:
         place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))

@@ -1,7 +1,7 @@
-"""What the faults of a chaos run act on: the cluster, and the nodes that no other fault has taken.
+"""The targets of faults in a chaos run: the cluster, and the nodes that no other fault uses.
 
-A victim is chosen by its role, asked of the cluster itself. A fault keeps the nodes it breaks to itself until they
-are mended, so two faults never have the same node.
+A target is chosen by its role, which the cluster itself reports. A fault reserves its nodes until they are repaired, so
+two faults never have the same node.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ Resize = Callable[[], Awaitable[None]]
 
 @dataclass
 class Scene:
-    """What faults act on."""
+    """The targets of faults."""
 
     cluster: ChaosCluster
     rng: random.Random
     resize: Resize
-    """Resizes the topic now, so that a controller comes to the steps of a resize."""
+    """Resizes the topic now, so that a controller executes the steps of a resize."""
     readers: Sequence[Reader]
     busy: set[int]
-    """Nodes that a fault has taken."""
+    """Nodes that a fault has reserved."""
     groups: Sequence[MemberGroup] = ()
     """Groups of other projects' consumers."""
     shared: SharedTopic | None = None
-    """The topic that a group shares."""
+    """The topic of a share group."""
 
     def free(self, nodes: Sequence[int]) -> list[int]:
-        """The nodes that run and that no other fault has taken."""
+        """Return the running nodes that no other fault has reserved."""
         return [one for one in nodes if one not in self.busy and self.cluster.nodes[one].running]
 
     async def victim(self, *, brokers_only: bool = False) -> int | None:
-        """A node, chosen by its role; None when all are taken."""
+        """Choose a node by its role; None when all are reserved."""
         role = self.rng.random()
         wanted = [await self.active()] if role < 0.35 else await self.leaders() if role < 0.7 else []
-        # Nothing may be awaited from here to the caller's `hands_on`: another fault could take the same node.
+        # No await from here to the caller's `hands_on`: another fault could reserve the same node.
         nodes = self.free(self.cluster.brokers if brokers_only else list(self.cluster.nodes))
         if not nodes:
             return None
         return self.rng.choice([one for one in wanted if one in nodes] or nodes)
 
     async def active(self) -> int:
-        """The active controller's id; -1 if there is none, or ZooKeeper does not answer."""
+        """Return the active controller's id; -1 if there is none, or ZooKeeper does not answer."""
         with contextlib.suppress(*LOOKING_FAILED):
             return await active_controller(self.cluster.zookeeper)
         return -1
 
     async def leaders(self) -> list[int]:
-        """The leaders of the topics' partitions, as far as a broker answers."""
+        """Return the leaders of the topics' partitions, if a broker answers."""
         topics = (TOPIC,) if self.shared is None else (TOPIC, SHARED)
         try:
             async with asyncio.timeout(5), Admin(self.cluster.bootstrap_servers, **self.cluster.access) as admin:
@@ -75,11 +75,11 @@ class Scene:
         return [one.leader for topic in found for one in topic.partitions.values()]
 
     def pause(self) -> float:
-        """A time in seconds: much shorter than a session's timeout, about as long, or longer."""
+        """Return a time in seconds: much shorter than a session timeout, similar, or longer."""
         return self.rng.choice((0.3, 1.0, 3.0, 6.0, 8.0)) * (0.8 + 0.4 * self.rng.random())
 
     async def restart(self, node_id: int) -> None:
-        """Start a node again: one that cannot start yet exits, and is started again. `NodeFailed` if it never can."""
+        """Restart a node until it starts. Raises `NodeFailed` if it never does."""
         deadline = asyncio.get_running_loop().time() + RESTART_S
         while True:
             try:
@@ -94,7 +94,7 @@ class Scene:
 
 @contextlib.contextmanager
 def hands_on(scene: Scene, *nodes: int) -> Iterator[None]:
-    """Keep other faults away from these nodes."""
+    """Reserve these nodes against other faults."""
     scene.busy |= set(nodes)
     try:
         yield

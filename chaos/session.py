@@ -1,11 +1,11 @@
-"""End a ZooKeeper session from outside, at once: connect with its id and password, and close it.
+"""Ends a ZooKeeper session from outside, at once: connect with its id and password, and close it.
 
-A server hands a session over to a client that names its id and password, and the password follows from the id by
-ZooKeeper's own rule (sixteen bytes of `java.util.Random`, seeded with the id and a constant), so no cooperation of the
-victim is needed: the `ephemeral_owner` of any of its znodes is enough. The victim learns of it as of any expiry: its
-ephemerals are gone, its connection is closed, and reconnecting is answered with "expired".
+A server hands a session over to a client with its id and password, and the password follows from the id by ZooKeeper's
+own rule (sixteen bytes of `java.util.Random`, seeded with the id and a constant). So no cooperation of the target is
+needed: the `ephemeral_owner` of any of its znodes is enough. The target notices as at any expiry: its ephemerals are
+gone, its connection is closed, and reconnecting is answered with "expired".
 
-Only the two messages that this needs are written here (ConnectRequest and closeSession of ZooKeeper's wire format).
+This module encodes only the two necessary messages (ConnectRequest and closeSession of ZooKeeper's wire format).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _connect_request: Final = struct.Struct(">iqiqi16s?")
 
 
 class NoSession(RuntimeError):
-    """There is no such session, or no server took it over."""
+    """There is no such session, or no server handed it over."""
 
 
 def password_of(session_id: int) -> bytes:
-    """The password that servers gave out with this session id."""
+    """Return the password that servers assign to this session id."""
     seed = ((session_id & ((1 << 64) - 1)) ^ SUPER_SECRET ^ MULTIPLIER) & MASK_48
     found = b""
     for _ in range(4):
@@ -43,11 +43,11 @@ def password_of(session_id: int) -> bytes:
 
 
 class _SessionReclaimed(Exception):
-    """The victim had reconnected, and so owned its session again, before it was closed."""
+    """The target reconnected, and owned its session again, before it was closed."""
 
 
 async def expire(hosts: str, session_id: int) -> None:
-    """Take the session over and close it. `NoSession` if no server of `hosts` knows it."""
+    """Take the session over and close it. Raises `NoSession` if no server of `hosts` knows it."""
     problem, told = "", False
     for server in hosts.partition("/")[0].split(",") * TRIES:
         host, port = parse_host_port(server)
@@ -57,14 +57,14 @@ async def expire(hosts: str, session_id: int) -> None:
                     return
             problem = "it is over, or has another password"
         except _SessionReclaimed:
-            problem, told = "it was taken back each time", True  # unless only the answer was lost
+            problem, told = "it was taken back each time", True  # unless only the response was lost
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             problem = f"{server}: {error!r}"
     raise NoSession(f"session {session_id:#x} could not be taken over: {problem}")
 
 
 async def _take_over_and_close(host: str, port: int, session_id: int) -> bool:
-    """Take a session over and close it at once, because its victim is reconnecting.
+    """Take a session over and close it at once, because its owner is reconnecting.
 
     Returns False if it does not exist.
     """
@@ -92,7 +92,9 @@ async def _read_message(reader: asyncio.StreamReader) -> bytes:
 
 
 async def session_of(hosts: str, node_id: int) -> int:
-    """The session of a node, from what it registered: as a broker or as the active controller. NoSession if neither."""
+    """Return the session of a node, from its znode as a broker or as the active controller. Raises NoSession if
+    neither.
+    """
     session = await open_kazoo(hosts)
     try:
         stat = await session.exists(paths.broker(node_id))
@@ -108,7 +110,7 @@ async def session_of(hosts: str, node_id: int) -> int:
 
 
 async def active_controller(hosts: str) -> int:
-    """The node that /controller names; -1 if there is none."""
+    """Return the node that /controller names; -1 if there is none."""
     session = await open_kazoo(hosts)
     try:
         data, _ = await session.get(paths.CONTROLLER)
@@ -120,7 +122,7 @@ async def active_controller(hosts: str) -> int:
 
 
 async def resign_active_controller(hosts: str) -> None:
-    """Delete /controller: the active controller steps down, and all candidates try to be elected."""
+    """Delete /controller: the active controller steps down, and all candidates start an election."""
     session = await open_kazoo(hosts)
     try:
         await session.delete(paths.CONTROLLER)

@@ -1,7 +1,7 @@
-"""Events of groups that share partitions, beside those of `chaos.history`: what members were handed and said of it.
+"""Events of share groups, beside those of `chaos.history`: deliveries and acknowledgements.
 
-What brokers locked and stored is seen from inside, by a simulation alone; runs on real processes are judged by the
-rest. One group shares at a time, so a place names what it has of a partition.
+Only a simulation observes brokers' locks and stored states; runs on real processes are judged by the rest. There is one
+share group at a time, so a place identifies its partition state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Verdict = Literal["accept", "release", "reject"]
 
 @dataclass(slots=True)
 class Handed:
-    """A member was handed a record, by the answer to a request that it had sent at `asked_order`."""
+    """A member received a record, in the response to a request sent at `asked_order`."""
 
     order: int
     asked_order: int
@@ -30,7 +30,7 @@ class Handed:
 
 @dataclass(slots=True)
 class Judged:
-    """A member said what is to become of a record. "ok" says that the broker has taken it in."""
+    """A member acknowledged a record with a type. "ok" means that the broker has accepted it."""
 
     order: int
     member: str
@@ -45,7 +45,7 @@ class Judged:
 
 @dataclass(slots=True)
 class Locked:
-    """A leader gave a record to a member. `leader` is its process: one that starts again may keep the leader epoch."""
+    """A leader gave a record to a member. `leader` is its process: a restarted one may keep the leader epoch."""
 
     order: int
     leader: str
@@ -58,7 +58,7 @@ class Locked:
 
 @dataclass(slots=True)
 class Settled:
-    """A leader took in that the fate of offsets, both inclusive, is stored: they are nobody's from now on."""
+    """A leader noted the stored state of offsets, both inclusive: no member holds them any more."""
 
     order: int
     leader: str
@@ -67,13 +67,13 @@ class Settled:
     first: int
     last: int
     done: bool
-    """Whether they must not come again."""
+    """Whether they must not be delivered again."""
     count: int
 
 
 @dataclass(slots=True)
 class LetGo:
-    """A member's session with a leader is over."""
+    """A member's session with a leader ended."""
 
     order: int
     leader: str
@@ -82,27 +82,28 @@ class LetGo:
 
 @dataclass(slots=True)
 class StartKept:
-    """A share coordinator has stored where the group's start is, or a leader was told so.
+    """A share coordinator stored the group's start offset, or reported it to a leader.
 
-    A coordinator that was frozen may learn late that something was stored: its own epoch says when that was."""
+    A frozen coordinator may learn late that something was stored: its own epoch shows when that was.
+    """
 
     order: int
     place: Place
     leader_epoch: int
-    """Of the leader that stored it or was told."""
+    """That of the leader that stored or received it."""
     start: int
     keeper_epoch: int | None
-    """Of the coordinator that stored it; None where a leader was told."""
+    """That of the coordinator that stored it; None where a leader received it."""
 
 
 @dataclass
 class ShareEvents:
-    """All of them, each kind in its order."""
+    """All share events, each kind in its order."""
 
     delivery_limit: int = 0
-    """How often a record is delivered at most; 0 where no group shares."""
+    """The maximum number of deliveries of a record; 0 without a share group."""
     topics: set[str] = field(default_factory=set)
-    """What the group shares from its first record on."""
+    """The topics that the group shares from their first record on."""
     handed: list[Handed] = field(default_factory=list)
     judged: list[Judged] = field(default_factory=list)
     inside: list[Locked | Settled | LetGo] = field(default_factory=list)

@@ -1,8 +1,8 @@
-"""A member of a group that shares partitions (KIP-932), as small as it can be: what shows how such groups fare in runs.
+"""A minimal member of a share group (KIP-932), which shows how such groups behave in runs.
 
-This package has no share consumer for applications; this one has no API for them, and no rules but the protocol's. It
-heartbeats, keeps one session with each leader of what it was assigned, tells what it was handed and what became of what
-it said.
+This package has no share consumer for applications; this one has no API for them, and no rules beyond the protocol's.
+It sends heartbeats, keeps one session with each leader of its assignment, and reports the records that it received and
+the outcomes of its acknowledgements.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ class ShareMember:
         self._heartbeat_s = heartbeat_s
         self._security = security
         self._told = False
-        """Whether the last heartbeat was answered; if not, the next one asks for everything."""
+        """Whether the last heartbeat was answered; if not, the next one requests the full assignment."""
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[PartitionId, int] | None = None
         self._coordinator: Connection | None = None
         self._guide: Connection | None = None
         self._sessions: dict[int, ShareSession] = {}
 
-    # --- membership ----------------------------------------------------------------------------------------------
+    # --- membership
 
     async def beat_forever(self) -> None:
-        """Be a member, whatever happens, until cancelled."""
+        """Send heartbeats until cancelled, whatever happens."""
         while True:
             try:
                 await self.beat()
@@ -80,7 +80,7 @@ class ShareMember:
             await asyncio.sleep(self._heartbeat_s)
 
     async def beat(self) -> None:
-        """One heartbeat; the first one joins, and so does the next one after the member was put out. Raises."""
+        """Send one heartbeat; the first one joins, and so does the next one after a removal. Raises its errors."""
         if self._coordinator is None or self._coordinator.closed:
             self._coordinator = await self._find_coordinator()
         request = ShareGroupHeartbeatRequest(
@@ -101,7 +101,7 @@ class ShareMember:
             self.assigned = {(row.topic_id, index) for row in rows for index in row.partitions}
 
     async def close(self) -> None:
-        """End the sessions and leave the group, as far as there is somebody to hear of it."""
+        """End the sessions and leave the group, as far as brokers are reachable."""
         for session in self._sessions.values():
             with contextlib.suppress(*FAILURES):
                 await session.finish()
@@ -111,7 +111,7 @@ class ShareMember:
         await self.vanish()
 
     async def vanish(self) -> None:
-        """Close all connections without a word: the sessions end with them, and the membership some time later."""
+        """Close all connections abruptly: the sessions end with them, and the membership some time later."""
         for session in self._sessions.values():
             await session.drop()
         self._sessions.clear()
@@ -131,13 +131,13 @@ class ShareMember:
             await self._coordinator.close()
             self._coordinator = None
 
-    # --- records -------------------------------------------------------------------------------------------------
+    # --- records
 
     async def poll(self, max_records: int, max_wait_ms: int) -> list[SharedRecord]:
-        """What the leaders hand out, one after the other; what was to be said goes with it.
+        """Fetch from the leaders, one after the other, with pending acknowledgements.
 
-        One that does not answer, or refuses, keeps nothing back that the others hand out, as in Java's share consumer:
-        the next poll finds out who leads now. Raises what went wrong where nobody has handed out anything.
+        A leader that does not answer, or refuses, does not prevent the others' deliveries, as in Java's share consumer:
+        the next poll looks up the leaders again. Raises an error if no leader delivers anything.
         """
         got: list[SharedRecord] = []
         failed: BaseException | None = None
@@ -162,13 +162,13 @@ class ShareMember:
         return got
 
     async def acknowledge(self, sayings: Iterable[Acknowledgement], *, later: bool = False) -> None:
-        """Say what becomes of records; `later` with the next fetch. Raises what went wrong, once all were told."""
+        """Acknowledge records; `later` with the next fetch. Raises an error after all were sent."""
         by_session: dict[ShareSession, list[Acknowledgement]] = defaultdict(list)
         for one in sayings:
             if one.record.session.lives:
                 by_session[one.record.session].append(one)
             else:
-                one.settle(False)  # the lock is gone with the session
+                one.settle(False)  # the lock is lost with the session
         failed: BaseException | None = None
         for session, ones in by_session.items():
             if later and Verdict.RENEW not in {one.verdict for one in ones}:
@@ -181,7 +181,7 @@ class ShareMember:
         if failed is not None:
             raise failed
 
-    # --- brokers -------------------------------------------------------------------------------------------------
+    # --- brokers
 
     async def _assigned_by_leader(self) -> dict[int, set[PartitionId]]:
         if self._leaders is None or not self.assigned <= self._leaders.keys():
@@ -191,7 +191,7 @@ class ShareMember:
         for one in self.assigned & self._leaders.keys():
             found[self._leaders[one]].add(one)
         if not self.assigned <= self._leaders.keys():
-            self._leaders = None  # some have no leader now: the next poll asks again
+            self._leaders = None  # some have no leader now: the next poll looks them up
         return found
 
     async def _look_around(self) -> None:
@@ -232,7 +232,7 @@ class ShareMember:
 
 
 async def begin_at_earliest(server: str, group: str, *, security: Security | None = None) -> None:
-    """Let a group that has not begun yet begin with the first record there is. Raises what goes wrong."""
+    """Let a new group start at the earliest record. Raises the errors of the request."""
     connection = await Connection.open(*parse_host_port(server), client_id="settings", security=security)
     try:
         setting = AlterableConfig(name="share.auto.offset.reset", config_operation=SET, value="earliest")

@@ -1,9 +1,9 @@
-"""A group that shares a topic (KIP-932) in a chaos run: what its members do, and what is judged of it.
+"""A share group (KIP-932) in a chaos run: its members' behaviour, and its checkers.
 
-Members accept most of what they are handed, release and reject some of it, renew locks, forget what they hold, and
-vanish. Judged is what they can see: no record comes again that was accepted (A42), none more often than may be (A43),
-and in the end each acknowledged record was accepted, rejected, or handed out as often as may be (A41). The topic is one
-of its own, which is not resized: no promise of a share group outlives that its partition is merged away.
+Members accept most of their records, release and reject some, renew locks, forget acquired records, and crash. The
+checkers use what members observe: no accepted record is delivered again (A42), none exceeds its delivery limit (A43),
+and in the end each acknowledged record was accepted, rejected, or delivered up to the limit (A41). The topic is its
+own, and is not resized: guarantees of a share group end when its partition is merged away.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ PROPERTIES: Final = {
     "group.share.heartbeat.interval.ms": "1000",
     "share.coordinator.state.topic.num.partitions": "3",
 }
-"""Of brokers, so that a lock or a session ends within a run."""
+"""Broker properties, so that a lock or a session ends within a run."""
 CONTENT: Final = 0.8
 CHECKERS: Final = {name: check for name, check in shares.CHECKERS.items() if name[:3] in ("A41", "A42", "A43")}
-"""Those that judge by what members see."""
+"""The checkers that use what members observe."""
 
 
 class Handling:
-    """What one life of a member does with what it is handed, written down."""
+    """The actions of one incarnation of a member on its records, with their history."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Handling:
         self._lock_s = lock_s
 
     async def turn(self, content: float) -> None:
-        """One poll, and what becomes of it: `content` is the part that is accepted. Raises what goes wrong."""
+        """Poll once and process the records: `content` is the part that is accepted. Raises errors."""
         history, rng = self._history, self._rng
         asked, asked_s = history.tick(), self._now_s()
         got = await self._member.poll(rng.choice((1, 3, 10, 500)), 300)
@@ -85,7 +85,7 @@ class Handling:
             if self._rng.random() < content:
                 verdict = Verdict.ACCEPT
             elif self._rng.random() < 0.15:
-                continue  # its lock will run out
+                continue  # its lock will expire
             else:
                 verdict = self._rng.choice((Verdict.RELEASE, Verdict.RELEASE, Verdict.RELEASE, Verdict.REJECT))
             kind: Any = verdict.name.lower()
@@ -100,7 +100,7 @@ class Handling:
 
 
 class ShareReader:
-    """One member, life after life."""
+    """One member, over all its incarnations."""
 
     def __init__(
         self, name: str, servers: Sequence[str], history: History, rng: random.Random, *, access: SecurityArguments
@@ -117,11 +117,11 @@ class ShareReader:
 
     @property
     def identity(self) -> str:
-        """The name of this life of the member."""
+        """The name of this incarnation of the member."""
         return f"{self.name}.{self.life}"
 
     async def run(self) -> None:
-        """Read until told to stop."""
+        """Read until stopped."""
         while not self.stopping:
             self.life += 1
             member = ShareMember(
@@ -159,7 +159,7 @@ class ShareReader:
         await member.close()
 
     def crash(self) -> bool:
-        """Vanish without a word, and come back as another. Returns False if it had ended."""
+        """Crash, and rejoin as a new member. Returns False if it had ended."""
         return self._reading is not None and self._reading.cancel()
 
 
@@ -192,11 +192,11 @@ class SharedTopic:
 
     @property
     def history(self) -> History:
-        """What was sent, handed out and said."""
+        """The sends, deliveries and acknowledgements."""
         return self.record.history
 
     async def begin(self, admin: Admin) -> list[asyncio.Task[None]]:
-        """Create the topic, and let everybody begin; a task that ends early has failed."""
+        """Create the topic, and start all tasks; a task that ends early has failed."""
         await admin.create_topics([NewTopic(name=SHARED, partitions=PARTITIONS, replication_factor=3)])
         await admin.wait_for_topic(SHARED, replicas=3)
         await begin_at_earliest(self._servers[0], GROUP, security=make_security(**self._access))
@@ -205,7 +205,7 @@ class SharedTopic:
         return self._tasks
 
     def crash(self, rng: random.Random) -> str | None:
-        """Let a member vanish."""
+        """Crash a member."""
         one = rng.choice(self._sharers)
         if self._writer.stopping or not one.crash():
             return None
@@ -213,13 +213,13 @@ class SharedTopic:
         return one.identity
 
     def end_of_faults(self) -> None:
-        """Send no more, and accept all that is handed out."""
+        """Stop sending, and accept all further records."""
         self._writer.stopping = True
         for one in self._sharers:
             one.content = 1.0
 
     def done(self) -> bool:
-        """Whether all that was sent is dealt with."""
+        """Whether all sent records are processed."""
         writing = self._tasks[0]
         if not writing.done():
             return False
@@ -227,7 +227,7 @@ class SharedTopic:
         return not any(shares.a41_unshared(self.history))
 
     async def stop(self) -> None:
-        """End everything."""
+        """End all tasks."""
         for one in self._sharers:
             one.stopping = True
         _, late = await asyncio.wait(self._tasks, timeout=20) if self._tasks else (set(), set())
@@ -236,12 +236,12 @@ class SharedTopic:
         await asyncio.gather(*late, return_exceptions=True)
 
     def judge(self) -> Iterator[str]:
-        """Every violation."""
+        """Yield every violation."""
         for name, check in CHECKERS.items():
             yield from (f"{name}: {line}" for line in check(self.history))
 
     def told(self) -> str:
-        """One line about the group."""
+        """Summarize the group in one line."""
         handed, judged = self.history.shares.handed, self.history.shares.judged
         accepted = sum((one.verdict, one.outcome) == ("accept", "ok") for one in judged)
         again = sum(one.count > 1 for one in handed)

@@ -1,7 +1,7 @@
-"""A share session with one leader (KIP-932): what it hands out, and what is said of that, over a connection of its own.
+"""A share session with one leader (KIP-932): fetches and acknowledgements over its own connection.
 
-What is acquired in a session is lost with it. A session ends with the first request that is refused as a whole or that
-nobody answers; what was said in it then may hold or not.
+Records acquired in a session are lost with it. A session ends with the first request that is refused as a whole or not
+answered; the outcome of that request's acknowledgements is unknown.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from anabranch.protocol.records.record import iter_records
 
 CLOSING: Final = -1
 REFUSALS: Final = frozenset({ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST})
-"""What is said has not been stored; after any other error it may have been."""
+"""Errors after which the acknowledgement is not stored; after any other error it may be."""
 PartitionId = tuple[bytes, int]
 
 
 class Verdict(enum.IntEnum):
-    """What may be said of a record; the value is the protocol's."""
+    """The acknowledgement types; values are the protocol's."""
 
     ACCEPT = 1
     RELEASE = 2
@@ -35,7 +35,7 @@ class Verdict(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SharedRecord:
-    """A record that a member was handed."""
+    """A record that a member received."""
 
     topic: str
     where: PartitionId
@@ -52,7 +52,7 @@ class SharedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What is said of a record, and who wants to hear whether that holds: True, False, or None if nobody knows."""
+    """The acknowledgement of a record, and a callback for its outcome: True, False, or None if unknown."""
 
     record: SharedRecord
     verdict: Verdict
@@ -66,7 +66,7 @@ class ShareSession:
         self.node = node
         self.over = False
         self.sent_away = False
-        """Whether the last fetch said of a partition that it is served elsewhere, or not now."""
+        """Whether the last fetch response named another leader, or none, for a partition."""
         self._connection = connection
         self._group = group
         self._member_id = member_id
@@ -81,7 +81,7 @@ class ShareSession:
         return not self.over and not self._connection.closed
 
     async def fetch(self, wanted: set[PartitionId], *, max_records: int, max_wait_ms: int) -> list[SharedRecord]:
-        """What the leader hands out of `wanted`; what was to be said goes with it. Raises what goes wrong."""
+        """Fetch records of `wanted`, with pending acknowledgements. Raises the request's errors."""
         response = await self._fetch(wanted, self._epoch, max_records=max_records, max_wait_ms=max_wait_ms)
         self._partitions = set(wanted)
         rows = _rows(response)
@@ -89,7 +89,7 @@ class ShareSession:
         return [record for where, row in rows.items() for record in self._records(where, row)]
 
     async def finish(self) -> None:
-        """Say what is still to be said, and that the session is over. Raises what goes wrong."""
+        """Send pending acknowledgements, and end the session. Raises the request's errors."""
         try:
             if self.lives:
                 await self._fetch(self._partitions, CLOSING, max_records=0, max_wait_ms=0)
@@ -97,18 +97,18 @@ class ShareSession:
             await self.drop()
 
     async def drop(self) -> None:
-        """End it without a word."""
+        """End the session abruptly."""
         self.over = True
         _settle(self._to_say, {}, False)
         self._to_say = []
         await self._connection.close()
 
     def acknowledge_later(self, sayings: Iterable[Acknowledgement]) -> None:
-        """Say this with the next fetch."""
+        """Add acknowledgements to the next fetch."""
         self._to_say += sayings
 
     async def acknowledge(self, sayings: list[Acknowledgement]) -> None:
-        """Say this now. Raises what goes wrong."""
+        """Send acknowledgements now. Raises the request's errors."""
         said = _by_partition(sayings)
         request = share_acknowledge.ShareAcknowledgeRequest(
             group_id=self._group,
@@ -166,7 +166,7 @@ class ShareSession:
         return response
 
     async def _ask(self, request: Any, sayings: list[Acknowledgement]) -> Any:
-        """The answer to a request, which ends the session where it is refused. Raises what went wrong."""
+        """Send a request and return the response; a refusal ends the session. Raises the request's errors."""
         try:
             response = await self._connection.call(request)
             check(response.error_code, response.error_message)
@@ -217,7 +217,7 @@ def _by_partition(sayings: Iterable[Acknowledgement]) -> dict[PartitionId, list[
 
 
 def _batches(sayings: Iterable[Acknowledgement], api: Any) -> list[Any]:
-    """Neighbours in one batch, with a type for each."""
+    """Combine adjacent records into batches, with a type for each."""
     batches: list[Any] = []
     for one in sorted(sayings, key=lambda saying: saying.record.offset):
         if batches and batches[-1].last_offset + 1 == one.record.offset:

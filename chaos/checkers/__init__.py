@@ -5,13 +5,13 @@
 | A | `data_plane` | what was sent with what is stored and was delivered (Jepsen's Kafka workload) |
 | A | `answers` | the error codes of answers with what their APIs allow (Kafka's response classes) |
 | A | `groups` | what members of a group read with what they committed (Jepsen's Kafka workload) |
-| A | `shares` | what members of a group that shares were handed with what they and their brokers did of it (KIP-932) |
+| A | `shares` | what members of a share group received with what they acknowledged and brokers stored (KIP-932) |
 | A | `transactions` | what transactions wrote, read and committed with how they ended (Jepsen, KIP-98, KIP-447) |
 | B | `order` | the order of one key's records across resizes (KIP-253) |
 | B | `resizes` | what was done about a resize with what its invariants allow (`invariants` names them) |
-| C | `brokers` | what brokers and controllers believed with what was really so (TLA+, KIP-903) |
+| C | `brokers` | the state in brokers and controllers with the actual state (TLA+, KIP-903) |
 
-A checker's definition is its docstring; what is allowed on purpose is said where it is allowed. A new checker is a
+A checker's definition is its docstring; deliberate exceptions are documented where they are made. A new checker is a
 function and a row in the `CHECKERS` of its module, with a smallest bad history and a near miss in
 `tests/chaos/checkers`.
 """
@@ -37,7 +37,7 @@ CHECKERS: Final[dict[str, Checker]] = {
 
 
 def judge(history: History) -> list[str]:
-    """Every violation, each with the name of its checker in front."""
+    """Return every violation, prefixed with the name of its checker."""
     found = [
         f"{name}: {line}"
         for name, check in CHECKERS.items()

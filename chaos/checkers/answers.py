@@ -1,4 +1,4 @@
-"""What brokers answered with what clients of Kafka are prepared for: the error codes of each API, since which version.
+"""Checks responses against the error codes that Kafka's clients expect: by API and version.
 
 The lists are those of `protocol.answerable`; quotas and authorization are off in the runs that are judged.
 """

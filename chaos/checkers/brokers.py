@@ -1,4 +1,4 @@
-"""The white box: what brokers and controllers believed and wrote, beside what was really so at that moment.
+"""White-box checkers: the state in brokers and controllers against the actual state at that moment.
 
 The invariants are those of the TLA+ specifications of Kafka's replication, and of KIP-903 and the controller's fence.
 """
@@ -139,14 +139,14 @@ def c11_stale_controller(history: History) -> Iterator[str]:
 
 
 def _reserved(written: ZnodeWritten) -> bool:
-    """Whether only a controller in office may do this."""
+    """Whether only the active controller may do this."""
     if written.path == paths.CONTROLLER:
-        return written.session_id != 0  # an operator wants another one, or the session has ended
+        return written.session_id != 0  # an operator requests an election, or the session has ended
     parent = paths.parent(written.path)
     if parent in (paths.TOPICS, paths.DELETE_TOPICS, paths.TOPIC_CONFIGS):
         return written.kind == "deleted" or (parent == paths.TOPICS and written.kind == "changed")
     if written.path == paths.LATEST_PRODUCER_ID_BLOCK:
-        return written.kind != "created"  # every node that starts makes sure that it is there
+        return written.kind != "created"  # every starting node creates it if it is missing
     return True
 
 

@@ -1,6 +1,6 @@
-"""What was sent against what is stored and was delivered: nothing lost, invented, repeated, moved or read too early.
+"""Compares sent records with stored and delivered ones: nothing lost, invented, repeated, moved or read too early.
 
-The definitions are those of Jepsen's Kafka workload, with its names.
+The definitions and names are those of Jepsen's Kafka workload.
 """
 
 from __future__ import annotations

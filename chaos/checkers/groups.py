@@ -1,7 +1,7 @@
-"""What members of a consumer group read and committed: no gap within a run of reading, no commit lost or by a zombie.
+"""Compares reads and commits of group members: no gap within a run, no commit lost or by a zombie.
 
-The definitions are those of Jepsen's Kafka workload, with its names. A run is what one member reads of a partition
-between two seeks, so that a rebalance, which may repeat what was not committed, begins another.
+The definitions and names are those of Jepsen's Kafka workload. A run is what one member reads of a partition between
+two seeks; a rebalance, which may repeat uncommitted records, starts another.
 """
 
 from __future__ import annotations
@@ -145,9 +145,10 @@ def a40_late_delivery(history: History) -> Iterator[str]:
 
 
 def a48_commit_taken_back(history: History) -> Iterator[str]:
-    """A commit takes the group back behind what was acknowledged in an earlier generation before it was sent.
+    """A commit moves the group back behind a commit that was acknowledged, in an earlier generation, before it was
+    sent.
 
-    Nobody has reset the group's offsets then: a member knows no better than what the group has committed.
+    The group's offsets were not reset in between.
     """
     known: dict[Place, tuple[int, int, str]] = {}
     done = [one for one in history.commits if one.outcome == "ok"]
@@ -168,7 +169,7 @@ def a48_commit_taken_back(history: History) -> Iterator[str]:
 
 
 def _runs(history: History) -> Iterator[tuple[list[Delivery], int]]:
-    """The deliveries of each run, in order, with where it began."""
+    """Yield the deliveries of each run, in order, with its start."""
     begun = {(one.consumer, one.run, one.place): one.offset for one in history.begun}
     runs: dict[tuple[str, int, Place], list[Delivery]] = defaultdict(list)
     for delivery in history.deliveries:

@@ -18,7 +18,7 @@ LIVENESS: Final = "L2 not handed out"
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """One of them. `evidence` counts the events that the checkers compared."""
+    """One invariant. `evidence` counts the events that the checkers compared."""
 
     name: str
     says: str

@@ -1,6 +1,6 @@
 """Order across resizes (KIP-253): the records of one key are delivered in the order in which they were sent.
 
-The rules I1 to I5 are those of the lineage: where a key belongs, and which segment must end before which one begins.
+The rules I1 to I5 are those of the lineage: the partition of a key, and which segment must end before which one begins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch.protocol.linear_hashing import address
 def b1_key_order(history: History) -> Iterator[str]:
     """First deliveries of one key's records are not in the order in which they were sent (I4).
 
-    Left out are records that were deleted unread with their partition, and are handed out where they had been fetched.
+    Left out are records that were deleted unread with their partition, and are delivered where they had been fetched.
     """
     sent = {send.value: send for send in history.sends}
     last: dict[tuple[str, str], tuple[int, str]] = {}
@@ -206,7 +206,7 @@ def _predecessors(lineage: Lineage, segment: Segment) -> tuple[Segment, ...]:
 
 
 def _segment_ends(history: History) -> dict[tuple[Place, int], int]:
-    """Behind the last record of each segment."""
+    """Return the offset after the last record of each segment."""
     ends: dict[tuple[Place, int], int] = {}
     for record in history.stored:
         segment = (record.place, history.generation_of(record.place, record.leader_epoch))
@@ -215,7 +215,7 @@ def _segment_ends(history: History) -> dict[tuple[Place, int], int]:
 
 
 def _reachable(lineage: Lineage, start: Segment, known: dict[Segment, frozenset[Segment]]) -> frozenset[Segment]:
-    """The segments that begin after this one has ended, along the lineage."""
+    """Return the segments that begin after this one has ended, along the lineage."""
     if start not in known:
         following = list(lineage.successors(start))
         if (after := lineage.next(start)) is not None:

@@ -1,7 +1,7 @@
-"""What brokers, controllers and clients did about a resize: cuts, generations, removals, and those it does not concern.
+"""Checks how brokers, controllers and clients execute a resize: cuts, generations, removals, unaffected partitions.
 
-The rules are the invariants of the resize (`invariants.py` names them all); these are the ones that the order of
-records alone does not show. They compare what each part believed, wrote or answered with what was committed.
+The rules are the invariants of the resize (`invariants` lists them); these are the ones that the order of records alone
+does not show. They compare each component's state, writes and responses with what was committed.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def b15_replay_order(history: History) -> Iterator[str]:
             for of_key in held.values():
                 for place, rows in of_key.items():
                     begins, back_to = removed.get(place, 0), event.offsets.get(place)
-                    rows[:] = [row for row in rows if row[0] >= begins]  # of what is removed, nothing comes again
-                    if back_to is not None:  # the rest is handed out again, or it is deleted
+                    rows[:] = [row for row in rows if row[0] >= begins]  # removed partitions are not delivered again
+                    if back_to is not None:  # the rest is delivered again, or it is deleted
                         rows[:] = [row for row in rows if row[0] < back_to and not history.deleted(place, row[0])]
             continue
         if isinstance(event, Begun):
@@ -242,7 +242,7 @@ def b24_outsider_let_in(history: History) -> Iterator[str]:
 
 
 def _affected(history: History) -> dict[tuple[str, int], frozenset[int]]:
-    """(topic, generation) -> the partitions whose keys it moves, by the plans."""
+    """Return (topic, generation) -> the partitions whose keys it moves, by the plans."""
     return {
         (row.topic, row.plan[0]): frozenset(linear_hashing.affected(row.base, row.plan[1], row.plan[2]))
         for row in history.resizes.topics
@@ -251,7 +251,7 @@ def _affected(history: History) -> dict[tuple[str, int], frozenset[int]]:
 
 
 def _windows(history: History) -> dict[str, list[tuple[int, int, int]]]:
-    """When each plan was under way: from, to, generation."""
+    """Return the period of each plan: from, to, generation."""
     windows: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for row in history.resizes.topics:
         known = windows[row.topic]

@@ -1,4 +1,4 @@
-"""What checkers share: how a place is written, and views of a history that more than one of them needs."""
+"""Helpers of several checkers: the format of a place, and views of a history."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 from anabranch.chaos.history import Delivery, History, Place
 
 Checker = Callable[[History], Iterator[str]]
-"""A function of the history: one line per violation, with what is needed to find the place. At most O(n log n)."""
+"""A function of the history: one line per violation, with details to find the place. At most O(n log n)."""
 
 
 def at(place: Place, offset: int) -> str:
-    """A record's place, as it is written in every line."""
+    """Format a record's place, the same in every line."""
     return f"{place[0]}-{place[1]}@{offset}"
 
 
 def stored_offsets(history: History) -> dict[Place, list[int]]:
-    """The offsets at which records stand in each partition, or stood before they were deleted; in order.
+    """Return the offsets of each partition's stored records, including deleted ones; in order.
 
-    Left out are records that were deleted whether groups had read them or not: no member has to be given those.
+    Left out are records that were deleted without waiting for groups: no member has to receive those.
     """
     offsets: dict[Place, set[int]] = defaultdict(set)
     for record in history.stored:
@@ -38,7 +38,7 @@ def _from(start: int, offsets: set[int]) -> list[int]:
 
 
 def first_deliveries(history: History) -> dict[tuple[Place, int], int]:
-    """(place, offset) -> when the record was first delivered."""
+    """Return (place, offset) -> when the record was first delivered."""
     first: dict[tuple[Place, int], int] = {}
     for delivery in history.deliveries:
         first.setdefault((delivery.place, delivery.offset), delivery.order)
@@ -46,10 +46,9 @@ def first_deliveries(history: History) -> dict[tuple[Place, int], int]:
 
 
 def was_removed_unread(history: History, delivery: Delivery) -> bool:
-    """Whether a record was deleted unread, and its partition was removed, before a member handed out what it fetched.
+    """Whether a record was deleted unread, and its partition removed, before a member delivered what it had fetched.
 
-    A partition that is gone closes no gate: records that are deleted before groups have read them lose their order
-    (K705).
+    A removed partition closes no gate: records that are deleted before groups have read them lose their order (K705).
     """
     if delivery.offset >= history.deleted_unread.get(delivery.place, 0):
         return False

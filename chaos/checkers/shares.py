@@ -1,9 +1,8 @@
-"""What members that share partitions were handed and what they said of it (KIP-932): one holder and one end each.
+"""Compares what members of a share group received and acknowledged (KIP-932): one holder and one final state each.
 
-A leader's locks are not stored, so what a member holds may come to another one after a change of leaders. What was
-stored of a record may not be forgotten by any leader that comes later; one that was deposed and has not heard of it
-knows less. Clients do not see which leader has handed them a record, so where only they are seen (A41 to A43) a leader
-elsewhere has some time to hear of its end.
+A leader's locks are not stored, so a record that a member holds may go to another one after a change of leaders. A
+later leader may not forget a record's stored state; a deposed leader may not know it. Clients do not see which leader
+sent a record, so checkers of clients alone (A41 to A43) allow another leader some time to learn of its final state.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from anabranch.chaos.history import History, Place
 from anabranch.chaos.share_events import Judged, LetGo, Locked
 
 DEPOSED_S: Final = 30.0
-"""For so long a leader may not hear that another one is in office; no fault of ours lasts longer."""
+"""How long a deposed leader may not know its successor; no injected fault lasts longer."""
 Offset = tuple[Place, int]
 
 
@@ -88,7 +87,7 @@ def a44_two_holders(history: History) -> Iterator[str]:
 def a45_fate_undone(history: History) -> Iterator[str]:
     """Delivered although its final state was stored, by that leader or a later one."""
     done: dict[Offset, int] = {}
-    """Record -> the earliest leader epoch in which its end was stored."""
+    """Record -> the earliest leader epoch in which its final state was stored."""
     for event in history.shares.inside:
         if isinstance(event, Locked):
             epoch = done.get((event.place, event.offset))

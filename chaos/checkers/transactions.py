@@ -1,11 +1,11 @@
-"""Transactions and the groups that take part in them: all of a transaction or nothing of it, and each record once.
+"""Checks transactions and their groups: atomicity, and exactly-once copies.
 
 The workload is a copier: it reads committed records, writes one copy of each in a transaction with its offsets, and
-commits or aborts. What became of a transaction is judged by the log: the first marker of its producer behind a record
-decides it. Definitions A14 to A16 are those of Jepsen's Kafka workload.
+commits or aborts. The log decides a transaction's outcome: the first marker of its producer behind a record decides it.
+Definitions A14 to A16 are those of Jepsen's Kafka workload.
 
 Kafka's transactions before KIP-890 may tear when a delayed request meets the next transaction of the same epoch. Our
-clients raise the epoch after every lost request, and leaders verify; so here that is a violation like any other.
+clients raise the epoch after every lost request, and leaders verify; so here it is a violation.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def a30_offset_goes_back(history: History) -> Iterator[str]:
             key = (one.group, place)
             if isinstance(one, OffsetsReset):
                 known.pop(key, None)
-                for begun in started.values():  # a question at that moment may be answered with either
+                for begun in started.values():  # a request at that moment may return either
                     begun.pop(key, None)
                 continue
             if asked:
@@ -188,7 +188,8 @@ def a34_zombie_producer(history: History) -> Iterator[str]:
         own = next((row for row in begun[transaction.transactional_id] if row[1] == transaction.producer), None)
         if own is None:
             continue
-        # A producer that was stopped before it read the answer begins late, and is an earlier one by its epoch.
+        # A producer that was stopped before it read the response begins late; its epoch shows that it is the earlier
+        # one.
         successors = [row for row in begun[transaction.transactional_id] if row[0] > own[0] and row[2] >= own[2]]
         did = []
         if transaction.outcome == "ok" and transaction.wish == "commit" and transaction.copies:
@@ -254,7 +255,7 @@ def a38_committed_skip(history: History) -> Iterator[str]:
 
 
 def decisions(history: History) -> dict[str, bool]:
-    """Whether each record of a transaction is committed, by the first marker of its producer behind it."""
+    """Return whether each record of a transaction is committed, by the first marker of its producer behind it."""
     decided: dict[str, bool] = {}
     undecided: dict[tuple[Place, int], list[str]] = defaultdict(list)
     rows = [(one.place, one.offset, one.producer_id, one.value, False) for one in history.copied]
