@@ -1,1 +1,1 @@
-"""Finds the handler of a request and gives it its context: versions, rights, and the services of the node."""
+"""Dispatch of requests to handlers, with their context: versions, authorization, and the services of the node."""

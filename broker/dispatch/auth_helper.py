@@ -1,8 +1,8 @@
-"""Whether the client of a request may do what it asks for, and with which error code it is refused if not.
+"""Authorization checks for handlers, with the error code of a refusal.
 
-Handlers ask here, where Kafka's handlers ask its authorizer: before they look whether a topic, a group or an id exists,
-so that nobody learns of what is hidden. A node without an authorizer allows everything, for the price of one look.
-Sources: `KafkaApis`, `AuthHelper`, `AclEntry.supportedOperations` (KIP-430).
+Handlers check before they look up a topic, group or id, as in Kafka, so that an unauthorized client learns nothing of
+it. A node without an authorizer allows everything, at the cost of one check. Sources: `KafkaApis`, `AuthHelper`,
+`AclEntry.supportedOperations` (KIP-430).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anabranch.broker.dispatch.request_context import RequestContext
 
 OPERATIONS_NOT_REQUESTED: Final = -(2**31)
-"""The value of a set of operations that the client has not asked for."""
+"""The value of an operation set that the client has not requested."""
 DENIED_CODE: Final[Mapping[ResourceType, ErrorCode]] = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -29,12 +29,12 @@ DENIED_CODE: Final[Mapping[ResourceType, ErrorCode]] = {
 ALL_OPERATIONS: Final[Mapping[ResourceType, int]] = {
     kind: sum(1 << operation for operation in supported) for kind, supported in SUPPORTED.items()
 }
-"""What the client of a node without an authorizer may do, as sets of bits."""
+"""The operations that a node without an authorizer allows, as bit sets."""
 CONFIG_OPERATIONS: Final = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
 
 
 def may_come_by_this_listener(ctx: RequestContext) -> bool:
-    """Whether a request between brokers may come by the listener that it came by."""
+    """Return whether the listener of a request between brokers accepts such requests."""
     settings = ctx.services.settings
     return not settings.inter_broker_requests_restricted or ctx.peer.listener == settings.inter_broker_listener
 
@@ -42,7 +42,7 @@ def may_come_by_this_listener(ctx: RequestContext) -> bool:
 def is_authorized(
     ctx: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> bool:
-    """Whether the client may do this to a resource."""
+    """Return whether the client may perform this operation on a resource."""
     if operation is Operation.CLUSTER_ACTION and not may_come_by_this_listener(ctx):
         return False
     authorizer = ctx.services.authorizer
@@ -52,13 +52,13 @@ def is_authorized(
 
 
 def authorize(ctx: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
-    """Raise KafkaError with the code of the resource's type unless the client may do this."""
+    """Raise KafkaError with the code of the resource's type unless the client is authorized."""
     if not is_authorized(ctx, operation, resource_type, name):
         raise KafkaError(DENIED_CODE[resource_type], f"{ctx.peer.principal} may not {operation.name} {name!r}")
 
 
 def authorize_broker(ctx: RequestContext) -> None:
-    """Raise KafkaError unless the client may act as a broker; say so aloud once, as it probably is one."""
+    """Raise KafkaError unless the client may act as a broker; log it once, since the client is probably a broker."""
     if not may_come_by_this_listener(ctx):
         raise KafkaError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -80,13 +80,13 @@ def authorize_broker(ctx: RequestContext) -> None:
 
 
 def is_authorized_for_any(ctx: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
-    """Whether there can be a resource of the type to which the client may do this (KIP-679)."""
+    """Return whether the client may perform the operation on any possible resource of the type (KIP-679)."""
     authorizer = ctx.services.authorizer
     return authorizer is None or authorizer.allows_some(ctx.peer.principal, ctx.peer.acl_host, operation, resource_type)
 
 
 def authorized_operations(ctx: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """All that the client may do to a resource, as a set of bits (KIP-430)."""
+    """Return all operations that the client may perform on a resource, as a bit set (KIP-430)."""
     authorizer = ctx.services.authorizer
     more = 0
     if resource_type is ResourceType.GROUP and ctx.services.profile.groups_have_configs:
@@ -97,6 +97,6 @@ def authorized_operations(ctx: RequestContext, resource_type: ResourceType, name
 
 
 def authorized_cluster_operations(ctx: RequestContext) -> int:
-    """What the client may do to the cluster; none of it is told to who may not describe the cluster."""
+    """Return the client's operations on the cluster; none if it may not describe the cluster."""
     described = is_authorized(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
     return authorized_operations(ctx, ResourceType.CLUSTER) if described else 0

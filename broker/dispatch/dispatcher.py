@@ -1,13 +1,12 @@
-"""Finds the handler of each request, and turns its failures into answers.
+"""Finds the handler of each request, and turns its failures into responses.
 
-The list below is all that this broker can serve; what it does serve, and tells in ApiVersions, is that part of it which
-its profile shows (`audiences`). All handlers are imported with the dispatcher, before the
-node is ready: an import on the path of a request would fail when the process has no file descriptors left.
+The table below lists all APIs that this broker can serve. Its profile decides which part is served and advertised in
+ApiVersions (`version_ranges`). All handlers are imported with the dispatcher, before the node is ready: an import in a
+request would fail when the process has no file descriptors left.
 
-Failures have fates: a KafkaError that leaves a handler becomes the top-level error code of an empty answer, where
-the response has one, and a ZooKeeper that does not answer becomes REQUEST_TIMED_OUT there; anything else is a bug: it
-is logged with the request, answered with UNKNOWN_SERVER_ERROR where possible, and the connection is closed. None of
-these can reach another connection.
+A KafkaError of a handler becomes the top-level error code of an empty response, where the response has one; ZooKeeper
+that does not answer becomes REQUEST_TIMED_OUT there. Anything else is a bug: it is logged with the request and answered
+with UNKNOWN_SERVER_ERROR where possible, and the connection is closed. No failure affects another connection.
 """
 
 from __future__ import annotations
@@ -42,29 +41,29 @@ Handler = Callable[[RequestContext, Any], Awaitable[Any]]
 
 @value
 class HandlerRow:
-    """One API that this broker answers."""
+    """One API that this broker serves."""
 
     name: str
     versions: str
     by_controllers: bool = False
-    """Served by nodes without replicas too."""
+    """Whether nodes without replicas serve it, too."""
     long_poll: bool = False
-    """Whether it only waits and reads, so that it is dropped together with its connection."""
+    """Whether it only waits and reads, so that it is cancelled when its connection is lost."""
     for_telemetry: bool = False
-    """Served only where telemetry is taken."""
+    """Whether it is served only with telemetry enabled."""
 
     def is_served(self, *, is_broker: bool, telemetry: bool) -> bool:
-        """Whether such a node serves it."""
+        """Return whether a node of this kind serves it."""
         return (is_broker or self.by_controllers) and (telemetry or not self.for_telemetry)
 
     @property
     def api(self) -> Api:
-        """The API's row in the registry."""
+        """Return the API's row in the registry."""
         return BY_NAME[self.name]
 
     @property
     def module(self) -> str:
-        """The module of its handler; the function is named as the module's last part."""
+        """Return the module of its handler; the function has the name of the module's last part."""
         return "anabranch.broker.handlers." + self.api.module.rpartition(".")[2]
 
     def load(self) -> Handler:
@@ -165,18 +164,18 @@ HANDLERS: Final[tuple[HandlerRow, ...]] = (
 
 @functools.cache
 def peer_versions(kafka_version: str, is_broker: bool, telemetry: bool = False) -> PeerVersions:
-    """What a node of this profile serves, and to whom."""
+    """Return the versions that a node of this profile serves, per kind of peer."""
     served = [row for row in HANDLERS if row.is_served(is_broker=is_broker, telemetry=telemetry)]
     return PeerVersions(profile_for(kafka_version), {row.name: row.versions for row in served})
 
 
 class Dispatcher:
-    """Finds the handler of a request and turns its outcome into an answer."""
+    """The dispatcher of a node: finds handlers and turns their outcomes into responses."""
 
     inner: Dispatcher
-    """Of one that stands around another: that one."""
+    """The wrapped dispatcher, if this is a wrapper."""
     outermost = False
-    """Whether others that come later have to stand inside of it."""
+    """Whether later wrappers have to be placed inside this one."""
 
     def __init__(self, services: Services, rows: tuple[HandlerRow, ...] = HANDLERS) -> None:
         is_broker, telemetry = services.settings.is_broker, services.takes_telemetry
@@ -184,17 +183,17 @@ class Dispatcher:
         self._services = services
         self._handlers: dict[int, Handler] = {row.api.key: row.load() for row in mine}
         self.audiences = PeerVersions(services.profile, {row.name: row.versions for row in mine})
-        """What is served to whom."""
+        """The version ranges per kind of peer."""
         self.requests: dict[int, int] = dict.fromkeys(self._handlers, 0)
-        """API key -> how many requests were taken up."""
+        """API key -> number of requests started."""
         self.throttling = services.throttling
         self.response_memory = services.response_memory
         self.long_polls: frozenset[int] = frozenset(row.api.key for row in mine if row.long_poll)
 
     async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
-        """The response of a request; None when it gets none. Raises CloseConnection."""
+        """Return the response to a request; None if it gets none. Raises CloseConnection."""
         if request.body is None:
-            return None  # ApiVersions in an unknown version: the connection itself answers (KIP-511)
+            return None  # ApiVersions in an unknown version: the connection answers it (KIP-511)
         key = request.api.key
         self.requests[key] += 1
         if key in LONG_RESPONSES and self.response_memory.full:
@@ -214,14 +213,14 @@ class Dispatcher:
 
 
 class HandlerFailed(CloseConnection):
-    """A handler has raised something unexpected. `response` may still be sent before the connection is closed."""
+    """Raised when a handler raised an unexpected exception. `response` may be sent before the connection is closed."""
 
     def __init__(self, response: Any) -> None:
         super().__init__("a bug in the handler", response)
 
 
 def error_response(request: DecodedRequest, code: ErrorCode, reason: str) -> Any:
-    """An otherwise empty answer with a top-level error code; CloseConnection when the API has no such field."""
+    """Return an empty response with a top-level error code; raise CloseConnection if the API has no such field."""
     response = error_response_or_none(request, code)
     if response is None:
         raise CloseConnection(f"{request.api.name} refused: {reason}")
@@ -229,7 +228,7 @@ def error_response(request: DecodedRequest, code: ErrorCode, reason: str) -> Any
 
 
 def error_response_or_none(request: DecodedRequest, code: ErrorCode) -> Any:
-    """An otherwise empty answer with a top-level error code, or None when this version has no place for one."""
+    """Return an empty response with a top-level error code, or None if this version has no such field."""
     fields = fields_of(request.api.response)
     if not any(field.name == "error_code" and field.exists(request.version) for field in fields):
         return None
@@ -239,7 +238,7 @@ def error_response_or_none(request: DecodedRequest, code: ErrorCode) -> Any:
 
 
 def empty_value(field: WireField) -> Any:
-    """An empty value of a field that is legal in every version."""
+    """Return an empty value of a field that is legal in every version."""
     if field.default is not MISSING and field.absent_value() is not None:
         return field.absent_value()
     if field.nullable and field.nullable_since == 0:

@@ -1,8 +1,8 @@
-"""The parts of every handler: its declaration, its context and the per-partition answer helper.
+"""The parts of every handler: its declaration, its context and the helper for per-partition answers.
 
-A handler is `async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None`, declared
-with `@handles(ProduceRequest, versions="0-11")`. None means "no answer" (Produce with acks=0). The ranges in the
-decorators equal the rows of `broker.dispatch.dispatcher.HANDLERS`, from which ApiVersions and SUPPORT.md are made.
+A handler is `async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None`, declared with
+`@handles(ProduceRequest, versions="0-11")`. None means no response (Produce with acks=0). The ranges in the decorators
+equal the rows of `broker.dispatch.dispatcher.HANDLERS`, from which ApiVersions and SUPPORT.md are made.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 
 
 class CloseConnection(Exception):
-    """Raised by what can only answer by closing, as Kafka does when a Produce with acks=0 fails.
+    """Raised to close the connection, as Kafka does when a Produce with acks=0 fails.
 
-    `response` may still be sent.
+    `response` may be sent before.
     """
 
     def __init__(self, reason: str, response: Any = None) -> None:
@@ -37,7 +37,7 @@ class CloseConnection(Exception):
 
 
 class AuthenticationFailed(CloseConnection):
-    """Raised when a client does not get through TLS or SASL."""
+    """Raised when a client fails in TLS or SASL."""
 
 
 @value
@@ -71,16 +71,16 @@ def handles(request: type[Any], *, versions: str) -> Callable[[HandlerFunction],
 
 
 _declared: Final[dict[Callable[..., Awaitable[Any]], HandlerDeclaration]] = {}
-"""Not attributes of the functions: compiled ones have none."""
+"""A table, because compiled functions have no attributes."""
 
 
 def declaration_of(handler: Callable[..., Awaitable[Any]]) -> HandlerDeclaration:
-    """What a handler was declared to serve."""
+    """Return the declaration of a handler."""
     return _declared[handler]
 
 
 def version_range(versions: str) -> tuple[int, int]:
-    """The first and last version of "3-7", or of "4"."""
+    """Parse "3-7" or "4" into the first and last version."""
     first, _, last = versions.partition("-")
     return int(first), int(last or first)
 
@@ -91,7 +91,7 @@ async def answer_each(
     answer: Callable[[Asked], Row],
     refuse: Callable[[Asked, ErrorCode], Row],
 ) -> list[Row]:
-    """Answer each partition on its own: a refused partition must not spoil its neighbours."""
+    """Answer each partition separately: a refused partition does not affect the others."""
     rows: list[Row] = []
     await turns.spend()
     for one in asked:

@@ -1,11 +1,11 @@
-"""The ports that every request handler gets: all that one node can do.
+"""The services of one node that every request handler can use.
 
-Both bundles are frozen: which part does what is settled when the node is put together (`broker.node.assembly`) and
-stays. What changes while a node runs, changes inside a part that says so: the settings in `DynamicConfig`, the
-ZooKeeper session and the controller candidate in `ClusterMembership`.
+Both classes are frozen: `broker.node.assembly` decides which part does what. State that changes while a node runs is
+inside the parts: the settings in `DynamicConfig`, the ZooKeeper session and the controller candidate in
+`ClusterMembership`.
 
-A node without the role `broker` has no replicas and no groups; its dispatcher serves none of the APIs that would ask
-for them, so the properties assert instead of returning None.
+A node without the role `broker` has no replicas and no groups. Its dispatcher serves no API that needs them, so the
+properties assert instead of returning None.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ NO_BROKER: Final = "a node that is only a controller candidate has no replicas a
 
 @value(kw_only=True)
 class BrokerServices:
-    """The services that only a node with the role `broker` has."""
+    """The services of a node with the role `broker`."""
 
     replicas: ReplicaManager
     groups: LazyPart[GroupCoordinator]
-    """Built when a client first asks for it, or when this broker leads a partition of `__consumer_offsets`."""
+    """Built at the first request for it, or when this broker leads a partition of `__consumer_offsets`."""
     transactions: LazyPart[TransactionCoordinator]
-    """Built when a producer first asks for it, or when this broker leads a partition of `__transaction_state`."""
+    """Built at the first request for it, or when this broker leads a partition of `__transaction_state`."""
     group_configs: GroupConfigs
-    """What was set for single groups."""
+    """The configurations of groups."""
     shares: LazyPart[ShareServices]
-    """Built when a client first asks for a shared partition, or this broker leads one of `__share_group_state`."""
+    """Built at the first request for a shared partition, or when this broker leads one of `__share_group_state`."""
     client_metrics: ClientMetricsConfigs
-    """The subscriptions to metrics of clients."""
+    """The subscriptions to client metrics."""
     telemetry: Telemetry | None
-    """None where clients push no metrics."""
+    """None if clients cannot push metrics."""
     throttling: Throttling
     fetch_sessions: LazyPart[FetchSessionCache]
 
@@ -90,115 +90,115 @@ class Services:
     fence: ControllerFence = field(default_factory=ControllerFence)
     metadata_rows: MetadataRows = field(default_factory=MetadataRows)
     response_memory: ResponseMemory = field(default_factory=lambda: ResponseMemory(-1, 600.0))
-    """What is held for peers that do not read."""
+    """Counts the responses that peers have not read."""
     config_changes: ConfigChanges = field(default_factory=lambda: ConfigChanges({}))
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
     cluster_id: str = ""
     authorizer: Authorizer | None = None
-    """None: everybody may do everything."""
+    """None: every operation is allowed."""
     acls: AclWatch | None = None
-    """What keeps the authorizer's entries as ZooKeeper has them."""
+    """Keeps the authorizer's entries equal to ZooKeeper's."""
     tokens: Tokens | None = None
-    """The delegation tokens; None where there are none."""
+    """The delegation tokens; None if disabled."""
     broker: BrokerServices | None = None
     """None on a node that is only a controller candidate."""
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("broker"))
 
     @property
     def settings(self) -> BrokerSettings:
-        """The settings as they are now: replaced as a whole when one of them is changed."""
+        """Return the present settings; a change replaces the whole object."""
         return self.dynamic.current
 
     @property
     def profile(self) -> CompatibilityProfile:
-        """Which Kafka this node shows to its clients."""
+        """Return the profile: the version of Kafka that this node shows to clients."""
         return profile_for(self.dynamic.static.kafka_version)
 
     @property
     def has_consumer_groups(self) -> bool:
-        """Whether there are consumer groups (KIP-848): as it was set, or as the Kafka that is shown."""
+        """Return whether KIP-848 consumer groups are served: as configured, or as in the profile's Kafka version."""
         given = self.settings.group_coordinator_rebalance_protocols
         return "consumer" in given.split(",") if given else self.profile.finalized_features.get("group.version", 0) > 0
 
     @property
     def has_share_groups(self) -> bool:
-        """Whether there are groups that share partitions (KIP-932): as it was set, or as the Kafka that is shown."""
+        """Return whether share groups (KIP-932) are served: as configured, or as in the profile's Kafka version."""
         given = self.settings.group_coordinator_rebalance_protocols
         return "share" in given.split(",") or self.profile.finalized_features.get("share.version", 0) > 0
 
     @property
     def has_streams_groups(self) -> bool:
-        """Whether there are groups of Kafka Streams (KIP-1071): as it was set, or as the Kafka that is shown."""
+        """Return whether streams groups (KIP-1071) are served: as configured, or as in the profile's Kafka version."""
         given = self.settings.group_coordinator_rebalance_protocols
         return "streams" in given.split(",") if given else self.profile.finalized_features.get("streams.version", 0) > 0
 
     @property
     def has_group_configs(self) -> bool:
-        """Whether single groups can be set: in a Kafka that has KIP-848 groups."""
+        """Return whether groups have configurations: in versions of Kafka with KIP-848 groups."""
         return "group.version" in self.profile.supported_features
 
     @property
     def has_client_metrics(self) -> bool:
-        """Whether there are subscriptions to metrics of clients: in a Kafka without ZooKeeper (KIP-714)."""
+        """Return whether clients' metrics have subscriptions: in versions of Kafka without ZooKeeper (KIP-714)."""
         return self.profile.has_client_metrics
 
     @property
     def takes_telemetry(self) -> bool:
-        """Whether clients push metrics to this node."""
+        """Return whether clients can push metrics to this node."""
         return self.broker is not None and self.broker.telemetry is not None
 
     @property
     def telemetry(self) -> Telemetry:
-        """What this broker does about metrics that clients push."""
+        """Return the client telemetry of this broker."""
         found = self._as_broker.telemetry
         assert found is not None, "its APIs are served only where there is one"
         return found
 
     @property
     def session(self) -> ZkSession:
-        """The live ZooKeeper session; another one after an expiry."""
+        """Return the live ZooKeeper session; an expiry replaces it."""
         return self.membership.session
 
     @property
     def controller(self) -> Controller | None:
-        """This node's controller candidate, if it is one; another one after an expiry."""
+        """Return this node's controller candidate, if it has one; an expiry replaces it."""
         return self.membership.controller
 
     @property
     def replicas(self) -> ReplicaManager:
-        """The replicas of this broker."""
+        """Return the replica manager of this broker."""
         broker = self.broker
         assert broker is not None, NO_BROKER
         return broker.replicas
 
     @property
     def groups(self) -> GroupCoordinator:
-        """The group coordinator of this broker."""
+        """Return the group coordinator of this broker."""
         return self._as_broker.groups.get()
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        """The transaction coordinator of this broker."""
+        """Return the transaction coordinator of this broker."""
         return self._as_broker.transactions.get()
 
     @property
     def client_metrics(self) -> ClientMetricsConfigs:
-        """The subscriptions to metrics of clients."""
+        """Return the subscriptions to client metrics."""
         return self._as_broker.client_metrics
 
     @property
     def shares(self) -> ShareServices:
-        """What this broker does about shared partitions."""
+        """Return the services for share groups of this broker."""
         return self._as_broker.shares.get()
 
     @property
     def fetch_sessions(self) -> FetchSessionCache:
-        """The incremental fetch sessions of this broker's clients and followers."""
+        """Return the fetch sessions of this broker's clients and followers."""
         return self._as_broker.fetch_sessions.get()
 
     @property
     def throttling(self) -> Throttling | None:
-        """The client quotas of this node; None on one that is no broker."""
+        """Return the client quotas of this node; None on a node that is no broker."""
         return None if self.broker is None else self.broker.throttling
 
     @property
@@ -207,5 +207,5 @@ class Services:
         return self.broker
 
     def now_ms(self) -> int:
-        """Wall-clock milliseconds, as record timestamps use them; `clock_ms` decides where they come from."""
+        """Return wall-clock milliseconds, as record timestamps use them; `clock_ms` is their source."""
         return self.clock_ms()

@@ -1,8 +1,8 @@
-"""Which versions are told and accepted, by who asks: clients as the profile says, this project's own clients KIP-253
-besides, and nodes everything, for what they say to each other does not depend on what they look like.
+"""The API versions that are advertised to and accepted from each kind of peer.
 
-Who somebody is, ApiVersions says (`client_software_name`, KIP-511). That opens no door: what only nodes may do is
-refused to others by their rights, as on any broker.
+Clients get what the profile defines, this project's own clients KIP-253 besides. Nodes get everything, because requests
+between nodes do not depend on the profile. ApiVersions carries the client's name and version (`client_software_name`,
+KIP-511). The name grants no rights: requests between nodes need authorization, as on any broker.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ FIRST_PRIVATE_KEY: Final = 2530
 
 @value
 class VersionRanges:
-    """What one kind of peers is told, and what is accepted of it."""
+    """The versions advertised to one kind of peers, and those accepted from it."""
 
     advertised: VersionsByKey
     accepted: VersionsByKey
 
 
 class PeerVersions:
-    """The three kinds of peers of one node."""
+    """The version ranges for the three kinds of peers of one node."""
 
     def __init__(self, profile: CompatibilityProfile, handled: Mapping[str, str]) -> None:
-        """`handled`: API -> the versions of which the node has a handler."""
+        """`handled`: API -> the versions for which the node has a handler."""
         whole = {BY_NAME[name].key: version_range(text) for name, text in handled.items()}
         shown, accepted = {}, {}
         for name in handled.keys() & profile.ranges.keys():
@@ -52,11 +52,11 @@ class PeerVersions:
         self.nodes = VersionRanges(whole, whole)
 
     def ranges_for(self, software_name: str) -> VersionRanges:
-        """The audience of a peer that gives this name."""
+        """Return the ranges for a peer with this software name."""
         if software_name == NODE_SOFTWARE:
             return self.nodes
         return self.clients if software_name == CLIENT_SOFTWARE else self.others
 
     def accepted_for(self, software_name: str) -> VersionsByKey:
-        """What is accepted of a peer that gives this name."""
+        """Return the versions accepted from a peer with this software name."""
         return self.ranges_for(software_name).accepted

@@ -1,18 +1,16 @@
-"""Moves bytes between a socket and a `ServerConnection`, and requests to the dispatcher.
+"""Reads requests from a socket, passes them to the dispatcher, and writes the responses.
 
-Requests are processed one at a time and in order, as pipelined produces rely on. What needs no wait is answered right
-where its bytes arrive, and the answers to all that arrived together leave in one write. What has come to wait for
-something (`begun`) goes on where that is done. One long-lived task serves the connection beyond that: it waits for
-quotas, for the peer, and for turns of the loop; no task is made per request. Behind a Produce that has appended and
-waits for replicas the next ones are taken up, each when the one before has appended, too; answers keep the order.
-(Kafka takes up none before: it mutes the connection.)
+Requests of a connection are processed one at a time and in order, as pipelined Produces require. A request that needs
+no wait is answered in the callback that received its bytes. Responses to requests that arrived together leave in one
+write. A request that waits continues in the callback of its future (`eager_coroutine`). One long-lived task per
+connection does the rest: it waits for quotas and for the peer, and yields to the event loop. No task is created per
+request. While a Produce waits for replicas, the next Produce of the connection starts once the one before has appended.
+Responses keep the order. (Kafka mutes the connection instead.)
 
-Back-pressure works both ways: reading pauses while too many bytes wait to be processed, here or on all
-connections together (`request_memory`), and the next request is not taken up while the answers of earlier ones pile up
-in the socket.
+Back-pressure works in both directions. Reading pauses while too many bytes wait to be processed, on this connection or
+on all (`request_memory`). The next request waits while earlier responses pile up in the socket.
 
-Nonsense from the peer (DecodeError) costs that peer its connection and us one log line; other connections do not
-notice.
+A DecodeError closes the connection with one log line; it does not affect other connections.
 """
 
 from __future__ import annotations
@@ -52,13 +50,13 @@ log: Final = logging.getLogger(__name__)
 
 PRODUCE_KEY: Final = 0
 UNSENT_RESPONSE_BYTES_MAX: Final = 1 << 20
-"""How many bytes of answers may wait in a socket before the next request of its connection is processed."""
+"""The most bytes of responses that may wait in a socket before its connection processes the next request."""
 BATCHED_RESPONSE_BYTES_MAX: Final = 1 << 16
-"""How many bytes of answers are kept back for those to the requests behind them."""
+"""The most bytes of responses that are held back to be written with those to the following requests."""
 
 
 class ConnectionOwner(Protocol):
-    """The server that accepted a connection, as far as the connection is concerned."""
+    """The part of the server that a connection uses."""
 
     dispatcher: Dispatcher
     loop: asyncio.AbstractEventLoop
@@ -66,16 +64,16 @@ class ConnectionOwner(Protocol):
     response_memory: ResponseMemory
     frame_bytes_max: int
     entries_max: int
-    """The most entries that the arrays of one request may have."""
+    """The maximal number of entries in the arrays of one request."""
     buffered_bytes_max: int
     received_bytes: int
     sent_bytes: int
 
     def admit(self, connection: BrokerConnection) -> bool:
-        """Take a new connection in; False refuses it."""
+        """Register a new connection; return False to refuse it."""
 
     def remove_connection(self, connection: BrokerConnection) -> None:
-        """A connection has ended."""
+        """Unregister a connection that has ended."""
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
@@ -119,12 +117,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.held_bytes = 0
         """The bytes that `RequestMemory` counts for this connection."""
         self.held_response_bytes = 0
-        """The bytes that `ResponseMemory` counts for it."""
+        """The bytes that `ResponseMemory` counts for this connection."""
 
     # --- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop: ask the server to admit this connection, which may refuse it."""
+        """Ask the server to admit this connection."""
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         if address:
@@ -133,16 +131,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.last_active_s = self.opened_s = self._server.loop.time()
         self._transport.set_write_buffer_limits(high=UNSENT_RESPONSE_BYTES_MAX)
         if self._listener.tls:
-            self._transport.pause_reading()  # what comes is for TLS, which begins when the connection is served
+            self._transport.pause_reading()  # the next bytes belong to TLS, which begins when the connection is served
         if not self._server.admit(self):
             self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the socket's next bytes go: straight into the core's buffer."""
+        """Return the core's buffer, into which the socket's next bytes go."""
         return self._core.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Answer what came, or leave it to the serving task; stop reading when that cannot keep up."""
+        """Process the received bytes, or leave them to the serving task; stop reading when that cannot keep up."""
         core = self._core
         held_bytes = core.buffer_updated(nbytes)
         server = self._server
@@ -159,22 +157,22 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._pause_reading()
 
     def pause_writing(self) -> None:
-        """Called by the loop: the peer does not read its answers fast enough."""
+        """Stop processing requests: the peer does not read its responses fast enough."""
         self._write_paused = True
         self._hold_responses()
 
     def resume_writing(self) -> None:
-        """Called by the loop: the peer has caught up with what the transport has."""
+        """Continue: the peer has read enough of the transport's buffer."""
         self._write_paused = False
         self._write_unsent()
         if not self._write_paused and self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop serving, once the request in work and every Produce behind it are processed: acks may be 0.
+        """Stop serving once the present request and every Produce behind it are processed, since acks may be 0.
 
-        A request that only waits and reads is dropped at once, and what is not taken up yet, for ever. Its sender has
-        given it up; it may have asked again elsewhere, and a commit that came after its successor would undo it.
+        A request that only waits and reads is cancelled at once. Requests that have not started are dropped: the client
+        may have repeated them elsewhere, and a commit processed after its successor would undo it.
         """
         self._transport = None
         self._unsent.clear()
@@ -190,7 +188,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # --- called by the server
 
     def serve(self) -> None:
-        """Begin to process requests. Those that have arrived before wait in the buffer."""
+        """Begin to process requests, including those that already wait in the buffer."""
         if self._transport is not None and not self._transport.is_closing():
             self._task = self._server.loop.create_task(self._serve(), context=self._context)
 
@@ -200,14 +198,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._open_api_key != -1
 
     def close(self) -> None:
-        """Close once what was answered is sent."""
+        """Close the connection once all responses are sent."""
         self._closing = True
         if self._transport is not None and not self._unsent.size_bytes:
             self._transport.close()
 
     @property
     def unsent_bytes(self) -> int:
-        """How many bytes of answers the peer has not taken. The system shows slow readers only by its own buffer."""
+        """Return how many bytes of responses the peer has not read. The system shows slow readers only by its own
+        buffer.
+        """
         transport = self._transport
         if transport is None:
             return 0
@@ -215,11 +215,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes are missing of the next request."""
+        """Return how many bytes of the next request are missing."""
         return self._core.missing
 
     def resume_reading(self) -> None:
-        """Read from the socket again."""
+        """Resume reading from the socket."""
         if self._read_paused and self._transport is not None:
             self._read_paused = False
             self._transport.resume_reading()
@@ -230,7 +230,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def drain(self) -> asyncio.Task[None] | None:
-        """Process no further request, and close after the present one. Returns the task to wait for, if any."""
+        """Finish the present request, then close. Returns the task to wait for, if any."""
         self._draining = True
         self._unmute()
         if not self.busy:
@@ -238,17 +238,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._task
 
     async def stop(self) -> None:
-        """Close now and wait for the serving task."""
+        """Close the connection at once, and wait for the serving task."""
         if self._transport is not None:
             self._transport.abort()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    # --- called by an interference: see `ConnectionHandle`
+    # --- called by a response override: see `ConnectionHandle`
 
     def encode_response(self, response: Any) -> list[Buffer]:
-        """The bytes of an answer to the open request, which is closed by that."""
+        """Encode the response to the open request, and close the request."""
         self._open_api_key = PRODUCE_KEY if self._pipeline else -1
         chunks = self._core.answer(response)
         if self.held_bytes:
@@ -262,13 +262,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._send()
 
     async def wait(self, wait_ms: int) -> bool:
-        """Do nothing for so long, or until the connection is to end; whether it may go on."""
+        """Wait for this time or until the connection is to end; return whether to continue."""
         self._mute_ms = wait_ms
         await self._wait_while_muted()
         return self._transport is not None and not self._draining
 
     def stop_reading(self) -> None:
-        """Read nothing any more."""
+        """Stop reading."""
         self._pause_reading()
 
     def abort(self) -> None:
@@ -299,7 +299,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._pipeline.abandon()
 
     async def _serve_all(self) -> bool:
-        """Answer until the end; whether it came by nonsense whose sender is kept waiting."""
+        """Process requests until the end; return whether to delay the close because the peer sent invalid data."""
         try:
             if self._listener.tls:
                 await self._begin_tls()
@@ -322,15 +322,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
         interfered = self._core.open
         await interference.apply(self)
         if self._core.open is interfered:
-            self._pipeline.abandon()  # it is never answered, and nothing behind it is
+            self._pipeline.abandon()  # neither this request nor those behind it are answered
 
     async def _begin_tls(self) -> None:
-        """The handshake, after which bytes come decrypted. Raises AuthenticationFailed."""
+        """Perform the TLS handshake. Raises AuthenticationFailed."""
         transport, protection = self._transport, self._protection
         assert protection is not None, "a listener with TLS is protected"
         if transport is None:
             return
-        transport.resume_reading()  # `start_tls` pauses; uvloop, which reads all the same until then, only so
+        transport.resume_reading()  # `start_tls` pauses; uvloop, which reads until then, only with this call
         early = self._core.give_back()
         secured, self.peer = await protection.begin_tls(self._server.loop, transport, self, self.peer, early)
         if self._transport is not None:
@@ -339,21 +339,23 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def idle_since_s(self) -> float:
-        """When it was last used. Nothing that comes before a login counts, or slow senders could stay for ever."""
+        """Return the time of the last use. Bytes before a login do not count; otherwise slow senders could stay
+        forever.
+        """
         return self.last_active_s if self._admitted else self.opened_s
 
-    # --- called by the gate of a listener with SASL
+    # --- called by the SASL gate of a listener
 
     def on_login_required(self, frame_bytes_max: int) -> None:
-        """The peer has to log in, or does so again."""
+        """Start or repeat authentication."""
         self._core.restrict(frame_bytes_max)
 
     def expect_tokens(self) -> None:
-        """The first version of SaslHandshake is answered: frames are bare tokens now."""
+        """Treat frames as bare SASL tokens, as after SaslHandshake v0."""
         self._core.expect_tokens()
 
     def on_logged_in(self, principal: str, *, by_token: bool) -> None:
-        """The peer has logged in."""
+        """Record the principal of a successful login."""
         self.peer = dataclasses.replace(self.peer, principal=principal, by_token=by_token)
         self._admitted = True
         self._core.release(self._server.frame_bytes_max)
@@ -361,12 +363,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # --- requests and answers
 
     def _on_client_software(self, software_name: str, software_version: str) -> VersionsByKey:
-        """The peer has said what it is; returns what is accepted of it."""
+        """Record the client's software name; return the versions that are accepted from it."""
         self.peer = dataclasses.replace(self.peer, software_name=software_name, software_version=software_version)
         return self._server.dispatcher.audiences.accepted_for(software_name)
 
     async def _answer_all(self) -> None:
-        """Process every whole request that has arrived, and wait for what they have to wait for."""
+        """Process every whole request that has arrived, with all its waits."""
         while True:
             try:
                 while self._pipeline:
@@ -384,36 +386,36 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 return
 
     def _process_or_wake(self, arrived: asyncio.Future[None], process: Callable[[], bool]) -> None:
-        """Do what can be done while the task waits for `arrived`; wake it when there is something that only it can.
+        """Do what is possible while the task waits for `arrived`; wake the task for the rest.
 
-        `process` tells whether there is anything to wait for but more bytes. What is done here is the task's work as
-        far as anyone can see: `asyncio.timeout` asks for the current task, and a context variable that is set before a
-        wait is read behind it.
+        `process` returns whether there is anything to wait for besides more bytes. The code runs as the connection's
+        task: `asyncio.timeout` asks for the current task, and a context variable that is set before a wait is read
+        after it.
         """
         if self.held_bytes:
-            arrived.set_result(None)  # it is for the task to decide whether to read on
+            arrived.set_result(None)  # the task decides whether to read on
             return
         loop, task = self._server.loop, self._task
         assert task is not None
         try:
             asyncio._enter_task(loop, task)
-        except RuntimeError:  # a TLS transport that is closed hands over what it has in the task of whoever closes it
+        except RuntimeError:  # a closed TLS transport delivers its buffered data in the closing task
             arrived.set_result(None)
             return
         try:
             more = self._context.run(process)
         except (Exception, asyncio.CancelledError) as error:
             if not arrived.done():
-                arrived.set_exception(error)  # what each of them means is decided in one place
+                arrived.set_exception(error)  # the task handles all exceptions
         else:
             if more and not arrived.done():
                 self._resume_when_done(arrived)
         finally:
-            del arrived  # it may hold an exception, and that one this frame, with a request of megabytes
+            del arrived  # it may hold an exception, which refers to this frame and to a request of megabytes
             asyncio._leave_task(loop, task)
 
     def _resume_when_done(self, arrived: asyncio.Future[None]) -> None:
-        """Let what the first in work waits for go on with it, where that takes no more; else the task does it."""
+        """Let the future of the first request continue it, if that suffices; otherwise the task continues it."""
         waits_for = None if self._mute_ms or self._write_paused else self._pipeline.awaited
         if waits_for is None:
             arrived.set_result(None)
@@ -421,13 +423,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
             waits_for.add_done_callback(self._on_awaited_done)
 
     def _on_awaited_done(self, waited_for: asyncio.Future[Any]) -> None:
-        """The first in work may go on, unless the task has taken it over."""
+        """Continue the first request, unless the task has taken it over."""
         arrived = self._arrived
         if arrived is not None and not arrived.done() and self._pipeline.awaited is waited_for:
             self._process_or_wake(arrived, self._answer_pipelined)
 
     def _answer_pipelined(self) -> bool:
-        """Answer what is in work up to what waits, and then what is behind it; whether only the task can go on."""
+        """Answer the pipelined requests up to one that waits, then the following; return whether only the task can
+        continue.
+        """
         work = self._pipeline
         try:
             while work:
@@ -443,7 +447,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._core.buffered > 0 and self._answer_at_once()
 
     def _answer_at_once(self) -> bool:
-        """Process whole requests up to one that has to wait; whether there is anything to wait for but more bytes."""
+        """Process whole requests up to one that waits; return whether there is anything to wait for besides bytes."""
         core, dispatcher = self._core, self._server.dispatcher
         throttling = dispatcher.throttling
         try:
@@ -484,7 +488,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             asyncio._leave_task(loop, task)
 
     def _start_next_produces(self) -> None:
-        """Take up the next Produces, as long as all before them have only to wait for replicas."""
+        """Start the next Produces, as long as all before them only wait for replicas."""
         if self._open_api_key != PRODUCE_KEY or not self._core.buffered:
             return
         work, server = self._pipeline, self._server
@@ -509,7 +513,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return response
 
     def _answer(self, response: Any) -> None:
-        """Close the open request; its answer is sent with those to the requests behind it."""
+        """Close the open request, and queue its response for the next write."""
         self._open_api_key = PRODUCE_KEY if self._pipeline else -1
         chunks = self._core.answer(response)
         self._responses += chunks
@@ -532,7 +536,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._write_unsent()
 
     def _write_unsent(self) -> None:
-        """Pass on what the transport takes, and count the rest."""
+        """Write what the transport accepts, and count the rest."""
         unsent = self._unsent
         while unsent.size_bytes and not self._write_paused and self._transport is not None:
             unsent.write_piece(self._transport)
@@ -541,7 +545,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._hold_responses()
 
     def _hold_responses(self) -> None:
-        """Count what is made and not sent."""
+        """Count the encoded responses that are not sent yet."""
         size_bytes = 0
         if self._transport is not None and self._write_paused:
             size_bytes = self._unsent.size_bytes + self._transport.get_write_buffer_size()
@@ -549,7 +553,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._server.response_memory.hold(self, size_bytes)
 
     async def _wait_while_muted(self) -> None:
-        """Process no request for the time that the client has to wait for its quota, or until it is gone (KIP-219)."""
+        """Wait for the client's throttle time, or until the connection is lost (KIP-219)."""
         wait_ms, self._mute_ms = self._mute_ms, 0
         if self._transport is None:
             return

@@ -1,10 +1,11 @@
-"""Takes the first step of a request's work where the bytes arrive, and the next ones where its waits end.
+"""Runs the first step of a request's coroutine synchronously, and the next steps in the callbacks of its futures.
 
-Most requests are answered without a wait. To wake a task for each of them takes a future and a turn of the loop: three
-to four microseconds, a tenth of what a small request costs. A task may await what is left of the work at any time.
+Most requests are answered without a wait. Waking a task for each of them costs a future and an iteration of the loop:
+three to four microseconds, a tenth of the cost of a small request. A task may await the rest of the coroutine at any
+time.
 
-Work that has come so far that it only waits for its effect to be safe says so by what it waits for, a
-`ReplicationFuture`: requests behind it on its connection may begin.
+A coroutine that only waits for replication awaits a `ReplicationFuture`; then the next requests of its connection may
+start.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class EagerCoroutine:
-    """A coroutine that has come to wait for something; it is awaited once."""
+    """A suspended coroutine, which can be awaited once."""
 
     __slots__ = ("_cancelled", "_coroutine", "_on_replication_wait", "awaited", "awaits_replication")
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, Any], awaited: Any, on_replication_wait: Callable[[], None] | None = None
     ) -> None:
-        """`waits_for` is what the coroutine's first step has yielded: a future, or None for a turn of the loop.
+        """`awaited` is what the first step yielded: a future, or None for an iteration of the loop.
 
-        `settling` is called if it comes to wait for its effect to be safe while it is awaited.
+        `on_replication_wait` is called if the coroutine begins to wait for replication while it is awaited.
         """
         self._coroutine = coroutine
         self._cancelled: CancelledError | None = None
@@ -38,21 +39,23 @@ class EagerCoroutine:
 
     def _suspend_on(self, waits_for: Any) -> None:
         self.awaited = waits_for
-        """A future, unless it only waits for a turn of the loop or is awaited by now."""
+        """The awaited future; None while it waits for an iteration of the loop, or once the coroutine itself is
+        awaited.
+        """
         if waits_for is not None:
-            waits_for._asyncio_future_blocking = False  # what a task does at once: so that others can wait for it, too
+            waits_for._asyncio_future_blocking = False  # as a task does at once: others can wait for it, too
         self.awaits_replication = type(waits_for) is ReplicationFuture
-        """Whether it waits for nothing but its effect to be safe."""
+        """Whether it waits for replication only."""
 
     @property
     def may_suspend(self) -> bool:
-        """Whether it may take turns of the loop until it is done."""
+        """Return whether it may yield to the loop until it is done."""
         return not self.awaits_replication or self.awaited is None or not self.awaited.done()
 
     def step(self) -> Any:
-        """Take the next step, if nobody awaits it: the future that it waits for is done.
+        """Run the next step, if no task awaits it and its future is done.
 
-        Returns the outcome if there is one by then, else itself.
+        Returns the outcome if it finished, else itself.
         """
         self.awaited = None
         try:
@@ -65,7 +68,7 @@ class EagerCoroutine:
         return self
 
     def throw_cancelled(self, error: CancelledError) -> None:
-        """End it as a cancelled task would, if nobody awaits it."""
+        """Throw a cancellation into it, if no task awaits it."""
         try:
             self._coroutine.throw(error)
         except (StopIteration, type(error)):
@@ -73,7 +76,7 @@ class EagerCoroutine:
         self._coroutine.close()
 
     def cancel(self, error: CancelledError) -> None:
-        """Do what `Task.cancel` does to work that waits: its task was cancelled before it took this over."""
+        """Cancel it as `Task.cancel` does; for a task that was cancelled before it took the coroutine over."""
         if self.awaited is None or not self.awaited.cancel():
             self._cancelled = error
 
@@ -93,13 +96,12 @@ class EagerCoroutine:
             except StopIteration as done:
                 return done.value
             finally:
-                del step  # it may hold an error, and that one this frame
+                del step  # it may hold an error, which refers to this frame
             self.awaits_replication = type(waits_for) is ReplicationFuture
             if self.awaits_replication and self._on_replication_wait is not None:
                 self._on_replication_wait()
 
     def _first_wait(self) -> Generator[Any, None, None]:
-        """Wait as the task that goes on with the work."""
         cancelled, self._cancelled = self._cancelled, None
         waits_for, self.awaited = self.awaited, None
         try:
@@ -114,7 +116,7 @@ class EagerCoroutine:
 
 
 def start_eagerly(coroutine: Coroutine[Any, Any, Any], on_replication_wait: Callable[[], None] | None = None) -> Any:
-    """Take the first step. Returns the outcome if there is one by then, else what is `EagerCoroutine`."""
+    """Run the first step. Returns the outcome if the coroutine finished, else an `EagerCoroutine`."""
     try:
         waits_for = coroutine.send(None)
     except StopIteration as done:

@@ -1,7 +1,7 @@
-"""The requests of one connection that are taken up and not answered, in their order.
+"""The started and unanswered requests of one connection, in order.
 
-There is one, or a Produce with others behind it: each is taken up when all before it only wait for their effects to be
-safe (`settling`). Answers keep the order, and so do failures: what one of them raises is raised when its turn comes.
+It holds one request, or a Produce with others behind it. Each starts when all before it only wait for replication.
+Responses keep the order, and so do failures: an exception is raised when its request is the first.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any, Final
 from anabranch.broker.network.eager_coroutine import EagerCoroutine
 
 PIPELINED_PRODUCES_MAX: Final = 5
-"""How many Produces of a connection wait for replicas at a time: as many as idempotent producers have in flight."""
+"""The most Produces of a connection that wait for replicas: Kafka's limit of in-flight requests for idempotence."""
 
 
 class RequestPipeline(list[Any]):
-    """What is `EagerCoroutine`, its outcome if that was there at once, or its error."""
+    """A list of `EagerCoroutine`s, outcomes of those that finished at once, and errors."""
 
     __slots__ = ()
 
     @property
     def accepts_next(self) -> bool:
-        """Whether one more may begin behind those that are there."""
+        """Return whether another request may start behind the present ones."""
         if not 0 < len(self) < PIPELINED_PRODUCES_MAX:
             return False
         last = self[-1]
@@ -31,12 +31,12 @@ class RequestPipeline(list[Any]):
 
     @property
     def awaited(self) -> asyncio.Future[Any] | None:
-        """What the first one waits for, after which `go_on` may follow; None where it has to be awaited."""
+        """Return the future of the first request, after which `step_first` may follow; None if it has to be awaited."""
         first = self[0] if self else None
         return first.awaited if type(first) is EagerCoroutine else None
 
     def step_first(self) -> bool:
-        """Take the next step of the first one if what it waits for is done; whether its response is there."""
+        """Run the next step of the first request if its future is done; return whether its response exists."""
         first = self[0]
         if type(first) is EagerCoroutine:
             if first.awaited is None or not first.awaited.done():
@@ -49,7 +49,7 @@ class RequestPipeline(list[Any]):
         return not isinstance(first, (EagerCoroutine, BaseException))
 
     async def finish_first(self, before_waiting: Callable[[], None]) -> Any:
-        """The response to the first one, which is in work no more then."""
+        """Await and remove the first request; return its response."""
         first = self[0]
         try:
             if type(first) is EagerCoroutine:
@@ -63,7 +63,7 @@ class RequestPipeline(list[Any]):
             del first, self[0]
 
     def cancel_first(self, error: asyncio.CancelledError) -> bool:
-        """Cancel the first if it waits and is not awaited yet; whether there is one."""
+        """Cancel the first request if it waits and is not awaited yet; return whether there is one."""
         first = self[0] if self else None
         if type(first) is not EagerCoroutine:
             return False
@@ -71,7 +71,7 @@ class RequestPipeline(list[Any]):
         return True
 
     def abandon(self) -> None:
-        """Nobody will answer what is still in work."""
+        """Drop all requests without a response."""
         given_up = [one for one in self if type(one) is EagerCoroutine]
         self.clear()
         for one in given_up:

@@ -1,7 +1,7 @@
-"""What may be raised in place of an answer, by who wants the connection to do something else.
+"""Exceptions that override a response.
 
-It is played by the task that serves the connection, so that it may wait; the requests behind wait meanwhile. A
-connection that nobody interferes with pays nothing for that.
+The connection's task applies the override, so it may wait; later requests wait meanwhile. Connections without overrides
+pay nothing for this.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ FOREVER_MS: Final = 10**9
 
 
 class ConnectionHandle(Protocol):
-    """A connection in the hands of an interference."""
+    """The operations of a connection that an override may use."""
 
     def encode_response(self, response: Any) -> list[Buffer]:
-        """The bytes of an answer to the open request, which is closed by that."""
+        """Encode the response to the open request, and close the request."""
 
     def send(self, chunks: list[Buffer]) -> None:
         """Write bytes to the peer."""
 
     async def wait(self, wait_ms: int) -> bool:
-        """Do nothing for so long, or until the connection is to end; whether it may go on."""
+        """Wait for this time or until the connection is to end; return whether to continue."""
 
     def stop_reading(self) -> None:
-        """Read nothing any more."""
+        """Stop reading."""
 
     def close(self) -> None:
-        """Close once what was sent has left."""
+        """Close once all sent bytes have left."""
 
     def abort(self) -> None:
         """Close at once."""
 
 
 class ResponseOverride(Exception):
-    """Raised by a dispatcher in place of an answer."""
+    """Raised by a dispatcher in place of a response."""
 
     response: Any = None
-    """The answer that it makes something of, if there is one."""
+    """The response that the override changes, if there is one."""
 
     async def apply(self, connection: ConnectionHandle) -> None:
-        """Do it. An open request that is left open is never answered, and nothing behind it is."""
+        """Apply the override. A request that it leaves open is never answered, nor is any request behind it."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""The responses of one connection that its transport has not taken: passed on in pieces, as the peer reads.
+"""The responses of one connection that its transport has not accepted, written in pieces as the peer reads.
 
-A transport copies what it cannot send at once. So it gets no more than `PIECE_BYTES` beyond its high-water mark, and a
-response of 50 MB stays the one object that was read from the log.
+A transport copies what it cannot send at once. It therefore gets at most `PIECE_BYTES` beyond its high-water mark, and
+a response of 50 MB stays the one object that was read from the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PIECE_BYTES: Final = 1 << 20
 
 
 def kernel_unsent_bytes(transport: asyncio.Transport) -> int:
-    """How many bytes the system holds that the peer has not confirmed; 0 where it cannot tell."""
+    """Return how many sent bytes the peer has not acknowledged; 0 where the system cannot tell."""
     socket = transport.get_extra_info("socket")
     if socket is None:
         return 0
@@ -31,7 +31,7 @@ def kernel_unsent_bytes(transport: asyncio.Transport) -> int:
 
 
 class ResponseQueue:
-    """Buffers in the order in which they are sent."""
+    """Buffers in the order of sending."""
 
     __slots__ = ("_buffers", "_first_sent_bytes", "size_bytes")
 
@@ -39,24 +39,24 @@ class ResponseQueue:
         self._buffers: list[Buffer] = []
         self._first_sent_bytes = 0
         self.size_bytes = 0
-        """The size of the buffers that are in memory. The first of them may be sent in part."""
+        """The size of the buffers in memory; the first may be partly sent."""
 
     @property
     def unsent_bytes(self) -> int:
-        """The bytes that the transport has not taken."""
+        """Return the bytes that the transport has not accepted."""
         return self.size_bytes - self._first_sent_bytes
 
     def add(self, buffers: list[Buffer], size_bytes: int) -> None:
-        """Append buffers of this size altogether."""
+        """Append buffers of this total size."""
         self._buffers += buffers
         self.size_bytes += size_bytes
 
     def clear(self) -> None:
-        """Forget all: the peer is gone."""
+        """Drop all buffers."""
         self._buffers, self._first_sent_bytes, self.size_bytes = [], 0, 0
 
     def write_piece(self, transport: asyncio.Transport) -> None:
-        """Pass the next piece to the transport."""
+        """Write the next piece to the transport."""
         piece: list[Buffer] = []
         room = PIECE_BYTES
         done = 0

@@ -1,7 +1,6 @@
-"""A part of a node that is built when another part first asks for it.
+"""A part of a node that is built at its first use.
 
-Most brokers coordinate no transaction and many serve no incremental fetch session; a broker that never does does
-not pay for running that code.
+Most brokers coordinate no transactions, and many serve no incremental fetch sessions. They do not pay for this code.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class LazyPart(Generic[Part]):
         """None until `get` was called."""
 
     def get(self) -> Part:
-        """The part; the first call builds it."""
+        """Return the part; the first call builds it."""
         if self.built is None:
             self.built = self._build()
         return self.built

@@ -1,7 +1,7 @@
-"""The future that a request waits for when it has done its work, and waits for nothing but its effect to be safe.
+"""The future that a request awaits once it has appended and only waits for replication.
 
-A connection may take up what is behind such a request. It is a type of its own because what waits is told only by what
-it yields, through whatever stands around it: quotas, metrics, rules of faults, the journal.
+A connection may start the next request behind such a request. It is a type of its own because the wait is recognized by
+what the coroutine yields, through all wrappers: quotas, metrics, fault rules, the journal.
 """
 
 from __future__ import annotations
@@ -10,6 +10,6 @@ import asyncio
 
 
 class ReplicationFuture(asyncio.Future[None]):
-    """Done when the effect is safe, or will not be."""
+    """A future that is done when the effect is replicated, or will not be."""
 
     __slots__ = ()

@@ -1,12 +1,11 @@
-"""Tasks that last as long as their node: the node is told when one ends by a bug.
+"""Background tasks of a node; an unexpected end of one stops the node.
 
-The task's work is not done from then on: a leader is not followed, no ISR shrinks, no configuration is applied; and
-nothing else would show it. Half a node is worse than none, for others wait for it. So the node gives up, its process
-ends with the traceback, and whatever watches over processes begins a new one. Kafka's threads do the same with what
-they did not expect (`ShutdownableThread`, `FatalExitError`), except for its fetchers, which leave out a partition and
-go on.
+Otherwise its work would stop silently: a leader is not followed, no ISR shrinks, no configuration is applied. A partly
+failed node blocks its peers, so stop the whole node: its process ends with the traceback, and a supervisor can restart
+it. Kafka's threads do the same after unexpected errors (`ShutdownableThread`, `FatalExitError`), except its fetchers,
+which drop a partition and continue.
 
-A refusal from outside (a disk, a peer, ZooKeeper) is no bug: the tasks live through those.
+An error from outside (a disk, a peer, ZooKeeper) is no bug: the tasks handle it.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ log = logging.getLogger(__name__)
 
 
 class FatalNodeError(Exception):
-    """The node cannot go on: one of its tasks has ended by the bug that is the cause of this."""
+    """Raised when a task of the node ended by a bug, which is the cause."""
 
 
 OnFailure = Callable[[FatalNodeError], None]
 
 
 def supervised_task(coroutine: Coroutine[Any, Any, None], name: str, on_failure: OnFailure) -> asyncio.Task[None]:
-    """Start a task that ends when it is cancelled or has nothing left to do. After any other end `died` is called."""
+    """Start a task that ends when it is cancelled or finished; after any other end `on_failure` is called."""
     task = asyncio.get_running_loop().create_task(coroutine, name=name)
     task.add_done_callback(partial(_ended, on_failure))
     return task
 
 
 def log_failure(bug: FatalNodeError) -> None:
-    """Log a bug, where there is no node that could end because of it."""
+    """Log a bug, for callers without a node to stop."""
 
 
 def _ended(died: OnFailure, task: asyncio.Task[None]) -> None:

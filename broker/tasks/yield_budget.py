@@ -1,8 +1,8 @@
-"""Long answers are built in steps: after so many elements the loop has others work before it goes on.
+"""Builds long responses in steps: after a number of elements, other tasks run.
 
-A handler works through what a request names with one `Turns`, over all its loops. What it reads may change between two
-steps, as it may between two requests: so only answers whose rows stand alone are built so. Whatever has to be told of
-one moment is not (a group's offsets; a Fetch, which parks on what it saw), nor what an append must find unchanged.
+A handler uses one `YieldBudget` for all its loops. State may change between two steps, as between two requests. Only
+responses whose rows are independent may be built so; not a group's offsets, a Fetch (which waits on what it read), or
+what an append must find unchanged.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Asked = TypeVar("Asked")
 Row = TypeVar("Row")
 
 ELEMENTS_PER_YIELD: Final = 100
-"""Elements, of some 5 to 50 microseconds each."""
+"""Elements, of 5 to 50 microseconds each."""
 
 
 class YieldBudget:
-    """How much of a step is left."""
+    """The elements left before the next yield."""
 
     __slots__ = ("_left",)
 
@@ -27,14 +27,14 @@ class YieldBudget:
         self._left = ELEMENTS_PER_YIELD
 
     async def spend(self, elements: int = 1) -> None:
-        """So many are done; perhaps it is the others' turn."""
+        """Count processed elements; yield to the loop if the budget is used up."""
         self._left -= elements
         if self._left < 0:
             self._left = ELEMENTS_PER_YIELD
             await asyncio.sleep(0)
 
     async def map(self, asked: Iterable[Asked], answer: Callable[[Asked], Row]) -> list[Row]:
-        """The answer to each, in their order."""
+        """Answer each element; return the answers in order."""
         await self.spend()
         rows = []
         for one in asked:
