@@ -12,7 +12,7 @@ from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ZkSession
 from anabranch.protocol.errors import ErrorCode
 from tests.anabranch.cluster.test_in_process import active_controller, create, describe, fetch, leader, produce
-from tests.controller.test_sessions import expire
+from tests.contracts.zk_worlds import expire_session
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -58,7 +58,7 @@ async def test_a_node_whose_session_expires_registers_anew_and_recovers_its_repl
         node, old_session = cluster.nodes[victim], cluster.nodes[victim].session
         old_controller, epoch = node.controller, node.services.fence.broker_epoch
         term = cluster.nodes[controller].controller.epoch  # type: ignore[union-attr]
-        await expire(old_session, zookeeper_hosts)  # type: ignore[arg-type]
+        await expire_session(old_session, zookeeper_hosts.partition("/")[0])  # type: ignore[arg-type]
         for other in cluster.nodes.values():
             assert await other.services.metadata.wait_until(
                 lambda image: victim in image.brokers and image.brokers[victim].epoch > epoch, 60_000
