@@ -59,7 +59,6 @@ class ClassicGroup:
     join_phase: JoinPhase = field(default_factory=JoinPhase)
     assignment_phase: AssignmentPhase = field(default_factory=AssignmentPhase)
     _effects: list[Effect] = field(default_factory=list)
-    """The effects of the current event."""
 
     @classmethod
     def from_journal(
@@ -214,10 +213,7 @@ class ClassicGroup:
     def persist(
         self, assignments: Mapping[str, bytes], answer: Answer | None = None, replaced: Replaced | None = None
     ) -> None:
-        """Add the effect that stores the group with these assignments.
-
-        `answer` is sent once it is stored; `replaced` is restored if that fails.
-        """
+        """Add the effect that stores the group; `answer` is sent afterwards, `replaced` is restored on failure."""
         self._effects.append(Persist(self.generation, self.snapshot(assignments), answer, replaced))
 
     def add_verdict(self, error: ErrorCode, reason: str = "") -> None:

@@ -1,10 +1,10 @@
 """The states of a classic group, their transitions, and the broker's limits for groups.
 
-  Empty                no members; any client may commit offsets
-  PreparingRebalance   the join phase: waiting for every known member to (re)join, or for the rebalance timeout
-  CompletingRebalance  a generation has started; its leader computes the assignment
-  Stable               every member has its assignment, or can fetch it
-  Dead                 deleted, or coordinated by another broker
+    Empty                no members; any client may commit offsets
+    PreparingRebalance   the join phase: waiting for every known member to (re)join, or for the rebalance timeout
+    CompletingRebalance  a generation has started; its leader computes the assignment
+    Stable               every member has its assignment, or can fetch it
+    Dead                 deleted, or coordinated by another broker
 
 Source: kafka.coordinator.group.GroupState and GroupConfig.
 """

@@ -5,7 +5,6 @@ were sent to clients that have not joined with them yet (KIP-394). While a membe
 session, since it cannot send heartbeats. The group's state and phases are in `classic_group`.
 
 Invariant: the leader is a member, or None while there are no members; every instance id maps to a member with that id.
-
 Source: kafka.coordinator.group.GroupMetadata and MemberMetadata.
 """
 

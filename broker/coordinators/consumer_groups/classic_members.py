@@ -115,10 +115,7 @@ def check_protocols(group: ConsumerGroup, event: Join) -> None:
 
 
 def subscription_of(protocols: tuple[tuple[str, bytes], ...]) -> ConsumerProtocolSubscription:
-    """Return the subscription in a classic member's first protocol.
-
-    Raises INCONSISTENT_GROUP_PROTOCOL if it cannot be decoded.
-    """
+    """Return the subscription in a member's first protocol. Raises INCONSISTENT_GROUP_PROTOCOL."""
     try:
         return consumer_protocol.decode_subscription(protocols[0][1])
     except DecodeError as error:

@@ -4,15 +4,14 @@
 of its decisions once they are in the log; a new coordinator applies them as it reads the log. So both have the same
 state.
 
-  Empty        no members
-  Assigning    the target was computed for an older epoch of the group
-  Reconciling  some member has not reached its target
-  Stable       every member has its target
-  Dead         deleted, or coordinated by another broker
+    Empty        no members
+    Assigning    the target was computed for an older epoch of the group
+    Reconciling  some member has not reached its target
+    Stable       every member has its target
+    Dead         deleted, or coordinated by another broker
 
-Invariant: `holder` returns the one member that has a partition, assigned or not revoked yet.
-
-Source: KIP-848; Kafka's ConsumerGroup, ModernGroup, and the replay methods of GroupMetadataManager.
+Invariant: `holder` returns the one member that has a partition, assigned or not revoked yet. Source: KIP-848; Kafka's
+ConsumerGroup, ModernGroup, and the replay methods of GroupMetadataManager.
 """
 
 from __future__ import annotations

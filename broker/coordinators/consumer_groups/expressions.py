@@ -1,4 +1,4 @@
-"""The effect of resolved regular expressions on a group: a new epoch if they match other topics than before."""
+"""Resolved regular expressions of a group: a new group epoch if they match other topics than before."""
 
 from __future__ import annotations
 

@@ -79,10 +79,7 @@ class Member:
     holds_gates: bool = False
     """Whether the client holds gates itself (KIP-253)."""
     told_session_timeout_ms: int = -1
-    """The longest session timeout sent to the member; -1 if it never requested one.
-
-    The member may still use it if a response with a shorter one was lost.
-    """
+    """The longest session timeout sent to the member, which may still use it; -1 if it never requested one."""
 
     state: MemberState = STABLE
     epoch: int = JOIN_EPOCH

@@ -1,8 +1,8 @@
 """The reconciliation of one member from its current assignment to its target, one heartbeat at a time.
 
-  Stable               has all of the target of its epoch
-  UnrevokedPartitions  has to revoke partitions; its epoch stays until it reports that it did
-  UnreleasedPartitions has the target's epoch, and waits for partitions that others still have
+    Stable               has all of the target of its epoch
+    UnrevokedPartitions  has to revoke partitions; its epoch stays until it reports that it did
+    UnreleasedPartitions has the target's epoch, and waits for partitions that others still have
 
 It handles partitions of topics and tasks of streams groups (KIP-1071); only the check for free ones differs.
 

@@ -25,8 +25,6 @@ def assign_unevenly(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 class _Work:
-    """The working state of one assignment."""
-
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
         kept = [spec.kept(member) for member in spec.members.values()]
@@ -104,8 +102,8 @@ class _Work:
 class _Ends:
     """Members ordered by load: the next to receive a partition, and the next to give one away.
 
-    Each end is a range of members with equal load. After each member of a range had its turn, the level of the lower
-    end rises by one and that of the upper end falls by one, and the range grows by members already at that level.
+    Each end is a range of members with equal load. When each member of a range has had its turn, the lower end's level
+    rises by one, or the upper end's falls by one. The range then grows by the members already at that level.
     """
 
     def __init__(self, members: list[int], load: list[int]) -> None:

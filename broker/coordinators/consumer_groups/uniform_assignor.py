@@ -4,9 +4,8 @@ If all members subscribe to the same topics (this module), each has a quota. Par
 If quotas differ by one, members that have one more keep it as long as the others can be served. `uneven_subscriptions`
 handles different subscriptions.
 
-Invariant: every assignable partition of a subscribed topic is in exactly one target.
-
-Source: Kafka's UniformAssignor, UniformHomogeneousAssignmentBuilder of 4.1.
+Invariant: every assignable partition of a subscribed topic is in exactly one target. Source: Kafka's UniformAssignor,
+UniformHomogeneousAssignmentBuilder of 4.1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Its state comes from the metadata (lineage, leader epochs, cuts) and from leaders' answers (`LeaderAnswer`): log starts,
 segment ends, and the ends of what is deliverable below a cut. From a group's commits it computes which partitions no
-stock member may be assigned, each with its reasons, and where children start for a group that existed before them.
+stock member may be assigned, and why. It also computes where children start for a group that existed before them.
 
 Invariant: an answer with an older leader epoch than the metadata's is ignored (R7); missing data keeps a gate closed.
 Pure. `protocol.order_gates` decides which segments are open.

@@ -1,18 +1,18 @@
 """The gates that a coordinator holds for stock members: which partitions they may be assigned, and when that changes.
 
 A stock member reads its partitions to the end. So a child partition is assigned to no stock member before the group has
-committed everything deliverable in the segments that held its keys before. The decision is never stored: it is computed
-each time from stable commits (a commit that moves backwards closes a gate again), by the function that our own consumer
-uses (`protocol.order_gates`). `reshard.legacy.consumers` selects the topics:
+committed everything deliverable in the segments that held its keys before. The decision is never stored. It is computed
+each time from stable commits, by the function that our own consumer uses (`protocol.order_gates`); a commit that moves
+backwards closes a gate again. `reshard.legacy.consumers` selects the topics:
 
-  auto      topics that need order: with stamped batches, `enable.ordered.delivery=true`, or producers that are
-            refused or verified; other topics grow as in Kafka
-  gate      every topic that was resized
-  ignore    none
+    auto      topics that need order: with stamped batches, `enable.ordered.delivery=true`, or producers that are
+              refused or verified; other topics grow as in Kafka
+    gate      every topic that was resized
+    ignore    none
 
 Before a child is assigned, its start is committed for a group that existed before the child or has a commit on its
 parent (R20). Otherwise a reset policy could skip records of the child. If records of a withheld partition are deleted,
-its log start is committed for a group in which some members hold gates: their gates wait until the group has passed the
+its log start is committed for a group in which some members hold gates. Those gates wait until the group has passed the
 deleted records, and no member reads the partition to commit it (R10). When a gate opens, the group rebalances; gates
 that open within `OPENING_DELAY_MS` share one rebalance.
 
@@ -246,7 +246,7 @@ class GroupGates:
                 slot.gates.waiting_since_ms.clear()
 
     def forget(self, slot: GroupEntry) -> None:
-        """Stop the watch of a group that is gone, lacks no partition, or rebalances."""
+        """Stop the watch of a group that is deleted, lacks no partition, or rebalances."""
         self._waiting.pop(slot, None)
         slot.gates.awaited.clear()
         slot.gates.opening_at_ms = slot.gates.patient_until_ms = None

@@ -2,7 +2,6 @@
 
 Every change is in the journal and replicated before it is acknowledged or visible. The group's state machine decides
 who may commit, `committed_offsets` decides when offsets expire; this class writes the records and applies the outcome.
-
 Source: kafka.coordinator.group.GroupMetadataManager.
 """
 

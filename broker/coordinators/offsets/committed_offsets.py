@@ -5,9 +5,8 @@ offset. Per partition the record with the highest journal offset wins, in whatev
 the journal gives the same map as the live coordinator had.
 
 Offsets of a transaction are staged per producer and take effect at its commit marker, in record order (KIP-98). Until
-then the partition is unstable for readers that require stable offsets (KIP-447).
-
-Source: kafka.coordinator.group.GroupMetadata, CommitRecordMetadataAndOffset.
+then the partition is unstable for readers that require stable offsets (KIP-447). Source:
+kafka.coordinator.group.GroupMetadata, CommitRecordMetadataAndOffset.
 """
 
 from __future__ import annotations

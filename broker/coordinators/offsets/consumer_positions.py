@@ -1,8 +1,8 @@
 """ConsumerGroupPosition: members exchange positions, or wait for committed offsets (KIP-253 7, R9, K104, K605).
 
 v0 is the KIP's exchange: members report positions, and the coordinator stores them and returns the partitions that
-other members want to know. A stored position belongs to the member and generation that reported it, and is dropped with
-them, because a position outlives a crash of its member only if it was committed (K605).
+other members want to know. A stored position is dropped with the member and generation that reported it, because only a
+committed position outlives its member's crash (K605).
 
 v1 uses *committed* offsets: a `Watch` waits until one of its awaited partitions is committed far enough, until its
 timeout, or until a rebalance. The commit itself completes it, without polling. A watch that awaits no partition
@@ -79,7 +79,7 @@ class Positions:
         )
 
     def forget(self, member_ids: Iterable[str]) -> None:
-        """Drop the positions and requests of members that are gone."""
+        """Drop the positions and requests of members that have left."""
         gone = set(member_ids)
         self.wanted = {member: wanted for member, wanted in self.wanted.items() if member not in gone}
         self.remembered = {one: said for one, said in self.remembered.items() if said[0] not in gone}

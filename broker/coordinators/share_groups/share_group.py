@@ -4,9 +4,9 @@ As in KIP-848 groups, `apply` applies one record, and nothing else changes the s
 are shared, so no member has to revoke one before another gets it: a member reaches the group epoch with its next
 heartbeat. A partition is assigned once its state is initialized (`initialized`).
 
-  Empty   no members
-  Stable  at least one member
-  Dead    deleted, or coordinated by another broker
+    Empty   no members
+    Stable  at least one member
+    Dead    deleted, or coordinated by another broker
 
 Source: KIP-932; Kafka's `ShareGroup`, and the replay methods of `GroupMetadataManager`.
 """
@@ -85,7 +85,6 @@ class ShareGroup:
     members: dict[str, ShareMember] = field(default_factory=dict)
     targets: dict[str, Assignment] = field(default_factory=dict)
     initializing: Assignment = field(default_factory=dict)
-    """Partitions whose state is being initialized."""
     initialized: Assignment = field(default_factory=dict)
     """Partitions whose state is initialized, which members may be assigned."""
     names: dict[bytes, str] = field(default_factory=dict)

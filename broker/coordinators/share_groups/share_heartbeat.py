@@ -51,7 +51,6 @@ class ShareDecision:
     then: list[Callable[[], None]] = field(default_factory=list)
     answer: Any = None
     initialize: Assignment = field(default_factory=dict)
-    """Partitions whose state has to be initialized."""
 
     def write(self, key: Any, content: Any) -> None:
         """Append a record; None as content deletes the key."""

@@ -7,8 +7,8 @@ has to outlive this broker is returned as a list of `StateBatch`. It takes effec
 dropped (`roll_back`); until then no member can acquire its offsets.
 
 A record that no member can process would fail the records delivered with it, too. If failing records are isolated,
-records with many deliveries are acquired in smaller and smaller parts of their first batch, with nothing after them,
-and alone for the last time.
+records with many deliveries are acquired in ever smaller parts of their first batch, with nothing after them. Their
+last delivery is alone.
 
 Invariant: at most one member holds an offset, and an acknowledged or archived offset is never acquired again. No clock
 and no I/O. Source: KIP-932; Kafka's `SharePartition` (`acquire`, `acquireSubsetBatchRecords`) and `InFlightState`.

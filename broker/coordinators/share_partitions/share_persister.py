@@ -2,9 +2,9 @@
 
 The leaders of `__share_group_state` determine which broker stores the state of a key. A request to a broker that is not
 the coordinator, or is still loading, is retried until the request timeout. Retries are idempotent. An abandoned request
-may still arrive, from the network or the buffers of a frozen broker, so a leader numbers its requests, and a request
-that arrives after a later one is rejected. (Kafka has no numbers and applies it.) Source: Kafka's
-`PersisterStateManager`, `DefaultStatePersister`.
+may still arrive, from the network or the buffers of a frozen broker. So a leader numbers its requests, and one that
+arrives after a later one is rejected. (Kafka has no numbers and applies it.) Source: Kafka's `PersisterStateManager`,
+`DefaultStatePersister`.
 """
 
 from __future__ import annotations

@@ -38,7 +38,6 @@ class ShareServices:
         rng: random.Random,
     ) -> None:
         self.settings = settings
-        """Returns the settings of a group."""
         self.coordinator = ShareCoordinator(config, replicas, metadata, clock_ms=clock_ms)
         self.persister = SharePersister(config, metadata, rng=rng, now_s=asyncio.get_running_loop().time)
         self.ends = LogEnds(lambda: config.current, replicas, metadata)

@@ -2,10 +2,8 @@
 
 A record is a snapshot, with the whole state, or an update, with the changes since. The last written state of an offset
 counts; states below the start offset are dropped. Old partition leaders are fenced by leader epoch, previous
-incarnations of a group by state epoch. Pure.
-
-Source: KIP-932; Kafka's ShareSnapshotKey/Value.json, ShareUpdateKey/Value.json, `ShareCoordinatorShard`,
-`PersisterStateBatchCombiner`.
+incarnations of a group by state epoch. Pure. Source: KIP-932; Kafka's ShareSnapshotKey/Value.json,
+ShareUpdateKey/Value.json, `ShareCoordinatorShard`, `PersisterStateBatchCombiner`.
 """
 
 from __future__ import annotations

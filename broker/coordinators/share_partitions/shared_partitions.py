@@ -2,8 +2,8 @@
 
 A partition is loaded when the first member of a group reads it: the share coordinator has the group's state, or the
 group's settings determine the start. Acknowledgements are stored one at a time per partition and group, and take effect
-afterwards. If one cannot be stored because a new leader or a new incarnation of the group exists, the partition is
-dropped here, and the next request gets the error. One timer handles expired locks.
+afterwards. If a new leader or a new incarnation of the group rejects one, the partition is dropped here, and the next
+request gets the error. One timer handles expired locks.
 
 Source: KIP-932; Kafka's `SharePartitionManager`, `SharePartition` (`maybeInitialize`), `DelayedShareFetch`.
 """
@@ -180,7 +180,7 @@ class SharedPartitions:
             if self._partitions.get(key) is result:
                 self.forget(key)
             result.set_exception(error)
-            result.exception()  # there may be no waiting request
+            result.exception()  # marks the error as retrieved; there may be no waiting request
             return
         except BaseException:
             result.cancel()

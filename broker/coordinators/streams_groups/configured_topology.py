@@ -79,8 +79,6 @@ class ConfiguredTopology:
 
 
 class _InvalidTopology(Exception):
-    """A cluster's topic is missing or has a wrong partition count."""
-
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
         self.status = status
@@ -157,7 +155,7 @@ def configure(topology: StreamsGroupTopologyValue, find: FindTopic) -> Configure
 
 
 def _place(one: Subtopology) -> tuple[int, str]:
-    """Return the sort key of a numeric id."""
+    """Return the sort key of an id; ids are numbers."""
     return len(one.subtopology_id), one.subtopology_id
 
 

@@ -70,8 +70,6 @@ class _Process:
 
 @dataclass(slots=True)
 class _Assignment:
-    """The working state of one assignment."""
-
     processes: dict[str, _Process]
     process_of: Mapping[str, _Process]
     active_share: _Share

@@ -1,7 +1,7 @@
 """Authorization of events in a streams group, its description, and the endpoints of its state.
 
-A member commits at its epoch. At an older epoch it may still commit for tasks that it has had since then, because it
-goes on processing them until it learns of the new epoch. Source: KIP-1071; Kafka's StreamsGroup (validateOffsetCommit,
+A member commits at its epoch. At an older epoch it may still commit for tasks that it has had since then: it goes on
+processing them until it learns of the new epoch. Source: KIP-1071; Kafka's StreamsGroup (validateOffsetCommit,
 validateOffsetFetch, validateDeleteGroup, asDescribedGroup) and EndpointToPartitionsManager, 4.2.
 """
 

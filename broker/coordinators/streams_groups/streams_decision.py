@@ -1,8 +1,7 @@
 """A decision about a streams group: its records, and the response to a member.
 
-A decision changes nothing by itself. Its records are written as one batch. When they are in the log the group applies
-them and its timers are set; the response waits until they are replicated. Source: KIP-1071; Kafka's
-GroupMetadataManager, 4.2.
+It changes nothing by itself. Its records are written as one batch. When they are in the log the group applies them and
+sets its timers; the response waits until they are replicated. Source: KIP-1071; Kafka's GroupMetadataManager, 4.2.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
 """The state of one streams group, built from the records of the journal.
 
-As in KIP-848 groups, `apply` applies one record, and nothing else changes the state, except for the timers and what a
-new coordinator computes or collects again: the configured topology, the endpoints, and a requested shutdown.
+As in KIP-848 groups, `apply` applies one record, and nothing else changes the state. The exceptions are the timers, and
+what a new coordinator computes or collects again: the configured topology, the endpoints, and a requested shutdown.
 
-  Empty        no members
-  NotReady     topics are missing or wrong: no member has tasks
-  Assigning    the target was computed for an older epoch of the group
-  Reconciling  some member has not reached its target
-  Stable       every member has its target
-  Dead         deleted, or coordinated by another broker
+    Empty        no members
+    NotReady     topics are missing or wrong: no member has tasks
+    Assigning    the target was computed for an older epoch of the group
+    Reconciling  some member has not reached its target
+    Stable       every member has its target
+    Dead         deleted, or coordinated by another broker
 
-Invariant: `_holders` has every member with a task, assigned or not revoked yet, and its role.
-
-Source: KIP-1071; Kafka's StreamsGroup, and the replay methods of GroupMetadataManager, 4.2.
+Invariant: `_holders` has every member with a task, assigned or not revoked yet, and its role. Source: KIP-1071; Kafka's
+StreamsGroup, and the replay methods of GroupMetadataManager, 4.2.
 """
 
 from __future__ import annotations

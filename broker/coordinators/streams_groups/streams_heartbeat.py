@@ -66,7 +66,7 @@ def heartbeat(
 
 
 def _shut_down(group: StreamsGroup, member_id: str) -> None:
-    if group.members:  # without members nobody is to shut down, and later members are not meant
+    if group.members:  # only current members are to shut down
         group.shutdown_by = member_id
 
 
@@ -220,7 +220,6 @@ def targets_of(
 def _reconcile(
     decision: StreamsDecision, member: StreamsMember, target_epoch: int, target: Tasks, owned: Tasks | None
 ) -> StreamsMember:
-    """Reconcile a member by one step, write its current assignment and set its rebalance timer."""
     if member.is_reconciled(target_epoch):
         return member
     is_free = decision.group.is_free_for(member.process_id)

@@ -2,9 +2,8 @@
 
 Active tasks process, standbys copy their state, and warm-ups build up state before they take a task over. This broker
 assigns no warm-ups, as Kafka 4.2 does not. A member's tasks are one mapping, like partitions of topics
-(`consumer_groups.assignment`), so the same functions compare and reconcile both.
-
-Source: KIP-1071; Kafka's TasksTuple and TasksTupleWithEpochs.
+(`consumer_groups.assignment`), so the same functions compare and reconcile both. Source: KIP-1071; Kafka's TasksTuple
+and TasksTupleWithEpochs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ class Role(enum.Enum):
 
 ACTIVE, STANDBY, WARMUP = Role
 Where = tuple[Role, str]
-"""A role and a subtopology."""
 Tasks = Mapping[Where, frozenset[int]]
 NO_TASKS: Final[Tasks] = {}
 Since = Mapping[tuple[str, int], int]

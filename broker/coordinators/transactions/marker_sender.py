@@ -106,7 +106,6 @@ class MarkerSender:
             self._sending.discard(node)
 
     async def _deliver(self, node: int, load: Load) -> None:
-        """Send one request and handle its response."""
         try:
             connection = await self._peers.to(node)
             response = await connection.call(request_of(load), timeout_ms=self._config.current.request_timeout_ms)
@@ -148,7 +147,7 @@ class MarkerSender:
                 self._sort(decided, partitions)
 
     async def _look_for_leaders(self) -> None:
-        """Queue markers without a leader until their partition has one or is gone."""
+        """Retry markers whose partition has no leader, until it has one or no longer exists."""
         rounds = 0
         try:
             while load := self._queues.pop(NOWHERE):

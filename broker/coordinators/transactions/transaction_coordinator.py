@@ -339,7 +339,6 @@ class TransactionCoordinator:
                     self._background.spawn(self._abort_late(shard, transaction, now_ms))
 
     async def _abort_late(self, shard: TransactionShard, transaction: Transaction, now_ms: int) -> None:
-        """Abort a transaction that has timed out, and fence its producer."""
         if not self._is_current(shard) or not requests.has_timed_out(transaction, now_ms):
             return
         log.info("%s: aborting after %d ms", transaction.transactional_id, transaction.timeout_ms)

@@ -132,10 +132,9 @@ def end(
 
     The version of this request determines the epoch check, whatever version the transaction was started with. Without
     `from_client` the request is the second half of a fence and has the fence's epoch. If no transaction is open, an
-    abort of version 2 still takes the next epoch, because batches of the producer may still arrive. `next_producer_id`
-    is required if `wants_next_producer_id` returns True.
-
-    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+    abort of version 2 still takes the next epoch, since batches of the producer may still arrive. `next_producer_id` is
+    required if `wants_next_producer_id` returns True. Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+    CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
     state, bumps = transaction.state, client_version >= VERSION_WITH_EPOCH_BUMP
     fencing = transaction.pending is PREPARE_EPOCH_FENCE

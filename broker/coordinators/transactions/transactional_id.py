@@ -4,12 +4,12 @@ A transition has two halves. `prepare_*` returns the `Transition`, which the jou
 *pending*. `complete` applies it once its record is replicated; `abandon_transition` drops it if that failed. Only one
 transition is pending at a time, so the journal and memory have the same order.
 
-  Empty              a producer, no transaction
-  Ongoing            partitions are in the transaction
-  PrepareCommit      decided; markers are on their way to the partitions; PrepareAbort likewise
-  CompleteCommit     every partition has its marker; CompleteAbort likewise
-  Dead               expired, about to be deleted
-  PrepareEpochFence  only ever pending: the old producer's epoch is fenced, and the abort follows at once
+    Empty              a producer, no transaction
+    Ongoing            partitions are in the transaction
+    PrepareCommit      decided; markers are on their way to the partitions; PrepareAbort likewise
+    CompleteCommit     every partition has its marker; CompleteAbort likewise
+    Dead               expired, about to be deleted
+    PrepareEpochFence  only ever pending: the old producer's epoch is fenced, and the abort follows at once
 
 Epochs run from 0 to 32766: 32767 only fences the producer that has 32766.
 
