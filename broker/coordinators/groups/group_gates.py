@@ -5,8 +5,8 @@ committed everything deliverable in the segments that held its keys before. The 
 each time from stable commits, by the function that our own consumer uses (`protocol.order_gates`); a commit that moves
 backwards closes a gate again. `reshard.legacy.consumers` selects the topics:
 
-    auto      topics that need order: with stamped batches, `enable.ordered.delivery=true`, or producers that are
-              refused or verified; other topics grow as in Kafka
+    auto      topics with `enable.ordered.delivery=true` that hold stamped batches, or whose
+              `reshard.legacy.producers` is refuse or verify; other topics grow as in Kafka
     gate      every topic that was resized
     ignore    none
 

@@ -214,7 +214,7 @@ class ShareGroupRequests:
         return refused
 
     async def forget(self, group_id: str, topic_id: bytes) -> bool:
-        """Drop an empty group's topic; return if it had one. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, others."""
+        """Drop an empty group's topic; return if it had it. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, others."""
         slot = self._slot(group_id, empty=True)
         group = slot.group
         assert isinstance(group, ShareGroup)
