@@ -1,10 +1,11 @@
-"""Finds the addresses of brokers in an answer and puts others in their place; every other byte stays as it is. Pure.
+"""Replaces the broker addresses in a response; every other byte stays as it is. Pure.
 
-An answer is walked over, not decoded: as far as the last field that may hold an address (in Metadata these are the
-brokers, far in front of the partitions), by steps that are made from the wire declarations once for each version.
-Tagged fields that nobody here knows of stay where they are, and records are stepped over as one.
+A response is walked, not decoded, up to the last field that may hold an address (in Metadata these are the brokers, far
+in front of the partitions). The steps are generated from the wire declarations once for each version. Unknown tagged
+fields stay where they are, and records are skipped as a whole.
 
-A Fetch or a Produce names brokers at its very end, and only beside an error: `surely_names_none` tells the others.
+A Fetch or Produce response names brokers at its very end, and only beside an error: `surely_names_none` recognises the
+others.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ _int32 = struct.Struct(">i")
 
 
 class Address(NamedTuple):
-    """Where an answer says that a broker is."""
+    """The address of a broker in a response."""
 
     node_id: int
     host: str
     port: int
     start: int
-    """Where its host begins, with the length in front of it."""
+    """The offset of the host's length."""
     end: int
-    """Where its port ends."""
+    """The offset behind the port."""
 
     @property
     def is_one(self) -> bool:
-        """Whether anybody could be there: an answer that refuses something names nobody."""
+        """Whether the address is real: an error response has an empty one."""
         return self.port > 0 and bool(self.host)
 
 
@@ -59,36 +60,36 @@ class TagSize(NamedTuple):
 
     start: int
     end: int
-    """Where the field begins."""
+    """The offset of the field."""
     size: int
 
 
 class Found:
-    """What a walk has found."""
+    """The result of a walk."""
 
     def __init__(self, frame: bytes) -> None:
         self.frame = frame
         self.node_id = NO_ADDRESS
-        """The last that was met: of the address that comes."""
+        """The last node id that was read: it belongs to the next address."""
         self.addresses: list[Address] = []
         self.tags: list[TagSize] = []
 
 
 Step = Callable[[Found, int], int]
-"""Goes from a position to the next one."""
+"""Advances from one offset to the next."""
 
 
 def names_brokers(key: int, version: int) -> bool:
-    """Whether answers of this version may name brokers."""
+    """Whether responses of this version may name brokers."""
     return version >= NAMING.get(key, version + 1)
 
 
 def surely_names_none(key: int, frame: bytes) -> bool:
-    """Whether it can be seen at the end of an answer that it names no broker.
+    """Whether the end of a response proves that it names no broker.
 
-    What names one ends with its port, its rack and an empty list of tagged fields; what names none with three empty
-    lists, of the partition, the topic and the whole. They end alike only if the rack is null, so that the second last
-    byte is zero, and the last byte of the port is, too.
+    A response with brokers ends with a port, a rack and an empty list of tagged fields; one without ends with three
+    empty lists, of the partition, the topic and the whole. They end alike only if the rack is null, so that the second
+    last byte is zero, and the last byte of the port is, too.
     """
     if key not in AT_THE_END or not frame.endswith(b"\0\0\0"):
         return False
@@ -96,7 +97,7 @@ def surely_names_none(key: int, frame: bytes) -> bool:
 
 
 def addresses_in(frame: bytes, key: int, version: int) -> Found:
-    """The brokers that an answer (without its length) names. Raises DecodeError."""
+    """Find the brokers that a response (without its length) names. Raises DecodeError."""
     api = BY_KEY[key]
     found = Found(frame)
     try:
@@ -113,7 +114,7 @@ def addresses_in(frame: bytes, key: int, version: int) -> Found:
 
 
 def replaced(found: Found, others: Sequence[tuple[str, int]], version: int, key: int) -> bytes:
-    """The answer with another host and port for each of its addresses, in their order."""
+    """Replace host and port of each address, in order."""
     flexible = is_flexible(BY_KEY[key].response, version)
     frame = found.frame
     changes: list[tuple[int, int, bytes]] = []
@@ -151,13 +152,13 @@ def _steps(api: Api, version: int) -> Sequence[Step]:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """Makes the steps over messages of one version."""
+    """Builds the steps over messages of one version."""
 
     version: int
     flexible: bool
 
     def to_the_last_address(self, message: type[Any]) -> Sequence[Step]:
-        """The steps over a message, without those behind what may hold an address."""
+        """The steps over a message, up to the last field that may hold an address."""
         fields = self._fields(message)
         last = max((place for place, one in enumerate(fields) if self._may_name(one)), default=-1)
         steps = [self._step(one, fields, place) for place, one in enumerate(fields[: last + 1])]
@@ -180,7 +181,7 @@ class _Walk:
         return [one for one in fields_of(message) if one.exists(self.version) and one.tag is None]
 
     def _tagged(self, message: type[Any]) -> dict[int, WireField]:
-        """Those tagged fields that may hold addresses."""
+        """The tagged fields that may hold addresses."""
         tagged = (one for one in fields_of(message) if one.exists(self.version) and one.tag is not None)
         return {one.tag: one for one in tagged if one.tag is not None and self._may_name(one)}
 
@@ -231,7 +232,7 @@ class _Walk:
         return position + 2 + max(0, int(_int16.unpack_from(found.frame, position)[0]))
 
     def _long(self, found: Found, position: int) -> int:
-        """Over bytes or records."""
+        """Skip bytes or records."""
         if self.flexible:
             return self._text(found, position)
         return position + 4 + max(0, int(_int32.unpack_from(found.frame, position)[0]))
@@ -246,7 +247,7 @@ class _Walk:
         return end
 
     def _tags(self, struct_type: type[Any]) -> Step:
-        """Over the tagged fields: into those that may hold addresses, past the others."""
+        """The step over tagged fields: into those that may hold addresses, past the others."""
         inside = {tag: self._step(field) for tag, field in self._tagged(struct_type).items()}
 
         def over(found: Found, position: int) -> int:
@@ -280,7 +281,7 @@ def _node_id(found: Found, position: int) -> int:
 
 
 def distinct(found: Found) -> Iterator[Address]:
-    """Each broker that is named, once."""
+    """Each named broker, once."""
     seen = set()
     for one in found.addresses:
         if one.is_one and one[:3] not in seen:

@@ -1,7 +1,7 @@
-"""What a cluster says that it serves, without what cannot be served through a proxy. Pure.
+"""Removes from ApiVersions responses what a proxy cannot serve. Pure.
 
-Answers that name brokers have to be understood, to name the proxy's ports in their place. So of their APIs no newer
-versions are shown than are known here, and none at all where nothing is. Everything else is shown as it is.
+The proxy must decode responses that name brokers, to replace their addresses. Of those APIs, clients see only the
+versions known here. All other APIs stay as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LAST: Final[Mapping[int, int]] = {
     **{key: BY_KEY[key].last_version if key in BY_KEY else -1 for key in NAMING},
     API_VERSIONS: BY_KEY[API_VERSIONS].last_version,
 }
-"""API key -> the newest version that is shown; -1: none."""
+"""API key -> the newest version that clients see; -1: none."""
 
 _entry = struct.Struct(">hhh")
 _int16 = struct.Struct(">h")
@@ -31,7 +31,7 @@ _int32 = struct.Struct(">i")
 
 
 def cap_versions(frame: bytes, version: int) -> tuple[bytes, dict[int, tuple[int, int]]]:
-    """An answer to ApiVersions (without its length) as clients get it, and the versions that it shows.
+    """Cap the versions in an ApiVersions response (without its length); returns it with the version ranges.
 
     Raises DecodeError.
     """
@@ -62,7 +62,7 @@ def cap_versions(frame: bytes, version: int) -> tuple[bytes, dict[int, tuple[int
 
 
 def unsupported_version_response(correlation_id: int) -> bytes:
-    """The answer to an ApiVersions that is newer than any known here: which of its versions may be used (KIP-511)."""
+    """The response to an ApiVersions version that is unknown here: the supported versions (KIP-511)."""
     own = ApiVersion(api_key=API_VERSIONS, min_version=0, max_version=LAST[API_VERSIONS])
     answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
     return _int32.pack(correlation_id) + encode(answer, 0)

@@ -1,9 +1,9 @@
-"""Moves bytes between a client, a `Conversation` and the upstream; and intercepted requests to the dispatcher.
+"""Moves bytes between a client, a `Conversation` and the upstream, and passes intercepted requests to the dispatcher.
 
-A client is read from once its way to the upstream is there, and each side no faster than the other takes what comes.
-Frames that are gathered share a bound with those of all other connections (`RequestMemory`).
+Reading from a client starts when the upstream is connected. Each side is read only as fast as the other side takes
+bytes. Frames in memory share a bound with all other connections (`RequestMemory`).
 
-No task is made per request: one waits for the intercepted request that is at the front, for as long as there are such.
+There is no task per request: one task waits for the intercepted request at the front, as long as there is one.
 """
 
 from __future__ import annotations
@@ -36,45 +36,45 @@ log: Final = logging.getLogger(__name__)
 
 GONE: Final = "the upstream has closed the connection"
 BUFFERED_BYTES_MAX: Final = 1 << 20
-"""How many bytes may wait behind a request that holds them up."""
+"""How many bytes may wait behind a blocking request."""
 UNANSWERED_MAX: Final = 1000
-"""How many requests of one connection may wait for their answers."""
+"""How many requests of one connection may wait for responses."""
 
 
 class ConnectionOwner(Protocol):
-    """The port of one broker, as far as a connection is concerned."""
+    """The interface of a broker's port for its connections."""
 
     dispatcher: Dispatcher
     memory: RequestMemory
     protocol: str
-    """How clients come: PLAINTEXT or SSL."""
+    """The protocol of clients: PLAINTEXT or SSL."""
     request_bytes_max: int
     answer_bytes_max: int
 
     def admit(self, connection: ProxiedConnection) -> bool:
-        """Take a new connection in; False refuses it."""
+        """Accept a new connection; False refuses it."""
 
     def remove_connection(self, connection: ProxiedConnection) -> None:
-        """A connection has ended."""
+        """Forget a closed connection."""
 
     async def begin_tls(self, transport: asyncio.Transport, side: ConnectionSide, peer: Peer) -> asyncio.Transport:
-        """Secure the client's side, if clients come by TLS. Raises AuthenticationFailed."""
+        """Start TLS on the client's side, if the port uses it. Raises AuthenticationFailed."""
 
     async def connect(self, side: ConnectionSide) -> asyncio.Transport:
         """Connect to the upstream. Raises OSError."""
 
     def handling_of(self, head: RequestHeader, peer: Peer) -> Handling:
-        """What becomes of a request."""
+        """Decide how a request is handled."""
 
     def rewritten(self, head: RequestHeader, frame: bytes, local_host: str) -> bytes:
-        """An answer as clients get it; `local_host` is where this one has come to. Raises DecodeError."""
+        """A response with the proxy's addresses; `local_host` is the client's local address. Raises DecodeError."""
 
     def own_answer(self, head: RequestHeader) -> bytes:
-        """The answer to what is answered here."""
+        """The proxy's own response to a request."""
 
 
 class ProxiedConnection(FrameHandler):
-    """A client at one broker's port, and its own connection to that broker."""
+    """A client's connection to one broker's port, and its connection to that broker."""
 
     def __init__(self, door: ConnectionOwner) -> None:
         self._door = door
@@ -90,14 +90,14 @@ class ProxiedConnection(FrameHandler):
         self._deaf = False
         self._going = False
         self._open = False
-        """Whether the way to the upstream is there."""
+        """Whether the upstream is connected."""
         self._upstream_gone = False
         self._closed = False
 
-    # --- what happens at the ends
+    # --- connection events
 
     def on_connected(self, side: ConnectionSide) -> None:
-        """An end is connected."""
+        """Handle a connected side."""
         if side is self._upstream:
             return
         transport = side.transport
@@ -113,7 +113,7 @@ class ProxiedConnection(FrameHandler):
         self._opening = asyncio.get_running_loop().create_task(self._find_way())
 
     async def _find_way(self) -> None:
-        """Find the way to the upstream, and begin."""
+        """Connect to the upstream, then start reading."""
         try:
             assert self.client.transport is not None
             self.client.take_over(await self._door.begin_tls(self.client.transport, self.client, self.peer))
@@ -122,7 +122,7 @@ class ProxiedConnection(FrameHandler):
             log.warning("closing %s: %s", self.peer, error)
             self.client.abort()
         except OSError:
-            self.client.abort()  # the door says why, once
+            self.client.abort()  # the listener logs the reason once
         else:
             if self._closed:
                 self._upstream.close()
@@ -132,7 +132,7 @@ class ProxiedConnection(FrameHandler):
             self.process()
 
     def on_lost(self, side: ConnectionSide) -> None:
-        """An end is gone: the other one goes, too, when what is on its way has arrived."""
+        """Handle a lost side: close the other one when all bytes have been written."""
         if self._closed:
             return
         if side is self._upstream:
@@ -155,7 +155,7 @@ class ProxiedConnection(FrameHandler):
     # --- frames
 
     def process(self) -> None:
-        """Do what can be done with what has come."""
+        """Process all received bytes as far as possible."""
         if self._closed or self._deaf or self._going or not self._open:
             return
         self._going = True
@@ -167,7 +167,7 @@ class ProxiedConnection(FrameHandler):
                 self._deliver(*answer)
         except DecodeError as error:
             log.warning("closing %s: %s", self.peer, error)
-            self._deaf = True  # closing the upstream comes back here, to the same bytes
+            self._deaf = True  # closing the upstream calls this again for the same bytes
             self._flush()
             self.client.close()
             self._upstream.close()
@@ -189,7 +189,7 @@ class ProxiedConnection(FrameHandler):
             self.client.write(chunks)
 
     def apply_backpressure(self) -> None:
-        """Read from each side as fast as the other one takes what comes."""
+        """Read from each side only as fast as the other side takes bytes."""
         core = self._core
         held_up = core.blocked and core.asked.held_bytes > BUFFERED_BYTES_MAX
         self._read(self.client, stop=self._upstream.full or held_up or len(core.slots) > UNANSWERED_MAX)
@@ -206,18 +206,18 @@ class ProxiedConnection(FrameHandler):
         elif self._open:
             side.resume_reading()
 
-    # --- what is done to frames: see `FrameHandler`
+    # --- frame handling: see `FrameHandler`
 
     def handling_of(self, head: RequestHeader) -> Handling:
-        """See Judge."""
+        """See FrameHandler."""
         return self._door.handling_of(head, self.peer)
 
     def rewritten(self, head: RequestHeader, frame: bytes) -> bytes:
-        """See Judge."""
+        """See FrameHandler."""
         return self._door.rewritten(head, frame, self._local_host)
 
     def own_answer(self, head: RequestHeader) -> bytes:
-        """See Judge."""
+        """See FrameHandler."""
         return self._door.own_answer(head)
 
     # --- intercepted requests
@@ -238,7 +238,7 @@ class ProxiedConnection(FrameHandler):
             self._news.set_result(None)
 
     async def ask(self, request: DecodedRequest) -> Any:
-        """See Way: called by the dispatcher for a request that is in work, or for what a rule has left of it."""
+        """See UpstreamPort: the dispatcher sends a request upstream, or the part that a rule has left."""
         slot = next(
             one
             for one in self._core.slots
@@ -252,7 +252,7 @@ class ProxiedConnection(FrameHandler):
         if self._upstream.transport is None:
             raise CloseConnection(GONE)
         slot.waiter = asyncio.get_running_loop().create_future()
-        self.process()  # if it was held back: nobody else sends it now, nor what waits behind it
+        self.process()  # a blocked request and those behind it continue here
         frame = await slot.waiter
         try:
             answer = read_answer(request, frame)
@@ -266,7 +266,7 @@ class ProxiedConnection(FrameHandler):
             slot.waiter.set_result(frame)
 
     async def _run_overrides(self) -> None:
-        """Bring intercepted requests to their ends, each when it has come to the front."""
+        """Complete intercepted requests, each when it has reached the front."""
         slots = self._core.slots
         try:
             while True:
@@ -299,11 +299,11 @@ class ProxiedConnection(FrameHandler):
                     await _give_up(slot.begun)
 
     async def _end(self, slot: Slot) -> None:
-        """Answer a request at the front as its outcome says."""
+        """Answer the request at the front with its outcome."""
         outcome = slot.outcome
         if isinstance(outcome, ResponseOverride):
             await outcome.apply(SlotHandle(self, slot))
-            if slot in self._core.slots:  # never answered, and nothing behind it
+            if slot in self._core.slots:  # no response, and none to the requests behind it
                 await asyncio.get_running_loop().create_future()
             return
         if isinstance(outcome, CloseConnection):
@@ -314,7 +314,7 @@ class ProxiedConnection(FrameHandler):
         self._core.close(slot, self.encode_response(slot, outcome))
 
     def encode_response(self, slot: Slot, response: Any) -> list[Buffer]:
-        """The bytes of an answer: those that came, if nobody has changed it."""
+        """Encode a response; an unchanged one keeps its received bytes."""
         if response is None:
             return []
         if slot.read is not None and slot.read[0] is response:
@@ -323,10 +323,10 @@ class ProxiedConnection(FrameHandler):
             return framed(response.frame)
         return encode_response(slot.request, response)
 
-    # --- for interferences
+    # --- for response overrides
 
     def answer(self, slot: Slot) -> None:
-        """A slot is answered by what is sent."""
+        """Mark a slot as answered by what is sent."""
         self._core.close(slot, [])
 
     def send(self, chunks: Sequence[Buffer]) -> None:
@@ -335,7 +335,7 @@ class ProxiedConnection(FrameHandler):
         self._flush()
 
     async def wait(self, wait_ms: int) -> bool:
-        """Do nothing for so long, or until the connection is to end; whether it may go on."""
+        """Wait for this time, or until the connection closes; returns whether it is still open."""
         loop = asyncio.get_running_loop()
         self._stay = loop.create_future()
         alarm = loop.call_later(wait_ms / 1000, self._end_wait)
@@ -347,7 +347,7 @@ class ProxiedConnection(FrameHandler):
         return self.client.transport is not None
 
     def stop_reading(self) -> None:
-        """Read nothing any more."""
+        """Stop reading."""
         self._deaf = True
         self.apply_backpressure()
 
@@ -356,7 +356,7 @@ class ProxiedConnection(FrameHandler):
             self._stay.set_result(None)
 
     async def stop(self) -> None:
-        """Close now."""
+        """Close the connection now."""
         self.client.abort()
         self._upstream.abort()
         tasks = [one for one in (self._opening, self._driver) if one is not None]
@@ -366,7 +366,7 @@ class ProxiedConnection(FrameHandler):
 
 
 class SlotHandle:
-    """A connection in the hands of what interferes with one of its requests: see `ConnectionHandle`."""
+    """The handle of a connection for the override of one response: see `ConnectionHandle`."""
 
     def __init__(self, connection: ProxiedConnection, slot: Slot) -> None:
         self._connection = connection
@@ -378,14 +378,14 @@ class SlotHandle:
         self.abort = connection.client.abort
 
     def encode_response(self, response: Any) -> list[Buffer]:
-        """See Line."""
+        """See ConnectionHandle."""
         chunks = self._connection.encode_response(self._slot, response)
         self._connection.answer(self._slot)
         return chunks
 
 
 async def _give_up(begun: EagerCoroutine) -> None:
-    """End work that nobody waits for any more."""
+    """Cancel work whose result nobody needs."""
     begun.cancel(asyncio.CancelledError())
     with contextlib.suppress(asyncio.CancelledError, ResponseOverride, CloseConnection):
         await begun

@@ -1,5 +1,4 @@
-"""One end of a connection through a proxy, as the loop sees it: what comes from there, and how fast it takes what goes
-there."""
+"""One side of a proxied connection, as an asyncio protocol: received bytes and write backpressure."""
 
 from __future__ import annotations
 
@@ -12,11 +11,11 @@ if TYPE_CHECKING:
     from anabranch.proxy.frame_stream import FrameStream
 
 UNSENT_BYTES_MAX: Final = 1 << 18
-"""How many bytes may wait to be taken by a side before no more are read for it."""
+"""How many unsent bytes a side may hold before the other side is no longer read."""
 
 
 class SideOwner(Protocol):
-    """The connection that has two sides."""
+    """The interface of a connection with two sides."""
 
     peer: Peer
 
@@ -24,26 +23,26 @@ class SideOwner(Protocol):
         """A side is connected."""
 
     def process(self) -> None:
-        """Something has come, or can be written."""
+        """Bytes have arrived, or a side can be written again."""
 
     def apply_backpressure(self) -> None:
-        """A side takes no more."""
+        """A side's write buffer is full."""
 
     def on_lost(self, side: ConnectionSide) -> None:
-        """A side is gone."""
+        """A side is closed."""
 
 
 class ConnectionSide(asyncio.Protocol):
-    """One of the two ends: what comes from there, and how fast it takes what goes there."""
+    """One side of a proxied connection: received bytes and write backpressure."""
 
     def __init__(self, connection: SideOwner, stream: FrameStream) -> None:
         self._connection = connection
         self.stream = stream
         self.transport: asyncio.Transport | None = None
         self.held_bytes = 0
-        """What `RequestMemory` counts."""
+        """Counted by `RequestMemory`."""
         self.full = False
-        """Whether it does not take what is written."""
+        """Whether the write buffer is full."""
         self._paused = False
 
     @property
@@ -53,17 +52,17 @@ class ConnectionSide(asyncio.Protocol):
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes are missing of the frame that is gathered from it."""
+        """The number of missing bytes of the frame that is being read."""
         return self.stream.missing_bytes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
+        """Called by asyncio."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
         self._connection.on_connected(self)
 
     def take_over(self, transport: asyncio.Transport) -> None:
-        """Another transport in place of the first, that reads no more than it did: TLS begins to read at once."""
+        """Replace the transport (TLS), and keep reading paused if it was: TLS starts reading at once."""
         self.transport = transport if self.transport is not None else None
         if self.transport is not None:
             transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
@@ -71,31 +70,31 @@ class ConnectionSide(asyncio.Protocol):
                 transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop."""
+        """Called by asyncio."""
         self.stream.feed(data)
         self._connection.process()
 
     def pause_writing(self) -> None:
-        """Called by the loop."""
+        """Called by asyncio."""
         self.full = True
         self._connection.apply_backpressure()
 
     def resume_writing(self) -> None:
-        """Called by the loop."""
+        """Called by asyncio."""
         self.full = False
         self._connection.process()
 
     def eof_received(self) -> bool:
-        """Called by the loop: whoever sends no more is gone."""
+        """Called by asyncio: a half-closed connection counts as closed."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the loop."""
+        """Called by asyncio."""
         self.transport = None
         self._connection.on_lost(self)
 
     def write(self, chunks: list[Buffer]) -> None:
-        """Send, if anybody is there."""
+        """Write, if connected."""
         if chunks and self.transport is not None:
             if len(chunks) == 1:
                 self.transport.write(chunks[0])
@@ -103,19 +102,19 @@ class ConnectionSide(asyncio.Protocol):
                 self.transport.writelines(chunks)
 
     def pause(self) -> None:
-        """Read no more."""
+        """Pause reading."""
         if not self._paused and self.transport is not None:
             self._paused = True
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if self._paused and self.transport is not None:
             self._paused = False
             self.transport.resume_reading()
 
     def close(self) -> None:
-        """Close once what was written has left."""
+        """Close after all bytes are written."""
         if self.transport is not None:
             self.transport.close()
 

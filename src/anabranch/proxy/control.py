@@ -1,6 +1,6 @@
-"""The control plane of a proxy: the doors of a cluster's, of which those are refused that need a cluster of our own.
+"""The control plane of a proxy: a cluster's routes, of which those that need a cluster in this process are refused.
 
-What is refused says what works in its place.
+A refusal names the alternative.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ OTHERWISE: Final = "a proxy does not hold the state of the cluster that it is in
 
 @dataclass(frozen=True, slots=True)
 class ControlledProxy:
-    """What the control plane of one proxy works on."""
+    """The object that a proxy's control plane controls."""
 
     proxy: Proxy
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something."""
+        """Run a coroutine."""
         return await work
 
     @property
     def events(self) -> Events:
-        """What has happened."""
+        """The events."""
         return self.proxy.events
 
     @property
     def faults(self) -> Faults:
-        """The rules."""
+        """The fault rules."""
         return self.proxy.faults
 
     @property
     def journal(self) -> Journal | None:
-        """The exchanges, if they are kept."""
+        """The journal, if one is kept."""
         return self.proxy.journal
 
 
 async def get_nodes(on: ControlledProxy, asked: ControlRequest) -> Any:
-    """Every broker that is known, and its port here."""
+    """Get every known broker, and its port here."""
     return on.proxy.nodes()
 
 

@@ -1,11 +1,10 @@
-"""What to do with each frame of one connection through a proxy, in both directions: bytes in, bytes out. Pure.
+"""Decides about each frame of one proxied connection, in both directions: bytes in, bytes out. Pure.
 
-Requests pass, or are intercepted whole: then somebody else says what is asked of the upstream, if anything, and what is
-answered. Answers pass, or are gathered to put other addresses into them. Order is kept in both directions: a request
-that was intercepted holds up those behind it until it was sent on or is answered, and answers leave in the order of
-their requests, whoever gave them.
+Requests pass, or are intercepted whole: the interceptor then decides what is sent upstream and what is answered.
+Responses pass, or are read whole to replace addresses. Order is kept in both directions: an intercepted request blocks
+later requests until it is sent or answered, and responses leave in the order of their requests.
 
-What cannot be understood is a `DecodeError`: it ends this connection, and no other.
+Undecodable bytes raise `DecodeError`, which ends this connection and no other.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from anabranch.proxy.request_header import RequestHeader, is_plausible, read_req
 
 SASL_HANDSHAKE: Final = 17
 TOKEN: Final = RequestHeader(-1, -1, 0, None, True)
-"""Stands for a token of SASL without a header: what follows the first version of SaslHandshake."""
+"""Stands for a SASL token without header: what follows the first version of SaslHandshake."""
 
 _int16 = struct.Struct(">h")
 _int32 = struct.Struct(">i")
 
 
 class Handling(enum.Enum):
-    """What becomes of a request and its answer."""
+    """How a request and its response are handled."""
 
     PASS = "both pass"
     READ = "the request passes, the answer is read"
@@ -39,20 +38,20 @@ class Handling(enum.Enum):
 
 
 class FrameHandler(Protocol):
-    """Knows what is to be done."""
+    """The interface that decides how frames are handled."""
 
     def handling_of(self, head: RequestHeader) -> Handling:
-        """What becomes of a request."""
+        """Decide how a request is handled."""
 
     def rewritten(self, head: RequestHeader, frame: bytes) -> bytes:
-        """An answer as the client gets it. Raises DecodeError."""
+        """A response with replaced addresses. Raises DecodeError."""
 
     def own_answer(self, head: RequestHeader) -> bytes:
-        """The answer to what is answered here."""
+        """The proxy's own response to a request."""
 
 
 class Slot:
-    """One request that waits for its answer."""
+    """One request that waits for its response."""
 
     __slots__ = ("answered", "begun", "done", "frame", "head", "how", "outcome", "read", "request", "sent", "waiter")
 
@@ -60,32 +59,32 @@ class Slot:
         self.head = head
         self.how = how
         self.frame = frame
-        """Of an intercepted request: what has come, without its length."""
+        """The received frame of an intercepted request, without its length."""
         self.sent = how in (Handling.PASS, Handling.READ)
-        """Whether something was asked of the upstream."""
+        """Whether a request was sent upstream."""
         self.answered = False
         """Whether the upstream has answered."""
         self.done = how is Handling.ANSWER
-        """Whether it is known what the client gets."""
+        """Whether the client's response is determined."""
         self.request: Any = None
         self.outcome: Any = None
         self.begun: Any = None
         self.waiter: Any = None
         self.read: Any = None
-        """Of who intercepts: not looked at here."""
+        """Data of the interceptor; unused here."""
 
 
 class Conversation:
-    """One connection of a client, and the one to the upstream that belongs to it."""
+    """One client connection, with its connection to the upstream."""
 
     def __init__(self, judge: FrameHandler, request_bytes_max: int, answer_bytes_max: int) -> None:
         self.asked = FrameStream(request_bytes_max)
         self.answers = FrameStream(answer_bytes_max)
         self.slots: deque[Slot] = deque()
-        """What is not answered yet, in the order in which it was asked."""
+        """Unanswered requests, in order."""
         self.to_client: list[Buffer] = []
         self.to_upstream: list[Buffer] = []
-        """What is to be written. The caller empties both."""
+        """Bytes to write. The caller empties both lists."""
         self._judge = judge
         self._coming: Slot | None = None
         self._barrier: Slot | None = None
@@ -94,7 +93,7 @@ class Conversation:
 
     @property
     def blocked(self) -> bool:
-        """Whether a request that was intercepted holds up those behind it."""
+        """Whether an intercepted request blocks the requests behind it."""
         barrier = self._barrier
         if barrier is not None and (barrier.sent or barrier.done):
             self._barrier = barrier = None
@@ -103,7 +102,7 @@ class Conversation:
     # --- requests
 
     def next_request(self) -> Slot | None:
-        """Pass on what has come of requests, up to one that is to be intercepted. Raises DecodeError."""
+        """Pass on received requests up to one that is intercepted; returns it. Raises DecodeError."""
         asked = self.asked
         try:
             while not self.blocked:
@@ -127,7 +126,7 @@ class Conversation:
             self._take(asked, self.to_upstream)
 
     def _open_request(self) -> bool:
-        """Decide about the next request; False if more of it is needed for that."""
+        """Decide about the next request; False if more bytes are needed."""
         opened = self.asked.opened()
         if opened is None:
             return False
@@ -152,14 +151,14 @@ class Conversation:
         return True
 
     def send(self, slot: Slot, chunks: Sequence[Buffer]) -> None:
-        """Ask the upstream what belongs to an intercepted request: a whole frame."""
+        """Send the upstream request of an intercepted request: a whole frame."""
         slot.sent = True
         self.to_upstream += chunks
 
-    # --- answers
+    # --- responses
 
     def next_answer(self) -> tuple[Slot, bytes] | None:
-        """Pass on what has come of answers, up to that of an intercepted request, or up to one that has to wait.
+        """Pass on received responses up to that of an intercepted request, or up to one that must wait.
 
         Raises DecodeError.
         """
@@ -193,7 +192,7 @@ class Conversation:
             self._take(answers, self.to_client)
 
     def _pass_answer(self, slot: Slot) -> bool:
-        """Let an answer pass as far as it has come; whether it has passed whole."""
+        """Pass on the received part of a response; returns whether it is complete."""
         answers = self.answers
         if not self._opened_answer:
             if not self._check(slot):
@@ -207,7 +206,7 @@ class Conversation:
         return True
 
     def _whole_answer(self, slot: Slot) -> bytes | None:
-        """An answer as the client gets it; None until it has come whole."""
+        """A response with replaced addresses; None until it is complete."""
         answers = self.answers
         if not answers.is_gathering:
             if not self._check(slot):
@@ -223,7 +222,7 @@ class Conversation:
         return self._judge.rewritten(head, frame)
 
     def _check(self, slot: Slot) -> bool:
-        """Whether enough has come to see that this is the answer to the oldest request. Raises DecodeError."""
+        """Whether enough has arrived to check that this is the response to the oldest request. Raises DecodeError."""
         opened = self.answers.opened()
         if opened is None:
             return False
@@ -240,7 +239,7 @@ class Conversation:
         return True
 
     def close(self, slot: Slot, chunks: Sequence[Buffer]) -> None:
-        """Answer an intercepted request, which has come to the front."""
+        """Answer an intercepted request at the front."""
         assert slot is self.slots[0], "answers leave in the order of their requests"
         self.slots.popleft()
         self.to_client += chunks
@@ -253,5 +252,5 @@ class Conversation:
 
 
 def framed(frame: bytes) -> list[Buffer]:
-    """A frame behind its length."""
+    """A frame with its length in front."""
     return [_int32.pack(len(frame)), frame]

@@ -1,6 +1,6 @@
-"""What clients have asked for in their fetch sessions (KIP-227), as far as requests were looked at. Pure.
+"""The partitions of clients' fetch sessions (KIP-227), learned from decoded requests. Pure.
 
-A Fetch within a session names only what has changed: what it is about is known to who has seen all that came before.
+A Fetch in a session names only changes, so its partitions are known only if all earlier requests were decoded.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, Final
 SESSIONS_MAX: Final = 10_000
 NEW_EPOCH: Final = 0
 Place = tuple[bytes | str, int]
-"""Topic, by its id or its name, and partition."""
+"""Topic (id or name) and partition."""
 
 
 class FetchSessions:
-    """The sessions at one broker."""
+    """The fetch sessions at one broker."""
 
     def __init__(self) -> None:
         self._places: dict[int, dict[Place, None]] = {}
@@ -23,15 +23,15 @@ class FetchSessions:
         return len(self._places)
 
     def places(self, session_id: int) -> list[Place]:
-        """All that a session asks for; nothing if nobody knows."""
+        """All partitions of a session; none if it is unknown."""
         return list(self._places.get(session_id, ()))
 
     def knows(self, request: Any) -> bool:
-        """Whether it is known what a Fetch is about."""
+        """Whether the partitions of a Fetch are known."""
         return request.session_epoch <= NEW_EPOCH or request.session_id in self._places
 
     def asked(self, request: Any, session_id: int) -> None:
-        """A Fetch was answered in a session: what it has added, and what it has dropped."""
+        """Update a session by an answered Fetch: added and forgotten partitions."""
         if request.session_epoch < NEW_EPOCH:
             self._places.pop(request.session_id, None)
         if session_id == 0:
@@ -48,5 +48,5 @@ class FetchSessions:
             del self._places[next(iter(self._places))]
 
     def clear(self) -> None:
-        """Nobody looks any more."""
+        """Forget all sessions: requests are no longer decoded."""
         self._places.clear()

@@ -1,8 +1,7 @@
-"""Cuts what comes from one side into frames. Most only pass, and are handed on as they come, in whatever pieces; those
-that somebody looks at are gathered whole. Pure.
+"""Cuts a byte stream into frames. Pure.
 
-What is held is what has come: a frame's length is a claim, and nothing is made for it. A frame that passes is never
-held, however large it is.
+Most frames only pass, in whatever pieces they arrive; others are collected whole. Memory grows only with received
+bytes, not with a frame's stated length. A passing frame is never held, however large it is.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from anabranch.protocol.varint import Buffer
 
 LENGTH_BYTES: Final = 4
 BELIEVABLE_BYTES: Final = 1 << 28
-"""A longer frame is looked at twice: other protocols begin like one."""
+"""Longer frames are checked for other protocols, whose first bytes look like a length."""
 NOTHING: Final = b""
 
 _read_length = struct.Struct(">i").unpack_from
@@ -25,36 +24,36 @@ _read_length = struct.Struct(">i").unpack_from
 class FrameStream:
     """One direction of one connection.
 
-    `opened` says where the next message begins and ends; then either `let_pass` and `passing` until it is over, or
-    `gather` and `gathered`. `take_passed` is what has passed since it was last asked, in one piece where it came so.
+    `opened` returns where the next message begins and ends. Then call either `let_pass` and `passing` until it is over,
+    or `gather` and `gathered`. `take_passed` returns the bytes that passed since its last call.
     """
 
     __slots__ = ("_at", "_buffer", "_gathering", "_missing", "_passed_from", "_passing", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
-        """Of a frame that is gathered."""
+        """The maximum size of a collected frame."""
         self._buffer: Buffer = NOTHING
         self._at = 0
         self._passed_from = 0
         self._passing = 0
-        """How many bytes are to pass yet of the frame that does."""
+        """How many bytes of the passing frame are still to come."""
         self._gathering: list[Buffer] | None = None
         self._missing = 0
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes wait here."""
+        """The number of bytes held here."""
         gathered = 0 if self._gathering is None else sum(map(len, self._gathering))
         return len(self._buffer) - self._at + gathered
 
     @property
     def missing_bytes(self) -> int:
-        """How many are missing of the frame that is gathered."""
+        """The number of missing bytes of the collected frame."""
         return self._missing
 
     def feed(self, data: bytes) -> None:
-        """Take in what has come. What has passed before has to have been taken."""
+        """Add received bytes. Call `take_passed` before."""
         assert self._passed_from == self._at, "what has passed is taken before more comes"
         if self._missing and self._gathering is not None:
             mine = data[: self._missing]
@@ -68,9 +67,9 @@ class FrameStream:
         self._at = self._passed_from = 0
 
     def opened(self) -> tuple[Buffer, int, int] | None:
-        """The buffer, and where the next message begins and will end; None until its length is here.
+        """The buffer, and where the next message begins and ends; None until its length has arrived.
 
-        Raises DecodeError for a length that cannot be.
+        Raises DecodeError for an impossible length.
         """
         if len(self._buffer) - self._at < LENGTH_BYTES:
             return None
@@ -81,18 +80,18 @@ class FrameStream:
         return self._buffer, first, first + length
 
     def let_pass(self) -> None:
-        """The next frame is nobody's business."""
+        """Let the next frame pass."""
         self._passing = LENGTH_BYTES + int(_read_length(self._buffer, self._at)[0])
 
     def passing(self) -> bool:
-        """Let pass what has come of a frame that passes; whether it has not passed whole yet."""
+        """Pass on the received part of the passing frame; returns whether more of it is to come."""
         step = min(self._passing, len(self._buffer) - self._at)
         self._passing -= step
         self._at += step
         return self._passing > 0
 
     def take_passed(self) -> Buffer:
-        """What has passed."""
+        """Return the bytes that have passed."""
         start, self._passed_from = self._passed_from, self._at
         if start == self._at:
             return NOTHING
@@ -103,7 +102,7 @@ class FrameStream:
         return memoryview(self._buffer)[start : self._at]
 
     def gather(self) -> None:
-        """The next frame is wanted whole. What has passed is taken before. Raises DecodeError if it is too large."""
+        """Collect the next frame. Call `take_passed` before. Raises DecodeError if the frame is too large."""
         assert self._passed_from == self._at
         length: int = _read_length(self._buffer, self._at)[0]
         if length > self.frame_bytes_max:
@@ -119,23 +118,23 @@ class FrameStream:
             self._buffer, self._at, self._passed_from = NOTHING, 0, 0
 
     def give_back(self) -> bytes:
-        """All that has come, before anything of it was looked at: it was no frames."""
+        """Return all received bytes unread: they are no frames."""
         unread, self._buffer = bytes(self._buffer), NOTHING
         return unread
 
     @property
     def is_gathering(self) -> bool:
-        """Whether a frame is gathered that is not handed out yet."""
+        """Whether a frame is being collected."""
         return self._gathering is not None
 
     def gathered(self) -> bytes | None:
-        """The frame that is gathered, without its length; None until it is whole."""
+        """The collected frame, without its length; None until it is complete."""
         if self._missing or self._gathering is None:
             return None
         parts, self._gathering = self._gathering, None
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def _foreign(self) -> str:
-        """What the peer speaks, if the first bytes of its frame are known from elsewhere."""
+        """The name of the peer's protocol, if the first bytes are those of a known one."""
         begin = bytes(self._buffer[self._at : self._at + LENGTH_BYTES])
         return next((f": {what}" for head, what in FOREIGN.items() if begin.startswith(head)), "")

@@ -1,8 +1,7 @@
-"""The ports of a proxy: one for each broker of the upstream, and one for each address by which clients begin.
+"""The listeners of a proxy: one port for each upstream broker, and one for each bootstrap address.
 
-A broker gets its port when an answer first names it, and keeps it when it comes back elsewhere. Where clients begin and
-a broker is at the same address, both are one port. An upstream that does not answer is told of once, in one line, and
-so is that it does again.
+A broker gets its port when a response first names it, and keeps the port when its address changes. A bootstrap address
+that is a broker's shares the broker's port. A failing upstream is logged once, and so is its recovery.
 """
 
 from __future__ import annotations
@@ -51,20 +50,20 @@ PORT_MAX: Final = 65535
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 CONNECTIONS_MAX: Final = 10_000
 BROKERS_MAX: Final = 1000
-"""What a cluster may name: beyond, an answer is nonsense."""
+"""The maximum number of brokers that responses may name; more are an error."""
 HELD_BYTES_MAX: Final = 256 << 20
-"""What all frames together may take that are gathered."""
+"""The memory bound of all collected frames together."""
 Place = tuple[str, int]
 Local = Callable[[int, str, int], int]
-"""Node id, host and port of a broker -> its port here. DecodeError if there is none to be had."""
+"""Node id, host and port of a broker -> its port here. Raises DecodeError if none is free."""
 
 
 class ProxyListener:
-    """The port of one broker, or of one address by which clients begin."""
+    """The port of one broker, or of one bootstrap address."""
 
     def __init__(self, settings: ProxySettings, node_id: int, upstream: Place, ports: ListenerPorts) -> None:
         self.node_id = node_id
-        """Negative while it is not known which broker answers there."""
+        """Negative while the broker at this address is unknown."""
         self.upstream = upstream
         self.memory = ports.memory
         self.protocol = "PLAINTEXT" if settings.tls is None else "SSL"
@@ -83,22 +82,22 @@ class ProxyListener:
         self._server: asyncio.Server | None = None
 
     def restart(self) -> None:
-        """Nobody stands around the upstream any more."""
+        """Remove all wrappers of the upstream dispatcher."""
         ways: dict[tuple[str, int], UpstreamPort] = self.connections  # type: ignore[assignment]  # a connection is a way
         self.dispatcher = self.upstream_dispatcher = UpstreamDispatcher(ways)
 
     @property
     def at(self) -> NodeContext:
-        """What is known here that requests only hint at."""
+        """The context that resolves ids in requests."""
         return NodeContext(self.node_id, self._names, lambda session: self.upstream_dispatcher.sessions.places(session))
 
     @property
     def peers(self) -> Iterable[Peer]:
-        """Who is connected."""
+        """The connected clients."""
         return [one.peer for one in self.connections.values()]
 
     async def open(self) -> None:
-        """Take connections; those first that have come before."""
+        """Start accepting connections, beginning with those that already wait."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: ProxiedConnection(self).client, sock=self.listener, backlog=BACKLOG, start_serving=False
@@ -106,7 +105,7 @@ class ProxyListener:
         await self._server.start_serving()
 
     async def close(self) -> None:
-        """Take none any more, and end all."""
+        """Stop accepting connections, and close all."""
         if self._server is not None:
             self._server.close()
         self.listener.close()
@@ -115,23 +114,23 @@ class ProxyListener:
     # --- for connections
 
     def admit(self, connection: ProxiedConnection) -> bool:
-        """See connection.Door."""
+        """See ConnectionOwner."""
         if self._ports.closing or len(self.connections) >= CONNECTIONS_MAX:
             return False
         self.connections[connection.peer.host, connection.peer.port] = connection
         return True
 
     def remove_connection(self, connection: ProxiedConnection) -> None:
-        """See connection.Door."""
+        """See ConnectionOwner."""
         place = connection.peer.host, connection.peer.port
         if self.connections.get(place) is connection:
             del self.connections[place]
 
     async def begin_tls(self, transport: asyncio.Transport, side: ConnectionSide, peer: Peer) -> asyncio.Transport:
-        """See connection.Door."""
+        """See ConnectionOwner."""
         if self._settings.tls is None:
             return transport
-        transport.resume_reading()  # `start_tls` pauses; uvloop, which reads all the same until then, only so
+        transport.resume_reading()  # `start_tls` pauses reading; uvloop reads until then, and needs this call
         early = side.stream.give_back()
         try:
             return await tls_handshake(self._settings.tls, asyncio.get_running_loop(), transport, side, early)
@@ -139,7 +138,7 @@ class ProxyListener:
             raise AuthenticationFailed(f"no TLS: {error}") from None
 
     async def connect(self, side: ConnectionSide) -> asyncio.Transport:
-        """See connection.Door."""
+        """See ConnectionOwner."""
         host, port = self.upstream
         tls = self._settings.upstream_tls
         loop = asyncio.get_running_loop()
@@ -151,14 +150,14 @@ class ProxyListener:
         except OSError as error:
             self.told(reason_of(error))
             raise
-        except (ValueError, OverflowError) as error:  # an answer has named a host or a port that cannot be
+        except (ValueError, OverflowError) as error:  # a response has named an impossible host or port
             self.told(f"that is no address: {error}")
             raise OSError(str(error)) from None
         self.told("")
         return transport
 
     def told(self, trouble: str) -> None:
-        """Say once that the upstream does not answer, and once that it does again."""
+        """Log an upstream failure once, and its recovery once."""
         if trouble and not self._trouble:
             log.warning(
                 "%s does not answer, so clients of it are closed: %s", format_host_port(*self.upstream), trouble
@@ -168,7 +167,7 @@ class ProxyListener:
         self._trouble = trouble
 
     def handling_of(self, head: RequestHeader, peer: Peer) -> Handling:
-        """See connection.Door."""
+        """See ConnectionOwner."""
         key, version = head.key, head.version
         if key == API_VERSIONS and version > LAST[API_VERSIONS]:
             return Handling.ANSWER
@@ -181,13 +180,13 @@ class ProxyListener:
         ):
             return Handling.INTERCEPT
         if key == FETCH and self.upstream_dispatcher.sessions:
-            self.upstream_dispatcher.sessions.clear()  # they go on unseen
+            self.upstream_dispatcher.sessions.clear()  # later requests are not decoded
         if key in (API_VERSIONS, SASL_HANDSHAKE) or (names_brokers(key, version) and version <= LAST[key]):
             return Handling.READ
         return Handling.PASS
 
     def rewritten(self, head: RequestHeader, frame: bytes, local_host: str) -> bytes:
-        """See connection.Door."""
+        """See ConnectionOwner."""
         key, version = head.key, head.version
         if key == API_VERSIONS:
             return cap_versions(frame, version)[0]
@@ -198,7 +197,7 @@ class ProxyListener:
             return frame
         if key == METADATA:
             self._names.learn(frame, version)
-        for one in sorted(distinct(found)):  # so that ports go by ids
+        for one in sorted(distinct(found)):  # assigns ports in the order of ids
             self._ports.meet(one.node_id, one.host, one.port)
         host = self._settings.advertised_host or local_host
         return replaced(
@@ -206,24 +205,24 @@ class ProxyListener:
         )
 
     def own_answer(self, head: RequestHeader) -> bytes:
-        """See connection.Door."""
+        """See ConnectionOwner."""
         return unsupported_version_response(head.correlation_id)
 
 
 class ListenerPorts:
-    """All doors of a proxy."""
+    """All listeners of a proxy."""
 
     def __init__(
         self, settings: ProxySettings, names: TopicNames, on_door: Callable[[ProxyListener, int], None]
     ) -> None:
-        """`on_door` hears of each new one, and of each of which it is known now which broker it is (and its old id)."""
+        """`on_door` is called for each new listener, and when a listener's broker becomes known (with its old id)."""
         self.settings = settings
         self.names = names
         self.memory = RequestMemory(HELD_BYTES_MAX)
         self.closing = False
         self._on_door = on_door
         self._first: dict[Place, ProxyListener] = {}
-        """By the address where clients begin, and as what broker nobody knows yet."""
+        """By bootstrap address, while the broker is unknown."""
         self.brokers: dict[int, ProxyListener] = {}
         """By node id."""
         self._opening: set[asyncio.Task[None]] = set()
@@ -232,14 +231,14 @@ class ListenerPorts:
 
     @property
     def first(self) -> list[ProxyListener]:
-        """Those by which clients begin."""
+        """The listeners of bootstrap addresses."""
         return list(self._first.values())
 
     def __iter__(self) -> Iterator[ProxyListener]:
         return iter(dict.fromkeys([*self._first.values(), *self.brokers.values()]))
 
     def listen(self) -> socket.socket:
-        """A socket on the next port, or on a free one if that is taken."""
+        """Bind a socket to the next port, or to a free one if that is taken."""
         host = self.settings.host
         family = family_of(host)
         port, self._next_port = self._next_port, self._next_port + 1 if self._next_port else 0
@@ -253,7 +252,7 @@ class ListenerPorts:
         return socket.create_server((host, 0), family=family, backlog=BACKLOG)
 
     async def begin_at(self, upstream: Place) -> ProxyListener:
-        """Open a port by which clients begin. OSError if it is taken."""
+        """Open a listener for a bootstrap address. OSError if the port is taken."""
         door = self._first[upstream] = ProxyListener(self.settings, -1 - len(self._first), upstream, self)
         if upstream[1] == door.port and upstream[0] in (self.settings.host, *LOOPBACK):
             raise OSError(
@@ -264,7 +263,7 @@ class ListenerPorts:
         return door
 
     def meet(self, node_id: int, host: str, port: int) -> None:
-        """An answer names a broker. Raises DecodeError for more brokers than a cluster has."""
+        """Add a broker that a response names. Raises DecodeError above the maximum number of brokers."""
         known = self.brokers.get(node_id)
         if known is not None:
             if known.upstream != (host, port):
@@ -288,12 +287,12 @@ class ListenerPorts:
         self._on_door(door, before)
 
     def local(self, node_id: int, host: str) -> int:
-        """The port of a broker; what names none stays as it is."""
+        """The port here of a broker."""
         door = self.brokers.get(node_id)
         return door.port if door is not None and host else -1
 
     def cannot_rewrite(self, key: int, version: int) -> None:
-        """Say once that an answer will pass that may lead clients around."""
+        """Log once that a response passes whose addresses may lead clients around the proxy."""
         if key not in self._unknown:
             self._unknown.add(key)
             log.warning(
@@ -304,7 +303,7 @@ class ListenerPorts:
             )
 
     async def close(self) -> None:
-        """Close all."""
+        """Close all listeners."""
         self.closing = True
         await asyncio.gather(*self._opening, return_exceptions=True)
         for door in self:
@@ -313,7 +312,7 @@ class ListenerPorts:
 
 
 def reason_of(error: OSError) -> str:
-    """Why there is no connection, in words."""
+    """The reason of a connection failure, in words."""
     if isinstance(error, TimeoutError):
         return f"no connection within {CONNECT_S:g} s"
     if isinstance(error, ssl.SSLError):

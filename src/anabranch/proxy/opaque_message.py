@@ -1,6 +1,6 @@
-"""Requests and answers that nobody here can read: of APIs and versions that are newer, or of somebody's own. Pure.
+"""Requests and responses that this package cannot decode: newer APIs and versions, and private ones. Pure.
 
-They pass through rules and the journal all the same, as messages without fields that keep their bytes.
+They pass through rules and the journal as messages without fields that keep their bytes.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ NAMES: Final = dict(
         *((90, "DescribeShareGroupOffsets"), (91, "AlterShareGroupOffsets"), (92, "DeleteShareGroupOffsets")),
     )
 )
-"""What Kafka calls APIs that have no messages here."""
+"""Kafka's names of APIs that have no messages here."""
 
 
 @message
 class Opaque:
-    """A message as the bytes that came."""
+    """A message of raw bytes."""
 
 
 class OpaqueMessage(Opaque):
-    """With its bytes, which are no field."""
+    """The raw bytes, which are not a wire field."""
 
     __slots__ = ("frame",)
 
@@ -42,26 +42,26 @@ class OpaqueMessage(Opaque):
 
 
 class OpaqueApi(Api):
-    """The row of an API, or of a version of it, whose messages are not known."""
+    """An API or version whose messages are unknown."""
 
     @property
     def request(self) -> type[Any]:
-        """Without fields."""
+        """A message class without fields."""
         return OpaqueMessage
 
     @property
     def response(self) -> type[Any]:
-        """Without fields."""
+        """A message class without fields."""
         return OpaqueMessage
 
 
 def read_request(head: RequestHeader, frame: bytes) -> DecodedRequest:
-    """A request, read as far as it can be."""
+    """Decode a request as far as possible."""
     if head.key in READABLE and 0 <= head.version <= READABLE[head.key][1]:
         try:
             return decode_request(frame, READABLE, len(frame))
         except DecodeError:
-            pass  # the upstream will say what it thinks of it
+            pass  # the upstream will answer with its error
     known = BY_KEY.get(head.key)
     name = known.name if known is not None else NAMES.get(head.key, f"API {head.key}")
     api = OpaqueApi(head.key, name, head.version, None)
@@ -69,7 +69,7 @@ def read_request(head: RequestHeader, frame: bytes) -> DecodedRequest:
 
 
 def read_answer(request: DecodedRequest, frame: bytes) -> Any:
-    """The answer to a request, read if that was. Raises DecodeError."""
+    """Decode the response, if its request was decoded. Raises DecodeError."""
     if isinstance(request.api, OpaqueApi):
         return OpaqueMessage(frame)
     return decode_response(frame, request.api, request.version)

@@ -1,10 +1,10 @@
-"""A proxy in front of a cluster: its ports, its rules, its journal and its events.
+"""A proxy in front of a Kafka cluster: its listeners, rules, journal and events.
 
     async with Proxy(ProxySettings(upstream=(("127.0.0.1", 9092),))) as proxy:
         proxy.faults.add(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2)
         ...                                             # clients of proxy.bootstrap_servers
 
-What brokers there are it learns from the answers that pass; at the start it asks itself, where no login is needed.
+The proxy learns the brokers from passing responses; at the start it asks the upstream, if that needs no login.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ ATTEMPT_MS: Final = 3000
 
 
 class Brokers(list[int]):
-    """The brokers that are known; while none is, any may be there."""
+    """The known brokers; while none is known, every id is accepted."""
 
     def __contains__(self, node_id: object) -> bool:
         return not self or super().__contains__(node_id)
 
 
 class Proxy(Startable):
-    """In front of one cluster."""
+    """A proxy in front of one cluster."""
 
     def __init__(self, settings: ProxySettings, rng: random.Random | None = None) -> None:
         self.settings = settings
@@ -65,19 +65,19 @@ class Proxy(Startable):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients begin."""
+        """The bootstrap addresses here."""
         host = self.settings.advertised_host or self.settings.host
         return ",".join(format_host_port(host, door.port) for door in self.ports.first)
 
     async def start(self) -> None:
-        """Open the ports, and learn what brokers there are if the upstream tells. OSError if a port is taken."""
+        """Open the listeners, and ask the upstream for its brokers. OSError if a port is taken."""
         for upstream in self.settings.upstream:
             await self.ports.begin_at(upstream)
         if not await self._on_metadata():
             self._looking = asyncio.create_task(self._look_on())
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close all listeners and connections."""
         self.faults.clear()
         if self._looking is not None:
             self._looking.cancel()
@@ -85,7 +85,7 @@ class Proxy(Startable):
         await self.ports.close()
 
     def nodes(self) -> list[dict[str, Any]]:
-        """The brokers, for a program."""
+        """The brokers as JSON rows."""
         host = self.settings.advertised_host or self.settings.host
         return [
             {
@@ -99,7 +99,7 @@ class Proxy(Startable):
         ]
 
     def _on_door(self, door: ProxyListener, before: int) -> None:
-        """A port is new, or it is known now of which broker it is."""
+        """Handle a new listener, or one whose broker has become known."""
         self.faults.forget(before)
         if door.node_id >= 0:
             self.node_ids.append(door.node_id)
@@ -111,27 +111,27 @@ class Proxy(Startable):
         self._on_rules()
 
     def _on_rules(self) -> None:
-        """What rules name decides whether it has to be known what sessions of Fetch are about."""
+        """Decode fetch sessions only if a rule needs their partitions."""
         named = any(armed.matcher.names_rows for armed in self.faults)
         for door in self.ports:
             door.upstream_dispatcher.asks_anew = named
 
     async def _look_on(self) -> None:
-        """Ask for the brokers, until somebody answers or wants to know who asks."""
+        """Ask for the brokers until the upstream answers, or requires a login."""
         backoff, failures = Backoff(100, 5000), 0
         while not await self._on_metadata():
             failures += 1
             await asyncio.sleep(backoff.wait_ms(failures, self._rng) / 1000)
 
     async def _on_metadata(self) -> bool:
-        """Whether there is nothing more to ask, of any of those where clients begin."""
+        """Whether all bootstrap addresses have answered, or no answer is to be expected."""
         for door in self.ports.first:
             if await self._asked(door):
                 return True
         return False
 
     async def _asked(self, door: ProxyListener) -> bool:
-        """Whether there is nothing more to ask."""
+        """Whether one address has answered, or no answer is to be expected."""
         host, port = door.upstream
         security = Security(self.settings.upstream_tls)
         try:

@@ -1,7 +1,7 @@
-"""The first bytes of a request: all that a proxy has to know of one that only passes. Pure.
+"""Reads the header of a request: all that a proxy needs to let it pass. Pure.
 
-Header v1 and v2 begin alike (API key, version, correlation id, client id as a classic string), so that a request of an
-API that nobody here has heard of is understood as far. Of a Produce it has to be known, too, whether it is answered.
+Header v1 and v2 begin alike (API key, version, correlation id, client id as a classic string), so headers of unknown
+APIs can be read, too. For a Produce, acks is read as well: it decides whether a response follows.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ WITHOUT_CLIENT_ID: Final = (7, 0)
 LEAST_BYTES: Final = 8
 HIGHEST_KEY: Final = 4096
 HIGHEST_VERSION: Final = 64
-"""What real API keys and versions stay far below: beyond, a frame is a token of SASL, or nonsense."""
+"""Real API keys and versions are far lower: a higher value means a SASL token, or no Kafka request."""
 
 _read_head = struct.Struct(">hhi").unpack_from
 _read_int16 = struct.Struct(">h").unpack_from
 
 
 class RequestHeader(NamedTuple):
-    """What a request says before its body."""
+    """The header of a request."""
 
     key: int
     version: int
     correlation_id: int
     client_id: str | None
     answered: bool
-    """Whether there will be an answer: not to a Produce with acks=0."""
+    """Whether a response follows: not for a Produce with acks=0."""
 
 
 def read_request_header(buffer: Buffer, at: int, end: int) -> RequestHeader | None:
-    """The head of the message at `at` that ends at `end`, of which the buffer may have the beginning only.
+    """The header of the message from `at` to `end`, of which the buffer may hold only the beginning.
 
-    None: more of it is needed. Raises DecodeError.
+    Returns None if more bytes are needed. Raises DecodeError.
     """
     if end - at < LEAST_BYTES:
         raise DecodeError("a request shorter than its header", buffer=buffer, position=at)
@@ -74,7 +74,7 @@ def read_request_header(buffer: Buffer, at: int, end: int) -> RequestHeader | No
 
 
 def is_plausible(buffer: Buffer, at: int, end: int) -> bool:
-    """Whether a frame may be a request, where it may be a bare token of SASL as well."""
+    """Whether a frame can be a request, where it could also be a bare SASL token."""
     if end - at < LEAST_BYTES or len(buffer) - at < LEAST_BYTES:
         return False
     key, version, _ = _read_head(buffer, at)

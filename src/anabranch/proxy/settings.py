@@ -1,4 +1,4 @@
-"""Where a proxy listens, and what it is in front of."""
+"""The settings of a proxy."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from anabranch.protocol.values import value
 
 @value(kw_only=True)
 class ProxySettings:
-    """Where a proxy listens, and what it is in front of."""
+    """The settings of a proxy: its listeners and its upstream."""
 
     upstream: tuple[tuple[str, int], ...]
-    """Where clients would begin."""
+    """The bootstrap addresses of the upstream."""
     host: str = "127.0.0.1"
     port: int = 0
-    """The first port; brokers get those that follow. 0: free ones."""
+    """The first port; brokers get the following ones. 0: free ports."""
     advertised_host: str = ""
-    """The host that clients are told; empty: the address at which they have come."""
+    """The advertised host; empty: the address at which the client has connected."""
     tls: ReportingContext | None = None
-    """Of the ports here."""
+    """TLS of the proxy's listeners."""
     upstream_tls: ssl.SSLContext | None = None
     frame_bytes_max: int = FRAME_BYTES_MAX
-    """The largest frame that is looked at; what only passes may be larger."""
+    """The largest collected frame; passing frames may be larger."""
     journal_size: int = 0
     frames: bool = False
     """Whether the journal keeps the bytes."""

@@ -1,6 +1,6 @@
-"""The names of topics whose ids requests say: what Metadata has told on its way through. Pure.
+"""Topic names by id, learned from passing Metadata responses. Pure.
 
-A large answer is read only when somebody asks for an id that is not known: most proxies are never asked.
+A large response is decoded only when an unknown id is looked up, which most proxies never need.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TopicNames:
         self._unread: deque[tuple[bytes, int]] = deque(maxlen=UNREAD_MAX)
 
     def learn(self, frame: bytes, version: int) -> None:
-        """Take in an answer to Metadata, without its length."""
+        """Store a Metadata response, without its length."""
         if version < FIRST_WITH_IDS:
             return
         if len(frame) > READ_AT_ONCE_BYTES:
@@ -36,7 +36,7 @@ class TopicNames:
             self._read(frame, version)
 
     def __call__(self, topic_id: bytes) -> str | None:
-        """A topic's name; None if nobody has told."""
+        """A topic's name; None if unknown."""
         name = self._names.get(topic_id)
         while name is None and self._unread:
             self._read(*self._unread.pop())
@@ -47,7 +47,7 @@ class TopicNames:
         try:
             answer = decode_response(frame, METADATA, version)
         except DecodeError:
-            return  # the client will say so
+            return  # the client will report the error
         for topic in answer.topics:
             if topic.name is not None:
                 self._names.pop(topic.topic_id, None)

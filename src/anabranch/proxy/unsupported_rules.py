@@ -1,4 +1,4 @@
-"""Which rules and questions make no sense in front of a cluster of others, and what would do in their place. Pure."""
+"""Refuses rules and control requests that a proxy cannot apply, and names alternatives. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ INSTEAD: Final = {
     "between_brokers": "what brokers ask each other does not pass through a proxy; leave it out, for what clients ask",
     "principal": "a proxy does not know as whom a client logs in; name its client_id, or its address",
 }
-"""Field of a rule -> why it can hit nothing here."""
+"""Field of a rule -> why a proxy cannot apply it."""
 
 
 def refuse_unsupported(rule: Rule) -> None:
-    """InvalidRule if a rule is for clusters of our own."""
+    """Raise InvalidRule if a rule needs a cluster in this process."""
     for field, why in INSTEAD.items():
         if value := getattr(rule, field):
             raise InvalidRule(why.format(value=value))

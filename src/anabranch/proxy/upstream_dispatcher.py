@@ -1,7 +1,7 @@
-"""The dispatcher of a broker that is elsewhere: it asks that broker, over the connection of the client who asks.
+"""The dispatcher of an upstream broker: sends requests over the requesting client's own upstream connection.
 
-What rules have not changed is sent as the bytes that came. An answer that nobody has changed leaves as the bytes that
-came, too: `answer` returns what it read, and the connection knows what that was read from.
+A request that no rule has changed is sent as its received bytes. So is a response: `answer` returns the decoded
+response, and the connection keeps the bytes that it came from.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 CORRELATION_ID_AT: Final = 8
 NO_CLIENT: Final[Any] = None
-"""Which versions are served is the upstream's business."""
+"""The upstream decides which versions it serves."""
 
 
 class UpstreamPort(Protocol):
-    """The connection over which somebody asks."""
+    """The upstream connection of a client."""
 
     async def ask(self, request: DecodedRequest) -> Any:
-        """What the broker answers, read; None if it gives no answer. Raises CloseConnection."""
+        """The broker's decoded response; None if it sends none. Raises CloseConnection."""
 
 
 class UpstreamDispatcher(Dispatcher):
-    """Asks one broker."""
+    """Sends requests to one broker."""
 
     def __init__(self, ways: dict[tuple[str, int], UpstreamPort]) -> None:
-        """`ways`: host and port of who asks -> the connection."""
+        """`ways`: the client's host and port -> its upstream connection."""
         self._ways = ways
         self.audiences = NO_CLIENT
         self.requests = {}
@@ -46,7 +46,7 @@ class UpstreamDispatcher(Dispatcher):
         self.long_polls = frozenset()
         self.sessions = FetchSessions()
         self.asks_anew = False
-        """Whether a session that began unseen is refused: a rule is about topics, and nobody knows what it is about."""
+        """Whether to refuse fetch sessions that began undecoded: a rule needs their partitions."""
 
     async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         """See Dispatcher."""
@@ -64,7 +64,7 @@ class UpstreamDispatcher(Dispatcher):
 
 
 def encode_request(request: DecodedRequest) -> list[Buffer]:
-    """A request that a rule has changed, as a frame."""
+    """Encode a request that a rule has changed, as a frame."""
     _, chunks = ClientConnection(request.client_id).request(request.body, request.version)
     head = bytearray(chunks[0])
     struct.pack_into(">i", head, CORRELATION_ID_AT, request.correlation_id)
