@@ -1,1 +1,1 @@
-"""The wire protocol: declarations of messages, codecs, record batches, linear hashing. Pure: no I/O, no clock."""
+"""The wire protocol: message declarations, codecs, record batches, linear hashing. Pure: no I/O, no clock."""

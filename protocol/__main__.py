@@ -1,4 +1,4 @@
-"""`python -m anabranch.protocol`: look at frames, at the generated codecs, and at the APIs there are."""
+"""`python -m anabranch.protocol`: prints frames, the generated codecs, and the list of APIs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ examples:
 
 
 class Misuse(ValueError):
-    """A word names nothing that exists, or is not hex; the message says what would do."""
+    """An unknown name, or invalid hex; the message lists valid values."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _api(text: str) -> Api:
-    """An API by name, in any case, or by key. Raises Misuse."""
+    """Return an API by name, in any case, or by key. Raises Misuse."""
     for api in APIS:
         if text.lower() == api.name.lower() or text == str(api.key):
             return api
@@ -88,10 +88,9 @@ def _version(api: Api, version: int) -> int:
 
 
 def explain(words: Sequence[str], response: Sequence[str] | None) -> str:
-    """A frame given in hex, field by field; "-" is standard input. `response`: the API and version it answers.
+    """Format a hex frame field by field; "-" is standard input. `response`: the API and version that it answers.
 
-    Raises Misuse for words that are no hex and for an API or version that does not exist, DecodeError for a frame that
-    is none.
+    Raises Misuse for invalid hex and for an unknown API or version, DecodeError for an invalid frame.
     """
     text = sys.stdin.read() if list(words) == ["-"] else "".join(words)
     try:

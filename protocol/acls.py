@@ -1,4 +1,4 @@
-"""What an access control list says: kinds of resources, operations and permissions, by number and by name.
+"""The vocabulary of ACLs: resource types, operations and permissions, by number and by name.
 
 The numbers are those of requests, the names those of Kafka's znodes and tools. Sources: Kafka's `ResourceType`,
 `PatternType`, `AclOperation`, `AclPermissionType`; KIP-11, KIP-290, KIP-373.
@@ -13,21 +13,21 @@ from typing import Final, TypeVar
 from anabranch.protocol.values import value
 
 EVERYBODY: Final = "User:*"
-"""The principal of an entry that is about every user."""
+"""The principal of an entry for every user."""
 ANYWHERE: Final = "*"
-"""The host of an entry that is about every host."""
+"""The host of an entry for every host."""
 EVERY_NAME: Final = "*"
-"""The literal name that stands for all resources of a type; with a prefix it is an ordinary character."""
+"""The literal name for all resources of a type; with a prefix it is an ordinary character."""
 CLUSTER_NAME: Final = "kafka-cluster"
 """The only resource of the type CLUSTER."""
 ANY: Final = 1
 """In a filter: every type, operation or permission."""
 MATCH: Final = 2
-"""In a filter: the patterns of every type that a name falls under."""
+"""In a filter: the patterns of every type that match a name."""
 
 
 class ResourceType(IntEnum):
-    """What a permission is about."""
+    """The type of an ACL's resource."""
 
     TOPIC = 2
     GROUP = 3
@@ -38,14 +38,14 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name of a pattern is compared with that of a resource."""
+    """How a pattern's name is compared with a resource's."""
 
     LITERAL = 3
     PREFIXED = 4
 
 
 class Operation(IntEnum):
-    """What somebody wants to do."""
+    """An operation on a resource."""
 
     ALL = 2
     READ = 3
@@ -63,7 +63,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """Whether an entry grants or takes away."""
+    """Whether an entry allows or denies."""
 
     DENY = 2
     ALLOW = 3
@@ -84,18 +84,18 @@ SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
     _T.DELEGATION_TOKEN: (_O.DESCRIBE,),
     _T.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
 }
-"""The operations that are told of a resource (KIP-430)."""
+"""The operations reported for a resource (KIP-430)."""
 
 Word = TypeVar("Word", ResourceType, Operation, Permission)
 
 
 def to_camel(word: ResourceType | Operation | Permission) -> str:
-    """The name in znodes: `TransactionalId`, `DescribeConfigs`, `Allow`."""
+    """Return the name in znodes: `TransactionalId`, `DescribeConfigs`, `Allow`."""
     return word.name.title().replace("_", "")
 
 
 def from_camel(kind: type[Word], text: str) -> Word:
-    """The value of a name in a znode, in any case; ValueError if there is none."""
+    """Return the value of a name in a znode, in any case. Raises ValueError for an unknown one."""
     for word in kind:
         if to_camel(word).lower() == text.lower():
             return word
@@ -104,7 +104,7 @@ def from_camel(kind: type[Word], text: str) -> Word:
 
 @value
 class ResourcePattern:
-    """The resources that an entry is about: one, all of a type, or all whose names begin alike."""
+    """The resources of an entry: one, all of a type, or all with a prefix."""
 
     resource_type: ResourceType
     name: str
@@ -113,7 +113,7 @@ class ResourcePattern:
 
 @value
 class Acl:
-    """One entry: whether a principal, coming from a host, may do something."""
+    """One entry: whether a principal, connecting from a host, may perform an operation."""
 
     principal: str
     host: str
@@ -123,7 +123,7 @@ class Acl:
 
 @value
 class AclFilter:
-    """Which entries are meant. None and `ANY` stand for all; `MATCH` for each pattern that a name falls under."""
+    """A filter for entries. None and `ANY` match all; `MATCH` matches each pattern that applies to a name."""
 
     resource_type: int = ANY
     name: str | None = None
@@ -134,7 +134,7 @@ class AclFilter:
     permission: int = ANY
 
     def covers(self, pattern: ResourcePattern) -> bool:
-        """Whether a pattern is meant."""
+        """Whether the filter matches a pattern."""
         if self.resource_type not in (ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (ANY, MATCH, pattern.pattern_type):
@@ -148,7 +148,7 @@ class AclFilter:
         return pattern.name == EVERY_NAME
 
     def picks(self, acl: Acl) -> bool:
-        """Whether an entry of a pattern that is meant is meant, too. Nothing is implied: ALL is one operation."""
+        """Whether the filter matches an entry of a matching pattern. Nothing is implied: ALL is one operation."""
         return (
             self.principal in (None, acl.principal)
             and self.host in (None, acl.host)

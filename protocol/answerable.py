@@ -1,11 +1,11 @@
-"""The error codes that each API may answer, since which version: what clients of Kafka are prepared for.
+"""The error codes that each API may return, and since which version: those that Kafka's clients expect.
 
-Clients know what to do about the codes that an API may give, and give up on others. The lists are those of Kafka's
-response classes and of what its broker gives besides (`KafkaApis`, `ReplicaManager`, the coordinators), without quotas
-and authorization. KIP-253 adds INVALID_PARTITION_METADATA to Produce. This project's own are the API
-ConsumerGroupPosition, OFFSET_NOT_AVAILABLE of OffsetForLeaderEpoch (the end of a segment that is not known yet),
-OPERATION_NOT_ATTEMPTED of AlterPartitionReassignments (while the topic is resized), and COORDINATOR_NOT_AVAILABLE of
-CreatePartitions that shrinks a topic (whose readers are not known yet).
+Clients handle the codes of an API, and fail on others. The lists are those of Kafka's response classes and of its
+broker (`KafkaApis`, `ReplicaManager`, the coordinators), without quotas and authorization. KIP-253 adds
+INVALID_PARTITION_METADATA to Produce. This project adds the API ConsumerGroupPosition, OFFSET_NOT_AVAILABLE of
+OffsetForLeaderEpoch (a segment's end is not known yet), OPERATION_NOT_ATTEMPTED of AlterPartitionReassignments (while
+the topic is resized), and COORDINATOR_NOT_AVAILABLE of CreatePartitions that shrinks a topic (whose readers are not
+known yet).
 """
 
 from __future__ import annotations
@@ -229,13 +229,13 @@ NAMED: Final[Mapping[str, ErrorCode]] = {
     "group": ErrorCode.GROUP_AUTHORIZATION_FAILED,
     "transactional_id": ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""What is refused to who may not use what a request names."""
+"""The error of a client without access to a resource that its request names."""
 
 
 def answerable(api: str, names: frozenset[str]) -> Mapping[ErrorCode, int]:
-    """Every code that an API may answer where anything can be wrong: its own, those of security, and of bugs.
+    """Return every code that an API may return: its own, those of security, and UNKNOWN_SERVER_ERROR.
 
-    `names` are the kinds of things that its requests name.
+    `names` are the kinds of resources that its requests name.
     """
     everywhere = [*ANYWHERE, *(code for kind, code in NAMED.items() if kind in names)]
     return {**dict.fromkeys(everywhere, 0), **_rows(_SECURED_LISTS.get(api, "")), **ALLOWED.get(api, {})}

@@ -1,6 +1,6 @@
 """The wire format of the order audit: a number on every record sent, and an event for every record delivered (D12).
 
-The producer numbers the records of each key, from 0, in a header; behind a record that fails or is aborted it does so
+The producer numbers the records of each key, from 0, in a header; after a record that fails or is aborted it does so
 under another identity, as another producer would (`clients.producer.audit_marks`). The consumer writes an event per
 record it hands to the application. Events travel in *runs*: one record of the audit topic holds what one member handed
 out of one topic, in the order in which it did, for the keys of one bucket. The bucket (of `BUCKETS`, by the key's hash)
@@ -65,13 +65,13 @@ NOT_COUNTED: Final = -1
 _header: Final = struct.Struct(">QQ")
 MARK_BYTES: Final = _header.size
 NO_MARK: Final = _header.pack(NO_PRODUCER, NO_SEQUENCE)
-"""In place of the header of a record whose producer does not number."""
+"""In place of the header of a record without a number."""
 
 RUN: Final = struct.Struct(
     ">"
     "B"  # version
     "H"  # places
-    "i"  # generation of the group in which the member was given what it delivers; -1 if unknown
+    "i"  # the group's generation in which the member was assigned the partition; -1 if unknown
     "Q"  # incarnation of the member: new each time a consumer starts
     "q"  # number of the first event among those of this incarnation in this bucket; -1: not numbered, as in version 1
     "I"  # events
@@ -81,8 +81,8 @@ PLACE: Final = struct.Struct(
     "i"  # generation of the segment; -1 in a topic without lineage
     "i"  # partition
     "q"  # time of delivery, ms
-    "I"  # events in a row that this holds for
-    "i"  # how often this incarnation had begun to read somewhere when it last did so here; -1 if unknown
+    "I"  # number of consecutive events that this place covers
+    "i"  # begin number of this incarnation for the partition; -1 if unknown
 )
 EVENT: Final = struct.Struct(
     "<"
@@ -100,8 +100,9 @@ KEY: Final = struct.Struct(
     "I"  # length
 )
 KEYS_BYTES_MAX: Final = 1 << 20
-"""Of the keys of a run with more than one event, were each with every event that is about it: a key of a megabyte and
-thousands of events would take gigabytes to look at."""
+"""Size limit of a run's keys with several events, counting each with every event about it: a key of a megabyte and
+thousands of events would take gigabytes to process.
+"""
 
 FIXED: Final = struct.Struct(
     ">"
@@ -121,7 +122,7 @@ _length: Final = struct.Struct(">H")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One record handed to an application."""
+    """One record delivered to an application."""
 
     generation: int
     partition: int
@@ -138,13 +139,13 @@ class Delivery:
     number: int = NO_NUMBER
     """The event's number among those of this incarnation in this bucket; -1 in version 1."""
     begun: int = NOT_COUNTED
-    """How many times this incarnation had begun to read any partition, when it last began this one."""
+    """How often this incarnation had begun to read any partition, when it last began this one."""
     key: bytes | None = None
     key_hash: int = 0
 
 
 class Place(NamedTuple):
-    """Where and when some records in a row were delivered from."""
+    """Place and time of consecutive deliveries."""
 
     generation: int
     partition: int
@@ -164,12 +165,12 @@ class Sender(NamedTuple):
 
 
 def encode_header(producer: int, sequence: int) -> bytes:
-    """The audit header of one record: its producer, and its number among the records of its key."""
+    """Encode the audit header of one record: its producer, and its number among the records of its key."""
     return _header.pack(producer, sequence)
 
 
 def decode_header(data: bytes) -> tuple[int, int]:
-    """(producer, sequence) of an audit header; DecodeError when it is not one."""
+    """Decode an audit header into (producer, sequence). Raises DecodeError."""
     if len(data) != _header.size:
         raise DecodeError(f"audit header: {len(data)} bytes where {_header.size} belong")
     producer, sequence = _header.unpack(data)
@@ -177,8 +178,9 @@ def decode_header(data: bytes) -> tuple[int, int]:
 
 
 def sound_mark(header: bytes | None) -> bytes:
-    """The audit header of a record as an event and the audit have it: without one, or with a damaged one, it counts as
-    sent by a producer that does not number. Of several headers the newest counts."""
+    """Return a record's audit header as used by events and the audit: NO_MARK for a missing or damaged one, which
+    counts as a producer that does not number. Of several headers the newest counts.
+    """
     return header if header is not None and len(header) == MARK_BYTES else NO_MARK
 
 
@@ -187,44 +189,44 @@ digest: Final = mmh3.mmh3_x64_128_digest
 
 
 def fingerprint(payload: bytes | None) -> int:
-    """64 bits of MurmurHash3 over a record's value; 0 for a null one."""
+    """Return 64 bits of MurmurHash3 of a record's value; 0 for a null one."""
     return int.from_bytes(digest(payload or b"")[:8], "little")
 
 
 def key_hash(key: bytes | None, partition: int) -> int:
-    """Kafka's hash of a key, by which partitions are chosen; the partition itself for a record without a key."""
+    """Return Kafka's hash of a key, by which partitions are chosen; the partition itself for a record without a key."""
     return partition & 0x7FFFFFFF if key is None else murmur2(key)
 
 
 def bucket_of(hashed: int) -> int:
-    """The bucket of a key hash: events about one key are in one bucket."""
+    """Return the bucket of a key hash: events about one key are in one bucket."""
     return hashed % BUCKETS
 
 
 def bucket_key(bucket: int) -> bytes:
-    """The key of audit records of a bucket."""
+    """Return the key of a bucket's audit records."""
     return bytes((bucket,))
 
 
 def encode_names(group: str, member: str, topic: str) -> bytes:
-    """Group, member and topic, each with its length before it."""
+    """Encode group, member and topic, each with its length before it."""
     return b"".join(_length.pack(len(raw)) + raw for raw in (name.encode() for name in (group, member, topic)))
 
 
 class Key(NamedTuple):
-    """A key that events are about: what stands in the table (`KEY`), and the key itself."""
+    """A key of events: its row in the table (`KEY`), and the key itself."""
 
     row: bytes
     key: bytes
 
 
 def numbered_key(number: int, hashed: int, key: bytes) -> Key:
-    """A key, ready to be written, by its number."""
+    """Prepare a key for encoding under its number."""
     return Key(KEY.pack(number, hashed, len(key)), key)
 
 
 def key_numbers(events: bytes | bytearray) -> set[int]:
-    """The numbers of all keys that events (`EVENT`) in a row are about."""
+    """Return the numbers of all keys of consecutive events (`EVENT`)."""
     words = array("I")
     words.frombytes(events)
     if sys.byteorder == "big":
@@ -236,7 +238,7 @@ def key_numbers(events: bytes | bytearray) -> set[int]:
 def encode_run(
     sender: Sender, number: int, places: Sequence[Place], events: bytes | bytearray, keys: Sequence[Key]
 ) -> bytes:
-    """The value of an audit record: a run of events (`EVENT`) in a row, and the keys that they are about, by number.
+    """Encode the value of an audit record: a run of consecutive events (`EVENT`), and their keys, by number.
 
     The first event has this number.
     """
@@ -256,7 +258,7 @@ def encode_run(
 
 
 def encode_events(deliveries: Sequence[Delivery]) -> bytes:
-    """A run of events, all of one member, topic and bucket: what a consumer writes, put together event by event."""
+    """Encode a run of events of one member, topic and bucket, event by event."""
     first = deliveries[0]
     sender = Sender(first.group, first.member, first.topic, first.incarnation, first.group_generation)
     spots = [Place(one.generation, one.partition, one.time_ms, 0, one.begun) for one in deliveries]
@@ -276,7 +278,7 @@ def encode_events(deliveries: Sequence[Delivery]) -> bytes:
 
 
 def encode_delivery(delivery: Delivery) -> bytes:
-    """An event in version 1: the value of an audit record under the record's own key."""
+    """Encode an event in version 1: the value of an audit record under the record's own key."""
     fixed = FIXED.pack(
         VERSION,
         delivery.generation,
@@ -292,14 +294,14 @@ def encode_delivery(delivery: Delivery) -> bytes:
 
 
 def decode_events(value: bytes, key: bytes | None = None) -> list[Delivery]:
-    """The events of an audit record, of either version; DecodeError when it is none. `key`: the audit record's own."""
+    """Decode the events of an audit record, of either version. Raises DecodeError. `key`: the audit record's own."""
     if value[:1] != bytes((RUN_VERSION,)):
         return [decode_delivery(value, key)]
     return _decode_run(value)
 
 
 def decode_delivery(data: bytes, key: bytes | None = None) -> Delivery:
-    """An event of version 1 taken apart; DecodeError when it is not one."""
+    """Decode an event of version 1. Raises DecodeError."""
     if len(data) < FIXED.size:
         raise DecodeError(f"audit event: {len(data)} bytes where at least {FIXED.size} belong")
     version, *numbers = FIXED.unpack_from(data)
@@ -325,7 +327,7 @@ def decode_delivery(data: bytes, key: bytes | None = None) -> Delivery:
 
 
 def decode_names(data: bytes, position: int) -> tuple[tuple[str, str, str], int]:
-    """((group, member, topic), where they end); DecodeError when they are not there."""
+    """Decode ((group, member, topic), their end). Raises DecodeError."""
     names: list[str] = []
     for field in ("group", "member", "topic"):
         if position + _length.size > len(data):
@@ -345,7 +347,7 @@ def decode_names(data: bytes, position: int) -> tuple[tuple[str, str, str], int]
 
 
 class RunLayout(NamedTuple):
-    """A run's shared part, and where its events begin: all that is looked at before they are taken apart at once."""
+    """A run's shared part, and the start of its events: the part that is read before all events are decoded at once."""
 
     sender: Sender
     number: int
@@ -353,15 +355,15 @@ class RunLayout(NamedTuple):
     places: list[Place]
     events_at: int
     key_table_at: int
-    """The count of its keys; behind it `KEY`s."""
+    """The position of the key count; `KEY` rows follow it."""
     keys: int
     keys_at: int
 
 
 def read_layout(data: bytes) -> RunLayout:
-    """The layout of a run.
+    """Read the layout of a run.
 
-    Raises DecodeError unless all up to its keys is there, and its places hold all its events.
+    Raises DecodeError unless everything before its keys is complete, and its places cover all its events.
     """
     if len(data) < RUN.size:
         raise DecodeError(f"audit run: {len(data)} bytes where at least {RUN.size} belong")
@@ -421,7 +423,7 @@ def _decode_run(data: bytes) -> list[Delivery]:
 
 
 def _decode_keys(data: bytes, layout: RunLayout) -> dict[int, tuple[int, bytes]]:
-    """(hash, key) by number."""
+    """Decode the keys: number -> (hash, key)."""
     keys: dict[int, tuple[int, bytes]] = {}
     position, newest = layout.keys_at, -1
     for number, hashed, length in KEY.iter_unpack(data[layout.key_table_at + KEY_COUNT.size : position]):

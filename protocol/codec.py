@@ -1,4 +1,4 @@
-"""The face of the package: messages to bytes and back, at a version.
+"""Encodes messages to bytes and decodes them, at a version.
 
     encode(message, version)             bytes
     encode_chunks(message, version)      the same in pieces: record batches stay the buffers they are
@@ -36,22 +36,23 @@ _encoders: dict[tuple[type[Any], int], CompiledEncoder] = {}
 
 @dataclass(slots=True)
 class DecodedRequest:
-    """One request as it came in: header fields and the decoded body."""
+    """One decoded request: header fields and body."""
 
     api: Api
     version: int
     correlation_id: int
     client_id: str | None
     body: Any
-    """None only for ApiVersions at a version that this software does not know (KIP-511)."""
+    """None only for ApiVersions of an unknown version (KIP-511)."""
 
 
 def decode(
     cls: type[Message], version: int, buffer: Buffer, position: int = 0, entries: int = ENDLESS
 ) -> tuple[Message, int]:
-    """One message from `position` on, and the position after it. Raises `DecodeError` with the path of the field.
+    """Decode one message from `position` on; return it and the next position. Raises `DecodeError` with the field's
+    path.
 
-    `entries` bounds how many elements of arrays, at all depths, and tagged fields it may have.
+    `entries` limits the elements of arrays, at all depths, and of tagged fields.
     """
     decoder = _decoders.get((cls, version)) or _decoder(cls, version)
     if type(buffer) is memoryview:
@@ -63,14 +64,14 @@ def decode(
 
 
 def encode(message: Any, version: int) -> bytes:
-    """One message, in one piece."""
+    """Encode one message, in one piece."""
     encoder = _encoders.get((message.__class__, version)) or _encoder(message.__class__, version)
     wire = encoder.encode(message)
     return b"".join(wire) if encoder.chunked else wire
 
 
 def encode_chunks(message: Any, version: int) -> list[Buffer]:
-    """One message in pieces to be sent one after the other; large record batches are not copied."""
+    """Encode one message in pieces to send one after the other; large record batches are not copied."""
     encoder = _encoders.get((message.__class__, version)) or _encoder(message.__class__, version)
     wire = encoder.encode(message)
     return wire if encoder.chunked else [wire]

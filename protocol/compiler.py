@@ -1,10 +1,10 @@
-"""Compiles the generated codecs, one (class, version) at a time, when it is first needed.
+"""Compiles the generated codecs, one (class, version) at a time, at first use.
 
-What comes out of `decoder_source` and `encoder_source` is ordinary Python: it is registered with `linecache`, so that
-tracebacks, debuggers and profilers show its lines, and `python -m anabranch.protocol source Fetch 12` prints it.
+`decoder_source` and `encoder_source` generate ordinary Python: it is registered with `linecache`, so that tracebacks,
+debuggers and profilers show its lines, and `python -m anabranch.protocol source Fetch 12` prints it.
 
-When decoding fails, `explain` finds the field without a second decoder: the line that failed, the loop counters in its
-frame and the widths of a fused read say where in the message it stopped. Nothing is paid for that while all goes well.
+When decoding fails, `explain` finds the field without a second decoder, from the failed line, the loop counters in its
+frame and the widths of a fused read. Successful decoding pays nothing for that.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from anabranch.protocol.varint import Buffer
 
 Decoder = Callable[[bytes | bytearray, int, int], tuple[Any, int]]
 Encoder = Callable[[Any], Any]
-"""Returns bytes, or a list of chunks where `chunked` says so."""
+"""Returns bytes, or a list of chunks if `chunked`."""
 
 DECODE_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError, DecodeError)
-"""What generated decoders raise over bytes that make no sense."""
+"""The exceptions of generated decoders for invalid bytes."""
 
 _places: dict[str, dict[int, Place]] = {}
-"""By file name: what each line of a compiled decoder is about, for `explain`."""
+"""File name -> the field of each line of a compiled decoder, for `explain`."""
 
 
 @value
@@ -45,8 +45,8 @@ class CompiledEncoder:
 def is_flexible(message: type[Any], version: int) -> bool:
     """Whether this version uses compact encodings and tagged fields.
 
-    APIs have it in the registry. Other schemas (records of internal topics) may say so in a class variable
-    `flexible_from`; without one they never are.
+    For APIs the registry decides. Other schemas (records of internal topics) may set a class variable `flexible_from`;
+    without it they never do.
     """
     api = BY_NAME.get(message.__name__.removesuffix("Request").removesuffix("Response"))
     if api is None:
@@ -74,7 +74,7 @@ def compile_encoder(message: type[Any], version: int) -> CompiledEncoder:
 
 
 def source_of(message: type[Any], version: int) -> str:
-    """Both generated functions, to read."""
+    """Return the source of both generated functions."""
     flexible = is_flexible(message, version)
     return (
         write_decoder(message, version, flexible).source() + "\n\n" + write_encoder(message, version, flexible).source()
@@ -89,7 +89,7 @@ def _load(emitter: Emitter, name: str) -> dict[str, Any]:
 
 
 def explain(error: Exception, buffer: Buffer) -> DecodeError:
-    """The `DecodeError` for what a generated decoder raised: which field, at which byte, and why."""
+    """Return the `DecodeError` for an exception of a generated decoder, with the field, the byte and the reason."""
     frame, line = _generated_frame(error)
     if frame is None:
         return error if isinstance(error, DecodeError) else DecodeError(str(error), buffer=buffer)
@@ -116,7 +116,7 @@ def _generated_frame(error: Exception) -> tuple[FrameType | None, int]:
 
 
 def _first_missing(place: Place, position: int, size: int) -> tuple[str, int]:
-    """Which value of a fused read the buffer ends in."""
+    """Return the value of a fused read in which the buffer ends."""
     for path, width in place.widths:
         if position + width > size:
             return path, position

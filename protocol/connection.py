@@ -1,4 +1,4 @@
-"""Both ends of one connection, without the connection: bytes in, requests or responses out, and back (sans-I/O).
+"""The protocol state of both ends of a connection, without I/O: bytes in, requests or responses out, and back.
 
 Kafka answers a connection strictly in order, and producers that pipeline rely on being *processed* in order too:
 `ServerConnection` has one request open at a time, and the caller asks for the next after answering the last. Only
@@ -39,22 +39,22 @@ PRODUCE: Final = 0
 PRODUCE_HEAD: Final = b"\0\0"
 SASL_AUTHENTICATE: Final = 36
 BEFORE_LOGIN: Final = frozenset({17, API_VERSIONS, SASL_AUTHENTICATE})
-"""What a peer may send before it has logged in: SaslHandshake, ApiVersions, SaslAuthenticate."""
+"""Requests allowed before the login: SaslHandshake, ApiVersions, SaslAuthenticate."""
 BEFORE_HANDSHAKE: Final = frozenset({17, API_VERSIONS})
 BARE_TOKEN: Final = -1
-"""Stands for the version of a token that came without a header."""
+"""The version of a token without a header."""
 UNREAD: Final = object()
-"""The body of a request that was not read, as its peer has not logged in."""
+"""The body of a request that was not decoded, because its peer has not logged in."""
 FIRST_FLEXIBLE_API_VERSIONS: Final = 3
 CLIENT_SOFTWARE: Final = "anabranch"
 NODE_SOFTWARE: Final = "anabranch-node"
-"""How this project's clients, and its nodes among each other, introduce themselves in ApiVersions."""
+"""The software name of this project's clients and nodes in ApiVersions."""
 ENTRIES_MAX: Final = 131_072
-"""`max.request.partition.size.limit`: what one request may name. A topic of 100,000 partitions can be read whole."""
+"""`max.request.partition.size.limit`: the entries of one request. A topic of 100,000 partitions can be read whole."""
 ORDERS: Final = frozenset({4, 5, 6, 56})
-"""LeaderAndIsr, StopReplica, UpdateMetadata, AlterPartition: they name all partitions of a node, of any number."""
+"""LeaderAndIsr, StopReplica, UpdateMetadata, AlterPartition: they name all partitions of a node, without a limit."""
 ORDERED_ENTRY_BYTES: Final = 4
-"""The least that an entry of an order takes: mostly they are the ids of replicas."""
+"""The minimum size of an entry in these requests: mostly replica ids."""
 
 _read_request_head = struct.Struct(">hhi").unpack_from
 _pack_request_head = struct.Struct(">ihhi").pack
@@ -82,7 +82,7 @@ class ServerConnection:
         served_to: Callable[[str, str], Mapping[int, tuple[int, int]]] | None = None,
         landing: ReceiveBuffer | None = None,
     ) -> None:
-        """`served_to` tells what is served to the software that introduces itself by this name and version.
+        """Create the server side; `served_to` returns the served versions for a client's software name and version.
 
         `landing`: see `FrameReader`.
         """
@@ -97,22 +97,22 @@ class ServerConnection:
         self._decode: Callable[[bytes, Mapping[int, tuple[int, int]], int], DecodedRequest] = decode_request
 
     def restrict(self, frame_bytes_max: int) -> None:
-        """Decode only what a peer may ask before it has logged in, of frames that are no larger than this."""
+        """Decode only requests allowed before the login, in frames up to this size."""
         self._decode = decode_before_login
         self._frames.frame_bytes_max = frame_bytes_max
 
     def expect_tokens(self) -> None:
-        """Frames are bare tokens from now on: what follows the first version of SaslHandshake."""
+        """Read frames as bare tokens from now on, after version 0 of SaslHandshake."""
         self._decode = bare_token
 
     def release(self, frame_bytes_max: int) -> None:
-        """Decode whatever is served."""
+        """Decode all served requests, after the login."""
         self._decode = decode_request
         self._frames.frame_bytes_max = frame_bytes_max
 
     @property
     def buffered(self) -> int:
-        """Bytes received and not yet handed out: stop reading when there are too many."""
+        """Bytes received and not yet returned: stop reading when there are too many."""
         return self._frames.buffered
 
     @property
@@ -122,34 +122,34 @@ class ServerConnection:
 
     @property
     def missing(self) -> int:
-        """How many bytes are missing of the next request."""
+        """The number of missing bytes of the next request."""
         return self._frames.missing
 
     @property
     def open(self) -> DecodedRequest | None:
-        """The request that waits for its answer."""
+        """The request that waits for its response."""
         return self._open
 
     def receive(self, data: Buffer) -> None:
-        """Take in bytes from the peer."""
+        """Add bytes from the peer."""
         self._frames.feed(data)
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """Where the transport may write the next bytes (`asyncio.BufferedProtocol`)."""
+        """Return the buffer for the transport's next bytes (`asyncio.BufferedProtocol`)."""
         return self._frames.get_buffer(size_hint)
 
     def buffer_updated(self, count: int) -> int:
-        """The transport wrote `count` bytes. Returns how many are received and not yet answered."""
+        """Add `count` bytes that the transport wrote. Returns how many are received and not yet answered."""
         return self._frames.buffer_updated(count) + self._open_bytes + self._behind_bytes
 
     def give_back(self) -> bytes:
-        """All that was received and not handed out."""
+        """Return all bytes received and not yet returned."""
         return self._frames.give_back()
 
     def next_request(self) -> DecodedRequest | None:
-        """The next request; None while one is open or bytes are missing. Raises DecodeError.
+        """Return the next request; None while one is open or bytes are missing. Raises DecodeError.
 
-        An ApiVersions request of an unknown version comes with `body` None and `version` 0: answer it with None.
+        An ApiVersions request of an unknown version has `body` None and `version` 0: answer it with None.
         """
         if self._open is not None:
             return None
@@ -161,9 +161,9 @@ class ServerConnection:
         return self._open
 
     def next_produce(self) -> DecodedRequest | None:
-        """The next request, if it is a Produce, behind the open one: it is open when that is answered.
+        """Return the next request, if it is a Produce, behind the open one: it becomes open when that is answered.
 
-        None if it is another one, or bytes are missing. Raises DecodeError.
+        None if it is another request, or bytes are missing. Raises DecodeError.
         """
         assert self._open is not None, "nothing is open"
         frame = self._frames.next_frame() if self._frames.is_next(PRODUCE_HEAD) else None
@@ -175,7 +175,9 @@ class ServerConnection:
         return request
 
     def answer(self, response: Any | None) -> list[Buffer]:
-        """The bytes that close the open request; none at all for None, the answer to Produce with acks=0."""
+        """Return the bytes of the response that closes the open request; none for None, the response to Produce with
+        acks=0.
+        """
         request, self._open, self._open_bytes = self._open, None, 0
         assert request is not None, "an answer without a request"
         if self._behind:
@@ -188,7 +190,7 @@ class ServerConnection:
         return [] if response is None else encode_response(request, response)
 
     def _introduced(self, request: DecodedRequest, response: Any) -> Any:
-        """From here on, what is served to who has told its name; nothing changes for one that is refused."""
+        """Serve the versions for the client's software from now on; unchanged if ApiVersions failed."""
         if request.body is None:
             return self._unsupported_version()
         if self._served_to is not None and getattr(response, "error_code", None) == ErrorCode.NONE:
@@ -197,26 +199,26 @@ class ServerConnection:
         return response
 
     def _unsupported_version(self) -> Any:
-        """The ApiVersions v0 answer that tells a newer client which versions of ApiVersions it may use."""
+        """Return the ApiVersions v0 response that lists the supported versions for a newer client."""
         first, last = self._served[API_VERSIONS]
         own = ApiVersion(api_key=API_VERSIONS, min_version=first, max_version=last)
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
 
 
 def is_token(request: DecodedRequest) -> bool:
-    """Whether a frame was a bare token of SASL, which is the body then."""
+    """Whether a frame was a bare SASL token, which is then the body."""
     return request.version == BARE_TOKEN
 
 
 def bare_token(frame: bytes, _served: Mapping[int, tuple[int, int]], _entries_max: int) -> DecodedRequest:
-    """A frame without a header; its answer has none either."""
+    """Decode a frame without a header; its response has none either."""
     return DecodedRequest(BY_KEY[SASL_AUTHENTICATE], BARE_TOKEN, 0, None, frame)
 
 
 def decode_before_login(frame: bytes, served: Mapping[int, tuple[int, int]], entries_max: int) -> DecodedRequest:
-    """A request of a peer that has not logged in: of others than the three that it may send, only the header is read.
+    """Decode a request before the login: only the header, unless it is one of the allowed three.
 
-    The body of those is UNREAD.
+    The body of others is UNREAD.
     """
     key, version, correlation_id = _read_request_head(frame, 0) if len(frame) >= 8 else (-1, -1, 0)
     if key in BEFORE_LOGIN or key not in served or not served[key][0] <= version <= served[key][1]:
@@ -228,14 +230,14 @@ def decode_before_login(frame: bytes, served: Mapping[int, tuple[int, int]], ent
 
 
 class ClientConnection:
-    """The client side of one connection: correlation ids, headers, and which answer belongs to which request."""
+    """The client side of one connection: correlation ids, headers, and the matching of responses to requests."""
 
     __slots__ = ("_client_id", "_frames", "_next_id", "_waiting")
 
     def __init__(
         self, client_id: str | None, frame_bytes_max: int = FRAME_BYTES_MAX, landing: ReceiveBuffer | None = None
     ) -> None:
-        """`landing`: see `FrameReader`."""
+        """Create the client side; `landing`: see `FrameReader`."""
         raw = None if client_id is None else client_id.encode()
         self._client_id = _pack_int16(-1) if raw is None else _pack_int16(len(raw)) + raw
         self._frames = FrameReader(frame_bytes_max, landing)
@@ -244,16 +246,16 @@ class ClientConnection:
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for an answer."""
+        """The number of requests without a response."""
         return len(self._waiting)
 
     @property
     def buffered(self) -> int:
-        """Bytes received that do not make a whole response yet."""
+        """Received bytes of an incomplete response."""
         return self._frames.buffered
 
     def request(self, message: Any, version: int, *, expects_answer: bool = True) -> tuple[int, list[Buffer]]:
-        """The correlation id and the bytes of a request. Produce with acks=0 never expects an answer."""
+        """Return the correlation id and the bytes of a request. Produce with acks=0 never expects a response."""
         api = api_of(type(message))
         correlation_id = self._next_id
         self._next_id = (correlation_id + 1) & 0x7FFFFFFF
@@ -267,16 +269,16 @@ class ClientConnection:
         return correlation_id, _with_head(head, body)
 
     def receive(self, data: Buffer) -> list[tuple[int, Any]]:
-        """The responses that these bytes complete, with their correlation ids. Raises DecodeError."""
+        """Return the responses that these bytes complete, with their correlation ids. Raises DecodeError."""
         self._frames.feed(data)
         return self._responses()
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """Where the transport may write the next bytes (`asyncio.BufferedProtocol`)."""
+        """Return the buffer for the transport's next bytes (`asyncio.BufferedProtocol`)."""
         return self._frames.get_buffer(size_hint)
 
     def buffer_updated(self, count: int) -> list[tuple[int, Any]]:
-        """The responses that the `count` bytes just written complete."""
+        """Return the responses that the `count` bytes just written complete."""
         self._frames.buffer_updated(count)
         return self._responses()
 
@@ -301,7 +303,7 @@ class ClientConnection:
 def decode_request(
     frame: bytes, served: Mapping[int, tuple[int, int]], entries_max: int = ENTRIES_MAX
 ) -> DecodedRequest:
-    """A request frame: header and body, which names no more than so many topics, partitions and the like."""
+    """Decode a request frame: header and body, with a limit on its topics, partitions and the like."""
     if len(frame) < 8:
         raise DecodeError("a request shorter than its header", buffer=frame, part="header")
     key, version, correlation_id = _read_request_head(frame, 0)
@@ -329,7 +331,7 @@ def decode_request(
 
 
 def _read_client_id(frame: bytes, api: Api, version: int, *, flexible: bool) -> tuple[str | None, int]:
-    """The client id, a classic string even in header v2, and where the body starts."""
+    """Return the client id, a classic string even in header v2, and the start of the body."""
     try:
         length: int = _read_int16(frame, 8)[0]
         position = 10
@@ -349,7 +351,7 @@ def _read_client_id(frame: bytes, api: Api, version: int, *, flexible: bool) -> 
 
 
 def decode_response(frame: bytes, api: Api, version: int) -> Any:
-    """The body of a response frame, for the request that it answers."""
+    """Decode the body of a response frame, for the request that it answers."""
     try:
         position = 4
         if api.response_header_version(version) == 1:
@@ -365,7 +367,7 @@ def decode_response(frame: bytes, api: Api, version: int) -> Any:
 
 
 def encode_response(request: DecodedRequest, response: Any) -> list[Buffer]:
-    """The frame of a response, in pieces."""
+    """Encode the frame of a response, in pieces."""
     body = codec.encode_chunks(response, request.version)
     length = sum(map(len, body))
     if request.api.response_header_version(request.version):
@@ -376,12 +378,12 @@ def encode_response(request: DecodedRequest, response: Any) -> list[Buffer]:
 
 
 def _with_head(head: bytes, body: list[Buffer]) -> list[Buffer]:
-    """The head joins the first piece, which is never a record batch: one write the less."""
+    """Prepend the header to the first piece, which is never a record batch: this saves a write."""
     body[0] = head + body[0]
     return body
 
 
 def _named(what: str, error: DecodeError, frame: bytes) -> DecodeError:
-    """The same error, with the API and version it happened in."""
+    """Return the same error with its API and version."""
     path = f"{what} {error.path}".rstrip()
     return DecodeError(error.reason, path=path, buffer=frame, position=error.position)

@@ -1,9 +1,9 @@
 """The records of consumer groups (KIP-848) in `__consumer_offsets`: keys 3 to 8 and 16, and their values.
 
 A key's int16 version is its kind; keys are never flexible. Values are all version 0 and flexible. A null value deletes.
-All records that one request brings about are one batch, so a reader finds all of them or none. Kafka 4.0 keeps the
-partition counts of subscribed topics under key 4; from 4.1 on that key is only deleted, and a hash in the group's own
-record takes its place (KIP-1101).
+All records of one request are in one batch, so a reader finds all of them or none. Kafka 4.0 keeps the partition counts
+of subscribed topics under key 4; from 4.1 on that key is only deleted, and a hash in the group's own record takes its
+place (KIP-1101).
 
 Source: ConsumerGroup*Key.json and ConsumerGroup*Value.json of Kafka's group coordinator.
 """
@@ -34,14 +34,14 @@ class ConsumerGroupMetadataValue:
 
 @message
 class ConsumerGroupPartitionMetadataKey:
-    """The key of what Kafka 4.0 keeps of the topics of a group."""
+    """The key of Kafka 4.0's record of a group's topics."""
 
     group_id: Text
 
 
 @message
 class ConsumerGroupMemberMetadataKey:
-    """The key of what a member said of itself."""
+    """The key of a member's subscription."""
 
     group_id: Text
     member_id: Text
@@ -57,7 +57,7 @@ class ClassicProtocol:
 
 @message
 class ClassicMemberMetadata:
-    """What a member that speaks the classic protocol said when it joined."""
+    """The JoinGroup data of a member that uses the classic protocol."""
 
     session_timeout_ms: Int32
     supported_protocols: list[ClassicProtocol]
@@ -65,7 +65,7 @@ class ClassicMemberMetadata:
 
 @message
 class ConsumerGroupMemberMetadataValue:
-    """What a member said of itself."""
+    """A member's subscription."""
 
     flexible_from: ClassVar[int] = 0
     instance_id: Text | None = always(absent=None)
@@ -78,9 +78,9 @@ class ConsumerGroupMemberMetadataValue:
     server_assignor: Text | None = always(absent=None)
     classic_member_metadata: ClassicMemberMetadata | None = tagged(0, since=0)
     holds_gates: Boolean = tagged(2547, since=0, absent=False)
-    """Our own: nothing has to be withheld from the member."""
+    """This project's field: whether nothing has to be withheld from the member."""
     told_session_timeout_ms: Int32 = tagged(2554, since=0, absent=-1)
-    """Our own: the longest session timeout that the member was told, which the next coordinator grants it, too."""
+    """This project's field: the longest session timeout sent to the member, which the next coordinator grants, too."""
 
 
 @message
@@ -100,7 +100,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
 
 @message
 class ConsumerGroupTargetAssignmentMemberKey:
-    """The key of what a member is to have."""
+    """The key of a member's target assignment."""
 
     group_id: Text
     member_id: Text
@@ -116,7 +116,7 @@ class TopicPartitions:
 
 @message
 class ConsumerGroupTargetAssignmentMemberValue:
-    """What a member is to have."""
+    """A member's target assignment."""
 
     flexible_from: ClassVar[int] = 0
     topic_partitions: list[TopicPartitions]
@@ -124,7 +124,7 @@ class ConsumerGroupTargetAssignmentMemberValue:
 
 @message
 class ConsumerGroupCurrentMemberAssignmentKey:
-    """The key of how far a member is."""
+    """The key of a member's current assignment."""
 
     group_id: Text
     member_id: Text
@@ -132,7 +132,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 
 @message
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """How far a member is: its epochs, what it has, and what it has to give up."""
+    """A member's current assignment: its epochs, its partitions, and those to revoke."""
 
     flexible_from: ClassVar[int] = 0
     member_epoch: Int32
@@ -144,7 +144,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 
 @message
 class ConsumerGroupRegularExpressionKey:
-    """The key of an expression of a group."""
+    """The key of a group's regular expression."""
 
     group_id: Text
     regular_expression: Text
@@ -152,7 +152,7 @@ class ConsumerGroupRegularExpressionKey:
 
 @message
 class ConsumerGroupRegularExpressionValue:
-    """What an expression matched, as of which metadata."""
+    """The matches of an expression, and the metadata that it was evaluated on."""
 
     flexible_from: ClassVar[int] = 0
     topics: list[Text]

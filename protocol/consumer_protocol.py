@@ -3,8 +3,8 @@
 Never flexible; an int16 version comes first. A reader of a lower version takes the prefix it knows and ignores the
 rest, so the version read is the lower of the two sides'. Source: Kafka's ConsumerProtocolSubscription/Assignment.json.
 
-What the user data of an assignment has no room for, because it belongs to an assignor, stands behind the message, after
-a mark: the topic generations that it was made from (rule R19). Other clients ignore that too.
+The topic generations of an assignment (rule R19) follow the message, after a mark, because its user data belongs to the
+assignor. Other clients ignore that too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TopicPartitions:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerProtocolSubscription:
-    """A member's subscription: the topics it wants, and the partitions it has."""
+    """A member's subscription: its topics, and its owned partitions."""
 
     topics: list[Text]
     user_data: Bytes | None
@@ -57,35 +57,35 @@ Message = TypeVar("Message", ConsumerProtocolSubscription, ConsumerProtocolAssig
 
 
 def encode_subscription(subscription: ConsumerProtocolSubscription) -> bytes:
-    """The metadata of one protocol in JoinGroup."""
+    """Encode the metadata of one protocol in JoinGroup."""
     return _version_prefix.pack(SUBSCRIPTION_VERSION) + codec.encode(subscription, SUBSCRIPTION_VERSION)
 
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """A member's subscription, of any version. DecodeError when it is not one."""
+    """Decode a member's subscription, of any version. Raises DecodeError."""
     return _decode(ConsumerProtocolSubscription, SUBSCRIPTION_VERSION, data)[0]
 
 
 def encode_assignment(
     assignment: ConsumerProtocolAssignment, generations: bytes = b"", version: int = ASSIGNMENT_VERSION
 ) -> bytes:
-    """The assignment of one member in SyncGroup; with what is to stand behind it, if anything."""
+    """Encode the assignment of one member in SyncGroup, with data to follow it, if any."""
     version = max(0, min(version, ASSIGNMENT_VERSION))
     encoded = _version_prefix.pack(version) + codec.encode(assignment, version)
     return encoded + GENERATIONS_MARK + generations if generations else encoded
 
 
 def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """A leader's assignment, of any version; no bytes at all mean no partitions. DecodeError when it is not one."""
+    """Decode a leader's assignment, of any version; no bytes mean no partitions. Raises DecodeError."""
     if not data:
         return ConsumerProtocolAssignment(assigned_partitions=[], user_data=None)
     return _decode(ConsumerProtocolAssignment, ASSIGNMENT_VERSION, data)[0]
 
 
 def assigned_only(data: bytes, keeps: Callable[[str, int], bool]) -> tuple[bytes, list[tuple[str, int]]]:
-    """An assignment without the partitions that `keeps` refuses, and those; all else in it stays as it is.
+    """Remove the partitions that `keeps` refuses from an assignment; return it and those. The rest stays unchanged.
 
-    DecodeError when it is not an assignment.
+    Raises DecodeError for an invalid assignment.
     """
     if not data:
         return data, []
@@ -110,7 +110,7 @@ def assigned_only(data: bytes, keeps: Callable[[str, int], bool]) -> tuple[bytes
 
 
 def decode_generations(data: bytes) -> bytes:
-    """What stands behind an assignment of our own kind; nothing behind others."""
+    """Return the data that follows an assignment by this project's clients; empty for others."""
     if not data:
         return b""
     _, end = _decode(ConsumerProtocolAssignment, ASSIGNMENT_VERSION, data)

@@ -1,16 +1,16 @@
-"""Writes the Python that decodes one message class at one version.
+"""Generates the Python that decodes one message class at one version.
 
-The result is what one would write by hand: one `struct` call per run of fixed-width fields, straight into the slots of
-a fresh object; a length or count fused into the run before it; loops only where the message repeats. It never reads a
+The result resembles hand-written code: one `struct` call per run of fixed-width fields, straight into the slots of a
+fresh object; a length or count fused into the run before it; loops only where the message repeats. It never reads a
 record: those become slices of the frame.
 
-Invariant: nothing is allocated or repeated for a count before the bytes that are left could hold that many elements,
-and every length is checked before it is used as one (a slice past the end would come back short, in silence). The
-smallest elements have two bytes and become fifty times as much: so the caller says how many `entries` it takes.
+Invariant: nothing is allocated or repeated for a count before the remaining bytes could hold that many elements, and
+every length is checked before use (a slice past the end would be short without an error). The smallest elements have
+two bytes and become fifty times as large: so the caller limits the number of `entries`.
 
 `buf` is bytes or a bytearray, `size` its length, `pos` the next byte, `entries` how many elements of arrays and tagged
-fields the rest of the message may have. The caller of the code turns an IndexError, a
-struct.error or a UnicodeDecodeError into a `DecodeError` with the path of the field (`compiler.explain`).
+fields the rest of the message may have. The caller of the code turns an IndexError, a struct.error or a
+UnicodeDecodeError into a `DecodeError` with the path of the field (`compiler.explain`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from anabranch.protocol.wire import ZERO_UUID, Kind, WireField, fields_of
 LINE_WIDTH: Final = 110
 TEXT_BYTES_MAX: Final = 32767
 ENDLESS: Final = 1 << 62
-"""As many entries as there are bytes for: nodes and clients accept that in answers to their own requests."""
+"""No limit on entries but the bytes: nodes and clients accept that in responses to their own requests."""
 
 
 def write_decoder(message: type[Any], version: int, flexible: bool) -> Emitter:
-    """The source of `decode(buf, pos, entries) -> (message, pos)`."""
+    """Generate `decode(buf, pos, entries) -> (message, pos)`."""
     emitter = Emitter(namespace=dict(_HELPERS))
     _Decoder(emitter, version, flexible).function(message)
     return emitter
 
 
 class _Decoder:
-    """Holds the run of fixed-width values that has not been written yet."""
+    """Holds the pending run of fixed-width values."""
 
     def __init__(self, emitter: Emitter, version: int, flexible: bool) -> None:
         self.out = emitter
@@ -55,7 +55,7 @@ class _Decoder:
             self.out.line("return message, pos")
 
     def structure(self, cls: type[Any], target: str) -> None:
-        """The fields of a struct, into a new object that bypasses `__init__`: half the time of a keyword call."""
+        """Write the fields of a struct into a new object that bypasses `__init__`: half the time of a keyword call."""
         self.out.line(f"{target} = new({self.out.bind(cls.__name__, cls)})")
         self.fields(cls, target)
 
@@ -73,7 +73,7 @@ class _Decoder:
             self.tags(tagged, target)
 
     def absent(self, field: WireField, target: str) -> None:
-        """Set a field that is not in the bytes to its default; mutable values are made anew."""
+        """Set a field that is not in the bytes to its default; mutable values are created anew."""
         default = field.default
         if default is list:
             self.out.line(f"{target} = []")
@@ -102,14 +102,14 @@ class _Decoder:
             self.primitive(field.kind, target, nullable)
 
     def nested(self, field: WireField, target: str) -> None:
-        """A struct within its parent."""
+        """Write a struct within its parent."""
         assert field.struct is not None
         name = self.out.fresh(field.name)
         self.out.line(f"{target} = {name} = new({self.out.bind(field.struct.__name__, field.struct)})")
         self.fields(field.struct, name)
 
     def nullable_struct(self, field: WireField, target: str) -> None:
-        """A byte says whether there is one: negative is null (KIP-893)."""
+        """Write a struct after its presence byte: negative is null (KIP-893)."""
         present = self.out.fresh(f"{field.name}_present")
         self.fixed(present, "b")
         self.flush()
@@ -274,7 +274,7 @@ def has_records(cls: type[Any], version: int) -> bool:
     return known
 
 
-# -- what the generated code calls when the path is not the straight one --------------------------------------------
+# -- helpers that generated code calls off the fast path --
 
 
 FEW: Final = 9
@@ -282,7 +282,7 @@ _FEW_READERS: Final[dict[str, tuple[Any, ...]]] = {}
 
 
 def few_readers(form: str) -> tuple[Any, ...]:
-    """`unpack_from` for zero to eight values of a format: replica lists and the like."""
+    """Return `unpack_from` for zero to eight values of a format: replica lists and the like."""
     if form not in _FEW_READERS:
         _FEW_READERS[form] = tuple(struct.Struct(f">{count}{form}").unpack_from for count in range(FEW))
     return _FEW_READERS[form]
@@ -316,7 +316,7 @@ def _bad_tag_size(tag: int, over: int) -> DecodeError:
 
 
 def next_tag(buf: bytes, pos: int, previous: int) -> tuple[int, int, int]:
-    """The head of one tagged field: its tag, where its value starts and where it must end."""
+    """Read the head of one tagged field: return its tag, the start of its value and its required end."""
     tag, pos = decode_uvarint(buf, pos)
     if tag <= previous:
         raise DecodeError(f"tag {tag} after tag {previous}")
@@ -327,7 +327,7 @@ def next_tag(buf: bytes, pos: int, previous: int) -> tuple[int, int, int]:
 
 
 def skip_tags(buf: bytes, pos: int, entries: int = ENDLESS) -> tuple[int, int]:
-    """Step over a whole tag buffer: where it ends, and how many entries may still come."""
+    """Skip a whole tag buffer: return its end, and the remaining entries."""
     count, pos = decode_uvarint(buf, pos)
     entries -= count
     if entries < 0:
@@ -358,4 +358,4 @@ _HELPERS: Final[dict[str, Any]] = {
     "unpack_from": struct.unpack_from,
     "view": None,
 }
-"""Names of the generated module; those of `decode`'s own locals are listed so that no field takes them."""
+"""Names of the generated module; those of `decode`'s own locals are listed so that no field uses them."""

@@ -1,6 +1,6 @@
-"""Describes frames, messages and batches for people, as trees.
+"""Formats frames, messages and batches as trees for display.
 
-A tree shows every field and the records of batches. Nothing here is called while requests are served.
+A tree shows every field and the records of batches. Request handling does not use this module.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ EVERY_VERSION: Final = {api.key: (0, api.last_version) for api in APIS}
 
 
 def describe_request(frame: bytes) -> str:
-    """A request frame without its length, as a tree. Raises `DecodeError`."""
+    """Format a request frame without its length as a tree. Raises `DecodeError`."""
     return request_tree(decode_request(strip_length(frame), EVERY_VERSION))
 
 
 def describe_response(frame: bytes, api: Api, version: int) -> str:
-    """A response frame without its length, as a tree, given what was asked. Raises `DecodeError`."""
+    """Format a response frame without its length as a tree, for an API and version. Raises `DecodeError`."""
     frame = strip_length(frame)
     if len(frame) < 4:
         raise DecodeError("a response without a correlation id", buffer=frame)
@@ -45,12 +45,12 @@ def describe_response(frame: bytes, api: Api, version: int) -> str:
 
 
 def strip_length(frame: bytes) -> bytes:
-    """The frame alone, when it was captured together with the four bytes that say how long it is."""
+    """Return the frame alone, if it was captured together with its four length bytes."""
     return frame[4:] if len(frame) >= 4 and int.from_bytes(frame[:4], "big") == len(frame) - 4 else frame
 
 
 def request_tree(request: DecodedRequest) -> str:
-    """A request, field by field."""
+    """Format a request, field by field."""
     head = (
         f"{request.api.name} v{request.version} request, correlation id {request.correlation_id}, "
         f"client id {_text(request.client_id)}"
@@ -61,7 +61,7 @@ def request_tree(request: DecodedRequest) -> str:
 
 
 def batches_line(records: Buffer) -> str:
-    """Record batches in short: `2 batches, offsets 5..9, 5 records, 312 bytes`."""
+    """Summarize record batches: `2 batches, offsets 5..9, 5 records, 312 bytes`."""
     try:
         headers = [header for _, header in iter_batches(records)]
     except DecodeError:
@@ -74,7 +74,7 @@ def batches_line(records: Buffer) -> str:
 
 
 def batches_tree(records: Buffer) -> Iterator[str]:
-    """Every batch with its header fields, its checksum's verdict and its first records."""
+    """Format every batch with its header fields, its checksum's result and its first records."""
     try:
         for position, header in iter_batches(records):
             crc = "crc ok" if check_crc(records, position, header) else "CRC WRONG"
@@ -168,7 +168,7 @@ def _text(value: str | None) -> str:
 
 
 def _bytes(value: Buffer | None) -> str:
-    """Readable bytes as text, others in hex; long ones cut."""
+    """Format printable bytes as text, others in hex; long ones are cut."""
     if value is None:
         return "null"
     start = bytes(value[:SHOWN_BYTES])

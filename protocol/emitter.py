@@ -1,9 +1,9 @@
-"""Python source in the making: lines, indentation, fresh names, and where in a message each line stands.
+"""Builds Python source: lines, indentation, fresh names, and the message field of each line.
 
-Both generators write through an `Emitter`. It fuses neighbouring fixed-width values into one `struct.Struct`, keeps
-local names unique and readable, and remembers for every line which field of the message it handles. That table costs
-nothing until something fails: then the traceback's line number and the loop counters in the frame give the path of the
-offending field, as a debugger would find it (`compiler.explain`).
+Both generators write through an `Emitter`. It fuses adjacent fixed-width values into one `struct.Struct`, keeps local
+names unique and readable, and records for every line which field of the message it handles. That table costs nothing
+until a failure: then the traceback's line number and the loop counters in the frame give the path of the invalid field,
+as in a debugger (`compiler.explain`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch.protocol.wire import WireField
 
 @value
 class Place:
-    """What a generated line is about: a path with loop counters in it, and the widths of the values it reads."""
+    """The field of a generated line: a path with loop counters, and the widths of the values that it reads."""
 
     path: str
     """`topics[{topics_at}].partitions[{partitions_at}]`: filled in from the locals of the failing frame."""
@@ -48,7 +48,7 @@ class Emitter:
         self._names |= self.namespace.keys() | _RESERVED
 
     def line(self, text: str, place: Place | None = None) -> None:
-        """One line of source; errors raised there belong to `place`, or else to the current path."""
+        """Write one line of source; errors raised there belong to `place`, or else to the current path."""
         self.lines.append("    " * self._depth + text)
         if place is None:
             place = self._here = self._here if self._here.path == self.path else Place(self.path)
@@ -56,7 +56,7 @@ class Emitter:
 
     @contextlib.contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """An indented block under `head`."""
+        """Write an indented block under `head`."""
         self.line(head)
         self._depth += 1
         yield
@@ -64,13 +64,13 @@ class Emitter:
 
     @contextlib.contextmanager
     def inside(self, part: str) -> Iterator[None]:
-        """Lines written here stand one step deeper in the message."""
+        """Write lines one step deeper in the message."""
         outer, self.path = self.path, join_path(self.path, part)
         yield
         self.path = outer
 
     def fresh(self, wanted: str) -> str:
-        """A local name that nothing else in this function uses."""
+        """Return a local name that is unused in this function."""
         name, number = wanted, 2
         while name in self._names:
             name, number = f"{wanted}_{number}", number + 1
@@ -78,7 +78,7 @@ class Emitter:
         return name
 
     def bind(self, name: str, value: Any) -> str:
-        """A name by which the generated code knows a value; one value per name."""
+        """Return the name of a value in the generated code; one value per name."""
         known = self.namespace.setdefault(name, value)
         if known is not value and known != value:
             return self.bind(name + "_", value)
@@ -86,31 +86,31 @@ class Emitter:
         return name
 
     def packer(self, formats: str) -> str:
-        """The name of the `pack` of a big-endian struct."""
+        """Return the name of the `pack` of a big-endian struct."""
         name = "pack_" + formats.replace("?", "t")
         if name not in self.namespace:
             self.bind(name, struct.Struct(">" + formats).pack)
         return name
 
     def unpacker(self, formats: str) -> str:
-        """The name of the `unpack_from` of a big-endian struct."""
+        """Return the name of the `unpack_from` of a big-endian struct."""
         name = "read_" + formats.replace("?", "t")
         if name not in self.namespace:
             self.bind(name, struct.Struct(">" + formats).unpack_from)
         return name
 
     def source(self) -> str:
-        """The finished text."""
+        """Return the finished text."""
         return "\n".join(self.lines) + "\n"
 
 
 def join_path(path: str, part: str) -> str:
-    """`topics[0]` and `name` make `topics[0].name`; an index sticks to what it indexes."""
+    """Join a path: `topics[0]` and `name` make `topics[0].name`; an index needs no dot."""
     return part if not path else path + part if part.startswith("[") else f"{path}.{part}"
 
 
 def singular(name: str) -> str:
-    """What one element of a list is called: partitions -> partition."""
+    """Return the singular of a list's name: partitions -> partition."""
     for ending, replacement in (("ies", "y"), ("data", "datum"), ("sses", "ss"), ("s", "")):
         if name.endswith(ending) and not name.endswith(("ss", "status")):
             return name.removesuffix(ending) + replacement
@@ -118,9 +118,9 @@ def singular(name: str) -> str:
 
 
 def minimum_size(fields: tuple[WireField, ...], version: int, flexible: bool, of: Any) -> int:
-    """The fewest bytes that a struct can take: what makes a count too large for the bytes that are left.
+    """Return a struct's minimum size: a count is too large if the remaining bytes cannot hold so many.
 
-    `of` is `fields_of`, handed in so that this module stays free of the declarations.
+    `of` is `fields_of`, passed in so that this module does not depend on the declarations.
     """
     total = 1 if flexible else 0
     for item in fields:
@@ -131,7 +131,7 @@ def minimum_size(fields: tuple[WireField, ...], version: int, flexible: bool, of
 
 
 def least_bytes(item: WireField, version: int, flexible: bool, of: Any) -> int:
-    """The fewest bytes of one field."""
+    """Return the minimum size of one field."""
     if item.is_array:
         return 1 if flexible else 4
     if item.struct is not None:
@@ -140,7 +140,7 @@ def least_bytes(item: WireField, version: int, flexible: bool, of: Any) -> int:
 
 
 def least_bytes_of_kind(item: WireField, flexible: bool) -> int:
-    """The fewest bytes of one value of the field's kind, which may be an element of an array."""
+    """Return the minimum size of one value of the field's kind, which may be an element of an array."""
     assert item.kind is not None
     if item.kind.fixed:
         return struct.calcsize(">" + item.kind.value)

@@ -1,10 +1,10 @@
-"""Writes the Python that encodes one message class at one version.
+"""Generates the Python that encodes one message class at one version.
 
-Small pieces are collected and joined once. Record batches are not copied: `encode` returns a list of chunks for
-messages that can carry them, in which a batch of some size is its own chunk; for all others it returns bytes.
+Small pieces are collected and joined once. Record batches are not copied: for messages that can carry them, `encode`
+returns a list of chunks, in which each larger batch is its own chunk; for all others it returns bytes.
 
-A value that the declaration does not allow (None where no null may be, an integer that does not fit) is a bug of the
-caller and raises whatever Python raises; the traceback shows the generated line, which names the field.
+A value that the declaration does not allow (None without a nullable field, an integer that does not fit) is a bug of
+the caller and raises Python's own exception; the traceback shows the generated line, which names the field.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from anabranch.protocol.varint import SMALL_UVARINTS, encode_uvarint
 from anabranch.protocol.wire import Kind, WireField, fields_of
 
 COPIED_RECORDS_BYTES: Final = 2048
-"""Up to here a copy is cheaper than a chunk of its own."""
+"""Up to this size a copy is cheaper than a chunk of its own."""
 NO_STRUCT: Final = b"\xff"
 
 
 def write_encoder(message: type[Any], version: int, flexible: bool) -> Emitter:
-    """The source of `encode(message) -> bytes`, or `-> list[Buffer]` when it can carry records."""
+    """Generate `encode(message) -> bytes`, or `-> list[Buffer]` if it can carry records."""
     emitter = Emitter(namespace=dict(_HELPERS))
     _Encoder(emitter, version, flexible).function(message)
     return emitter
 
 
 class _Encoder:
-    """Holds the run of fixed-width values that has not been written yet, and the list that pieces go to."""
+    """Holds the pending run of fixed-width values, and the list of pieces."""
 
     def __init__(self, emitter: Emitter, version: int, flexible: bool) -> None:
         self.out = emitter
@@ -77,7 +77,7 @@ class _Encoder:
             self.primitive(field.kind, source, nullable)
 
     def nullable_struct(self, cls: type[Any], source: str) -> None:
-        """A byte says whether there is one: -1 or 1 (KIP-893)."""
+        """Write a struct after its presence byte: -1 or 1 (KIP-893)."""
         self.flush()
         with self.out.block(f"if {source} is None:"):
             self.out.line(f"{self.add}({NO_STRUCT!r})")
@@ -202,7 +202,7 @@ class _Encoder:
         self.out.line(f"{self.parts} += {tags}")
 
     def presence(self, field: WireField, value: str) -> str:
-        """The condition under which a tagged field is sent: it differs from what its absence means."""
+        """Return the condition under which a tagged field is sent: it differs from its default."""
         default = field.default
         if default is None:
             return f"if {value} is not None:"
@@ -240,7 +240,7 @@ _FEW_WRITERS: Final[dict[str, tuple[Any, ...]]] = {}
 
 
 def few_writers(form: str) -> tuple[Any, ...]:
-    """`pack` for zero to eight values of a format."""
+    """Return `pack` for zero to eight values of a format."""
     if form not in _FEW_WRITERS:
         _FEW_WRITERS[form] = tuple(struct.Struct(f">{count}{form}").pack for count in range(FEW))
     return _FEW_WRITERS[form]

@@ -1,4 +1,4 @@
-"""The error codes of an answer, wherever its declaration has places for them."""
+"""Finds the error codes of a response, from the fields of its declaration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KNOWN: Final[dict[type[Any], Ways]] = {}
 
 
 def error_codes(message: Any, kind: type[Any]) -> Iterator[int]:
-    """Every error code of an answer, at every level; 0 is NONE."""
+    """Yield every error code of a response, at every level; 0 is NONE."""
     for name, nested, many in _ways(kind):
         value = getattr(message, name)
         if nested is None:
@@ -24,7 +24,7 @@ def error_codes(message: Any, kind: type[Any]) -> Iterator[int]:
 
 
 def _ways(kind: type[Any]) -> Ways:
-    """The fields of a message that hold an error code, or messages that do."""
+    """Return the fields of a message that hold an error code, or messages with one."""
     known = _KNOWN.get(kind)
     if known is None:
         found: list[tuple[str, type[Any] | None, bool]] = []

@@ -1,6 +1,6 @@
-"""Errors and their owners: the codes on the wire, the refusal that carries one, and bytes that cannot be decoded.
+"""Error codes on the wire, the exception that carries one, and the exception for invalid bytes.
 
-    DecodeError   the peer sent nonsense: its owner closes that connection and logs one line
+    DecodeError   the peer sent invalid bytes: its owner closes that connection and logs one line
     KafkaError    a request is refused: the handler turns it into an error code at the level where Kafka puts it
 
 Any other exception is a fault outside (retried by the shell that owns it) or a bug (which ends loudly). The flags
@@ -156,17 +156,17 @@ class ErrorCode(enum.IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether sending the same request again may succeed."""
+        """Whether the same request may succeed on a retry."""
         return self in _RETRIABLE
 
     @property
     def invalid_metadata(self) -> bool:
-        """Whether the sender's picture of the cluster is out of date: refresh it before the retry."""
+        """Whether the sender's metadata is stale: refresh it before the retry."""
         return self in _INVALID_METADATA
 
     @classmethod
     def _missing_(cls, value: object) -> ErrorCode | None:
-        """A code from the future means what Kafka's clients take it for: an unknown server error."""
+        """Map an unknown code to an unknown server error, as Kafka's clients do."""
         return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
 
 
@@ -220,8 +220,8 @@ MESSAGE_CHARS_MAX: Final = 4000
 class KafkaError(Exception):
     """A request, or a part of it, is refused with an error code.
 
-    `code` is the `ErrorCode`, `message` says what was refused and why; it may be empty. A message that repeats text of
-    the peer is cut, because on the wire it has room for 32,767 bytes.
+    `code` is the `ErrorCode`, `message` says what was refused and why; it may be empty. A message that repeats the
+    peer's text is cut, because its wire limit is 32,767 bytes.
     """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
@@ -239,9 +239,9 @@ class KafkaError(Exception):
 class DecodeError(Exception):
     """Bytes that cannot be decoded.
 
-    `reason` says what is wrong, `path` in which field (`topics[3].partitions[0].records`), `position` at which byte;
-    `excerpt` shows the bytes around it. The message has all of them on one line, ready for the log. `part` is what of a
-    message makes no sense: the length of its frame, its header, or the body.
+    `reason` is the cause, `path` the field (`topics[3].partitions[0].records`), `position` the byte; `excerpt` shows
+    the bytes around it. The message has all of them on one line, ready for the log. `part` is the invalid part of a
+    message: the length of its frame, its header, or the body.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ EXCERPT_BYTES: Final = 16
 
 
 def hex_excerpt(buffer: bytes | bytearray | memoryview, position: int = 0) -> str:
-    """The bytes around a position, a few before and some after, with an ellipsis where there are more."""
+    """Format the bytes around a position, with an ellipsis where there are more."""
     start = max(0, min(position, len(buffer)) - EXCERPT_BYTES // 4)
     end = min(len(buffer), start + EXCERPT_BYTES)
     text = bytes(buffer[start:end]).hex(" ")

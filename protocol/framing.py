@@ -1,16 +1,14 @@
-"""Bytes in, frames out: every message travels behind its length, four bytes, big-endian, signed.
+"""Splits a byte stream into frames: every message follows its length, four bytes, big-endian, signed.
 
-Bytes land in a buffer that many readers share (`get_buffer`, `buffer_updated`: a `BufferedProtocol` reads from the
-socket straight into it, and nothing else happens between the two; others hand bytes over, `feed`). Whole
-frames are copied out of it at once, as bytes that no other object holds: decoded records may keep slices of them for as
-long as they like. What has come of the next frame is kept until the rest comes. So a reader that waits for nothing
-holds nothing: most connections are idle most of the time.
+Bytes arrive in a buffer that many readers share (`get_buffer`, `buffer_updated`: a `BufferedProtocol` reads from the
+socket straight into it, and nothing else happens between the two; others pass bytes to `feed`). Whole frames are copied
+out of it at once, as bytes that no other object holds: decoded records may keep slices of them indefinitely. A partial
+frame is kept until the rest arrives. So an idle reader, as most are, holds no memory.
 
-A frame larger than that is gathered in a buffer of its own. Memory is bounded by what really arrived: a length is a
-claim, so that buffer only doubles as the bytes come in, hardly beyond the frame in progress. A claim no larger than the
-frame before it is believed, up to one read from the socket: growing step by step would copy each large frame once more.
-A negative or oversized length is a `DecodeError`, as Kafka closes such a connection; the frames before it are handed
-out first.
+A frame larger than the shared buffer is gathered in its own. Memory is bounded by the bytes that arrived, not by the
+claimed length: that buffer only doubles as bytes arrive, hardly beyond the frame in progress. A length up to that of
+the frame before is trusted, up to one read from the socket: growing step by step would copy each large frame once more.
+A negative or oversized length is a `DecodeError`, as Kafka closes such a connection; earlier frames are returned first.
 """
 
 from __future__ import annotations
@@ -25,25 +23,25 @@ from anabranch.protocol.varint import Buffer
 FRAME_BYTES_MAX: Final = 104_857_600
 """Kafka's `socket.request.max.bytes`."""
 BUFFER_BYTES: Final = 65_536
-"""What lands at once: the most of small frames that one read from the socket may bring."""
+"""Size of the shared buffer: the most that one read from the socket may return in small frames."""
 ROOM_BYTES: Final = 4_096
-"""Less room than this is not worth a read from the socket."""
+"""Less free space than this is not worth a read from the socket."""
 READ_BYTES_MAX: Final = 1 << 20
-"""What one read from the socket may bring: between two of them an owner can decide to read no more."""
+"""The most that one read from the socket may return: between two reads an owner can stop reading."""
 LENGTH_BYTES: Final = 4
 RECEIVE_BUFFER_FRAME_BYTES_MAX: Final = BUFFER_BYTES - LENGTH_BYTES - ROOM_BYTES
-"""A larger frame is gathered in a buffer of its own, and so is what comes behind a length that is refused."""
+"""A larger frame is gathered in its own buffer, and so are bytes that follow a refused length."""
 FOREIGN: Final = {
     b"\x16\x03": "a TLS handshake; this port speaks plain text (security.protocol=PLAINTEXT or SASL_PLAINTEXT)",
     b"\x15\x03": "a TLS alert; this port speaks plain text (security.protocol=PLAINTEXT or SASL_PLAINTEXT)",
 } | dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"HTTP"), "that is HTTP, this is Kafka's protocol")
-"""How messages of other protocols begin that are sent to the wrong port, or come from it."""
+"""First bytes of other protocols' messages, which arrive on a wrong port."""
 
 _read_length = struct.Struct(">i").unpack_from
 
 
 class ReceiveBuffer:
-    """Where bytes land: a buffer for all readers that are read into one after another, as those of one thread are."""
+    """A receive buffer for readers that are read one after another, such as those of one thread."""
 
     __slots__ = ("view",)
 
@@ -52,36 +50,36 @@ class ReceiveBuffer:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames."""
+    """Splits a stream of bytes into frames."""
 
     __slots__ = ("_before", "_gathers", "_landing", "_part", "_part_bytes", "_whole", "buffered", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, landing: ReceiveBuffer | None = None) -> None:
-        """`landing` may be shared with others; without one it makes one of its own when bytes come."""
+        """Create a reader; `landing` may be shared; without it the reader creates its own at the first bytes."""
         self.frame_bytes_max = frame_bytes_max
         self._landing = landing
         self.buffered = 0
-        """How many bytes wait here, in whole frames and parts of one."""
+        """The number of bytes held, in whole frames and a partial one."""
         self._whole: deque[bytes] = deque()
-        self._part = bytearray(0)  # begins with what has come of the frame behind those
+        self._part = bytearray(0)  # starts with the bytes that follow those frames
         self._part_bytes = 0
-        self._gathers = False  # the next bytes go behind it, and do not land where all do
+        self._gathers = False  # the next bytes are appended to it, not written to the shared buffer
         self._before = 0  # the length of the frame before
 
     @property
     def missing(self) -> int:
-        """How many bytes have not come yet of the frame that is next; 0 if it is whole, or none has begun."""
+        """The number of missing bytes of the next frame; 0 if it is whole, or none has begun."""
         if self._whole or self._part_bytes < LENGTH_BYTES:
             return 0
         length: int = _read_length(self._part)[0]
         return max(0, LENGTH_BYTES + length - self._part_bytes)
 
     def is_next(self, head: bytes) -> bool:
-        """Whether the frame that is next has come, and begins so."""
+        """Whether the next frame is whole, and starts with `head`."""
         return bool(self._whole) and self._whole[0].startswith(head)
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """Where the next bytes may be written; never empty, as `asyncio.BufferedProtocol` wants it."""
+        """Return the buffer for the next bytes; never empty, as `asyncio.BufferedProtocol` requires."""
         if not self._gathers:
             if self._landing is None:
                 self._landing = ReceiveBuffer()
@@ -95,7 +93,7 @@ class FrameReader:
         return memoryview(self._part)[self._part_bytes : self._part_bytes + READ_BYTES_MAX]
 
     def buffer_updated(self, count: int) -> int:
-        """`count` bytes were written to the last `get_buffer`. Returns how many are `buffered` now."""
+        """Add `count` bytes that were written to the last `get_buffer`. Returns how many are `buffered` now."""
         self.buffered += count
         arrived = self._part_bytes + count
         if self._gathers:
@@ -106,7 +104,7 @@ class FrameReader:
         return self.buffered
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take in bytes that the caller has read."""
+        """Add bytes that the caller has read."""
         rest = memoryview(data)
         while rest:
             room = self.get_buffer()
@@ -116,7 +114,7 @@ class FrameReader:
             rest = rest[count:]
 
     def give_back(self) -> bytes:
-        """All that has arrived and was not handed out: it was no frames, as the owner knows."""
+        """Return all bytes that arrived and were not returned: the caller knows that they are no frames."""
         unread = b"".join(len(frame).to_bytes(LENGTH_BYTES) + frame for frame in self._whole)
         unread += memoryview(self._part)[: self._part_bytes]
         self._whole.clear()
@@ -125,7 +123,7 @@ class FrameReader:
         return unread
 
     def next_frame(self) -> bytes | None:
-        """The next whole frame without its length, or None until more bytes arrive."""
+        """Return the next whole frame without its length, or None until more bytes arrive."""
         if not self._whole:
             if self._part_bytes < LENGTH_BYTES:
                 return None
@@ -134,7 +132,7 @@ class FrameReader:
             self._check(length, begun)
             if LENGTH_BYTES + length > self._part_bytes:
                 return None
-            self._cut(begun)  # it was too large when it came, and no longer is
+            self._cut(begun)  # it was over the limit on arrival, and no longer is
         frame = self._whole[0]
         if len(frame) > self.frame_bytes_max:
             self._check(len(frame), len(frame).to_bytes(LENGTH_BYTES) + frame)
@@ -143,7 +141,7 @@ class FrameReader:
         return frame
 
     def _cut(self, arrived: memoryview) -> None:
-        """Take out the frames that are whole, and keep what is behind them."""
+        """Take out whole frames, and keep the rest."""
         start, end = 0, len(arrived)
         while end - start >= LENGTH_BYTES:
             length: int = _read_length(arrived, start)[0]
@@ -157,7 +155,7 @@ class FrameReader:
             self._keep(arrived[start:])
 
     def _keep(self, rest: memoryview) -> None:
-        """Keep the beginning of a frame, with room for what is missing if where bytes land is too little for it."""
+        """Keep a partial frame, with space for the missing bytes if the shared buffer is too small."""
         self._part_bytes = len(rest)
         length: int = _read_length(rest)[0] if len(rest) >= LENGTH_BYTES else 0
         self._gathers = not 0 <= length <= min(RECEIVE_BUFFER_FRAME_BYTES_MAX, self.frame_bytes_max)
@@ -167,9 +165,9 @@ class FrameReader:
             self._part = bytearray(rest)
 
     def _gather(self, begun: memoryview) -> None:
-        """Move what has come of a large frame into a new buffer with more room.
+        """Move a partial large frame into a larger new buffer.
 
-        Never a resized one: the caller of `get_buffer` may still hold a view of the old.
+        Never resize: the caller of `get_buffer` may still hold a view of the old one.
         """
         length: int = _read_length(begun)[0]
         whole = LENGTH_BYTES + max(0, min(length, self.frame_bytes_max))
@@ -180,7 +178,7 @@ class FrameReader:
         self._part = larger
 
     def _check(self, length: int, begun: Buffer) -> None:
-        """Raises DecodeError if no frame may be this long."""
+        """Raise DecodeError for an invalid frame length."""
         if not 0 <= length <= self.frame_bytes_max:
             raise DecodeError(
                 f"frame of {length} bytes, allowed are 0 to {self.frame_bytes_max}{_foreign(begun)}",
@@ -190,6 +188,6 @@ class FrameReader:
 
 
 def _foreign(begun: Buffer) -> str:
-    """What the peer speaks, if the first bytes of its frame are known from elsewhere."""
+    """Return the peer's protocol, if the first bytes of its frame are those of a known one."""
     begin = bytes(begun[:LENGTH_BYTES])
     return next((f": {what}" for head, what in FOREIGN.items() if begin.startswith(head)), "")

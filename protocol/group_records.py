@@ -1,6 +1,6 @@
-"""How the records of KIP-848 groups, that share, or run Streams, stand in `__consumer_offsets`.
+"""Encodes the records of KIP-848, share and streams groups in `__consumer_offsets`.
 
-A key's int16 version is its kind, and names the classes of key and value; values are all version 0. A null value
+A key's int16 version is its kind, and determines the classes of key and value; values are all version 0. A null value
 deletes. Source: Kafka's `GroupCoordinatorRecordSerde`.
 """
 
@@ -28,12 +28,12 @@ Record = tuple[Any, Any]
 
 
 def is_ours(key: Any) -> bool:
-    """Whether a key is one of these records'."""
+    """Whether a key belongs to these records."""
     return type(key) in _KIND_OF
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
-    """One record as the journal takes it."""
+    """Encode one record for the journal."""
     key, content = record
     kind = _KIND_OF[type(key)]
     encoded = None if content is None else _VERSION.pack(_VALUE_VERSION) + codec.encode(content, _VALUE_VERSION)
@@ -41,14 +41,14 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def decode_key(kind: int, data: bytes) -> Any | None:
-    """The key of one of these kinds; None for any other. Raises DecodeError."""
+    """Decode a key of these kinds; None for any other. Raises DecodeError."""
     if kind not in KINDS:
         return None
     return codec.decode(KINDS[kind][0], kind, data, _VERSION.size)[0]
 
 
 def decode_value(key: Any, data: bytes) -> Any | None:
-    """The value that belongs to a key; None where nobody reads it. Raises DecodeError."""
+    """Decode the value of a key; None if it is not used. Raises DecodeError."""
     cls = VALUE_OF[type(key)]
     if cls is None:
         return None

@@ -1,7 +1,7 @@
 """Kafka's hashes: of record keys (decision D10) and of group names.
 
-The one place that knows the murmur2 library. Kafka's producers seed it with 0x9747b28c and drop the sign bit, so that
-every Java-compatible client agrees on the partition of a key while a topic has its initial count.
+The only module that imports the murmur2 library. Kafka's producers seed it with 0x9747b28c and drop the sign bit, so
+that every Java-compatible client agrees on the partition of a key while a topic has its initial count.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _SEED: Final = 0x9747B28C
 
 
 def murmur2(key: bytes) -> int:
-    """The non-negative 31-bit hash that Kafka's default partitioner takes of a key."""
+    """Return the non-negative 31-bit key hash of Kafka's default partitioner."""
     digest: int = murmurhash2(key, _SEED)
     return digest & 0x7FFFFFFF
 
 
 def partition_of_group(group: str, count: int) -> int:
-    """The partition of `__consumer_offsets` that a group lives in: Java's hash of its name, without the sign."""
+    """Return a group's partition of `__consumer_offsets`: Java's hash of its name, without the sign."""
     code = 0
     encoded, _ = utf_16_be_encode(group, "surrogatepass")
     for position in range(0, len(encoded), 2):

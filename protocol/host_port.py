@@ -1,7 +1,7 @@
-"""Reads and writes HOST:PORT: an IPv6 address stands in brackets, with its zone id if it has one.
+"""Parses and formats HOST:PORT: an IPv6 address is in brackets, with its zone id if it has one.
 
-Every address that a user writes, a client is given or a log line shows goes through these functions. Without brackets
-`::1:9092` is an address of its own, so it is refused. Source: RFC 3986 (brackets), RFC 4007 (zone ids).
+Every address from a user, for a client or in a log line uses these functions. Without brackets `::1:9092` is itself an
+address, so it is refused. Source: RFC 3986 (brackets), RFC 4007 (zone ids).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ADVICE: Final = "write HOST:PORT, with an IPv6 address in brackets: 127.0.0.1:90
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it stands before a colon: an IPv6 address in brackets."""
+    """Return a host as written before a colon: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 

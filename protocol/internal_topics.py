@@ -1,10 +1,10 @@
 """The records of `__consumer_offsets` and `__transaction_state`: their keys and values.
 
 Every key and value starts with an int16 schema version. In `__consumer_offsets` a key's version is also its kind: 0 and
-1 are an offset commit, 2 is a group, others are in `group_records`. Kafka writes offset values as v3 (v1 when
-the commit carries its own expiry) and group values as v3; v4 is the flexible form of v3, which is read here but never
-written. In `__transaction_state` all is v0, but for values of transactions of version 2, which are in the flexible v1.
-A null value deletes.
+1 are an offset commit, 2 is a group, others are in `group_records`. Kafka writes offset values as v3 (v1 when the
+commit carries its own expiry) and group values as v3; v4 is the flexible form of v3, which is read here but never
+written. In `__transaction_state` everything is v0, except values of transactions of version 2, which are in the
+flexible v1. A null value deletes.
 
 Source: OffsetCommitKey/Value.json, GroupMetadataKey/Value.json, GroupMetadataManager.scala, and of transactions
 TransactionLogKey/Value.json, TransactionLog.scala of Kafka.
@@ -38,7 +38,7 @@ _VERSION: Final = struct.Struct(">h")
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitKey:
-    """The offset of one partition, as one group sees it."""
+    """The key of a group's committed offset of one partition."""
 
     group: Text
     topic: Text
@@ -66,7 +66,7 @@ class GroupMetadataKey:
 
 @dataclass(slots=True, kw_only=True)
 class GroupMetadataMember:
-    """A member with what it subscribed to and what it was given."""
+    """A member with its subscription and assignment."""
 
     member_id: Text
     group_instance_id: Text | None = since(3, absent=None)
@@ -80,7 +80,7 @@ class GroupMetadataMember:
 
 @dataclass(slots=True, kw_only=True)
 class GroupMetadataValue:
-    """A generation of a group: enough to carry on after a failover without a rebalance."""
+    """A generation of a group: enough to continue after a failover without a rebalance."""
 
     flexible_from: ClassVar[int] = 4
     protocol_type: Text
@@ -103,7 +103,7 @@ class TransactionKey:
 
 @dataclass(slots=True, kw_only=True)
 class TransactionPartitions:
-    """Partitions of one topic that take part in a transaction."""
+    """Partitions of one topic in a transaction."""
 
     topic: Text
     partition_ids: list[Int32]
@@ -111,7 +111,7 @@ class TransactionPartitions:
 
 @dataclass(slots=True, kw_only=True)
 class TransactionValue:
-    """Where a transactional id stands; null partitions mean that there is no transaction."""
+    """The state of a transactional id; null partitions mean that there is no transaction."""
 
     flexible_from: ClassVar[int] = 1
     producer_id: Int64
@@ -127,23 +127,23 @@ class TransactionValue:
 
 
 def encode_key(key: Key) -> bytes:
-    """The key of a record."""
+    """Encode the key of a record."""
     return _encode(key, OFFSET_KEY_VERSION if isinstance(key, OffsetCommitKey) else GROUP_KEY_VERSION)
 
 
 def encode_offset(value: OffsetCommitValue) -> bytes:
-    """The value of an offset commit; an explicit expiry only exists in the old version."""
+    """Encode the value of an offset commit; an explicit expiry only exists in the old version."""
     expires = value.expire_timestamp != -1
     return _encode(value, OFFSET_VALUE_VERSION_WITH_EXPIRY if expires else OFFSET_VALUE_VERSION)
 
 
 def encode_group(value: GroupMetadataValue) -> bytes:
-    """The value of a group."""
+    """Encode the value of a group."""
     return _encode(value, GROUP_VALUE_VERSION)
 
 
 def decode_key(data: bytes) -> Any | None:
-    """The decoded key of a record; None for kinds of newer software, which a reader must leave alone."""
+    """Decode the key of a record; None for unknown newer kinds, which a reader must leave alone."""
     version = _version(data)
     if version in (0, OFFSET_KEY_VERSION):
         return codec.decode(OffsetCommitKey, version, data, _VERSION.size)[0]
@@ -153,28 +153,28 @@ def decode_key(data: bytes) -> Any | None:
 
 
 def decode_offset(data: bytes) -> OffsetCommitValue:
-    """The value of an offset commit. Raises DecodeError."""
+    """Decode the value of an offset commit. Raises DecodeError."""
     return codec.decode(OffsetCommitValue, _value_version(data, _VALUE_VERSION_LAST), data, _VERSION.size)[0]
 
 
 def decode_group(data: bytes) -> GroupMetadataValue:
-    """The value of a group. Raises DecodeError."""
+    """Decode the value of a group. Raises DecodeError."""
     return codec.decode(GroupMetadataValue, _value_version(data, _VALUE_VERSION_LAST), data, _VERSION.size)[0]
 
 
 def encode_transaction_key(transactional_id: str) -> bytes:
-    """The key of a transactional id."""
+    """Encode the key of a transactional id."""
     return _encode(TransactionKey(transactional_id=transactional_id), TRANSACTION_VERSION)
 
 
 def encode_transaction(value: TransactionValue) -> bytes:
-    """The value of a transactional id; the flexible form where the other one has no room for what it says."""
+    """Encode the value of a transactional id; in the flexible form if the other lacks a field for it."""
     plain = value.client_transaction_version == 0
     return _encode(value, TRANSACTION_VERSION if plain else _TRANSACTION_VALUE_VERSION_LAST)
 
 
 def decode_transaction_key(data: bytes) -> str | None:
-    """The transactional id that a record is about; None for kinds of a newer software."""
+    """Decode the transactional id of a record; None for unknown newer kinds."""
     if _version(data) != TRANSACTION_VERSION:
         return None
     key: TransactionKey = codec.decode(TransactionKey, TRANSACTION_VERSION, data, _VERSION.size)[0]
@@ -182,7 +182,7 @@ def decode_transaction_key(data: bytes) -> str | None:
 
 
 def decode_transaction(data: bytes) -> TransactionValue:
-    """The value of a transactional id. Raises DecodeError."""
+    """Decode the value of a transactional id. Raises DecodeError."""
     version = _value_version(data, _TRANSACTION_VALUE_VERSION_LAST)
     return codec.decode(TransactionValue, version, data, _VERSION.size)[0]
 

@@ -1,10 +1,10 @@
-"""The reference codec: (message class, version) to a construct tree. Slow and obvious.
+"""The reference codec: builds a construct tree for (message class, version). Slow and simple.
 
-It reads the same declarations as the generated codecs and shares nothing else with them; a property test holds the two
-together for every message and version. Never use it to serve a request: it takes ten times as long and more.
+It reads the same declarations as the generated codecs and shares nothing else with them; a property test compares the
+two for every message and version. Never use it to serve a request: it takes at least ten times as long.
 
-This is the only module that imports construct. Import it where it is needed, not at the top of anything that a node or
-a client loads.
+The only module that imports construct. Import it inside functions, not at the top of a module that a node or a client
+loads.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ NO_TAGS: Final[Mapping[int, bytes]] = {}
 
 
 def encode(message: Any, version: int, *, extra_tags: Mapping[int, bytes] = NO_TAGS) -> bytes:
-    """One message. `extra_tags` go into every tag buffer, as a sender from the future might do."""
+    """Encode one message. `extra_tags` are added to every tag buffer, as a newer sender might."""
     built: bytes = layout_of(type(message), version, tuple(extra_tags.items())).build(message)
     return built
 
 
 def decode(cls: type[Any], version: int, buffer: Buffer, position: int = 0) -> tuple[Any, int]:
-    """One message from `position` on, and the position after it."""
+    """Decode one message from `position` on; return it and the next position."""
     stream = io.BytesIO(buffer)
     stream.seek(position)
     try:
@@ -42,7 +42,7 @@ def decode(cls: type[Any], version: int, buffer: Buffer, position: int = 0) -> t
 
 
 def layout_of(cls: type[Any], version: int, extra_tags: tuple[tuple[int, bytes], ...] = ()) -> c.Construct:
-    """The tree of one message version."""
+    """Return the tree of one message version."""
     key = (cls, version, extra_tags)
     if key not in _layouts:
         _layouts[key] = _Layouts(version, _is_flexible(cls, version), dict(extra_tags)).structure(cls)
@@ -59,7 +59,7 @@ def _is_flexible(cls: type[Any], version: int) -> bool:
 
 
 class _Layouts:
-    """The pieces that trees of one version are made of."""
+    """The parts of one version's trees."""
 
     def __init__(self, version: int, flexible: bool, extra_tags: Mapping[int, bytes]) -> None:
         self.version = version
@@ -67,7 +67,7 @@ class _Layouts:
         self.extra_tags = extra_tags
 
     def structure(self, cls: type[Any]) -> c.Construct:
-        """The fields in wire order, then the tag buffer."""
+        """Return the fields in wire order, then the tag buffer."""
         here = [field for field in fields_of(cls) if field.exists(self.version)]
         parts = [field.name / self.field(field) for field in here if field.tag is None]
         if self.flexible:
@@ -76,14 +76,14 @@ class _Layouts:
         return _Object(c.Struct(*parts), cls)
 
     def field(self, field: WireField) -> c.Construct:
-        """One field: an array of something, or something."""
+        """Return one field: an array or an element."""
         nullable = field.may_be_null(self.version)
         if field.is_array:
             return self.counted(self.element(field, nullable=False), nullable)
         return self.element(field, nullable)
 
     def element(self, field: WireField, nullable: bool) -> c.Construct:
-        """A struct or a primitive."""
+        """Return a struct or a primitive."""
         if field.struct is not None:
             structure = self.structure(field.struct)
             return self.optional(structure) if nullable else structure
@@ -95,7 +95,7 @@ class _Layouts:
         return self.sized(c.Int32sb, nullable)
 
     def optional(self, structure: c.Construct) -> c.Construct:
-        """A struct that may be null: a byte that says so, 1 or -1, in front of it (KIP-893)."""
+        """Return a nullable struct: a presence byte, 1 or -1, precedes it (KIP-893)."""
         return c.FocusedSeq(
             "item",
             "present" / c.Rebuild(c.Int8sb, lambda ctx: -1 if ctx.item is None else 1),
@@ -103,7 +103,7 @@ class _Layouts:
         )
 
     def sized(self, classic: c.Construct, nullable: bool) -> c.Construct:
-        """A length and that many bytes; no bytes at all for null."""
+        """Return a length and that many bytes; no bytes for null."""
         return c.FocusedSeq(
             "data",
             "size" / c.Rebuild(self.number(classic), lambda ctx: -1 if ctx.data is None else len(ctx.data)),
@@ -112,7 +112,7 @@ class _Layouts:
         )
 
     def counted(self, element: c.Construct, nullable: bool) -> c.Construct:
-        """A count and that many elements; none at all for null."""
+        """Return a count and that many elements; none for null."""
         return c.FocusedSeq(
             "items",
             "count" / c.Rebuild(self.number(c.Int32sb), lambda ctx: -1 if ctx["items"] is None else len(ctx["items"])),
@@ -121,7 +121,7 @@ class _Layouts:
         )
 
     def number(self, classic: c.Construct) -> c.Construct:
-        """A length or count: a signed integer, or in flexible versions one more than it as a varint."""
+        """Return a length or count: a signed integer, or in flexible versions a varint of one more."""
         if not self.flexible:
             return classic
         return c.ExprAdapter(c.VarInt, decoder=lambda obj, _: obj - 1, encoder=lambda obj, _: obj + 1)
@@ -151,7 +151,7 @@ class _Text(c.Adapter):  # type: ignore[misc]
 
 
 class _Plain(c.Adapter):  # type: ignore[misc]
-    """A list that is a list, not a ListContainer."""
+    """A plain list instead of a ListContainer."""
 
     def _decode(self, obj: Any, context: Any, path: str) -> list[Any]:
         return list(obj)
@@ -161,7 +161,7 @@ class _Plain(c.Adapter):  # type: ignore[misc]
 
 
 class _Object(c.Adapter):  # type: ignore[misc]
-    """A message or nested struct; fields that the bytes lack take their declared default."""
+    """A message or nested struct; missing fields take their declared default."""
 
     def __init__(self, subcon: c.Construct, cls: type[Any]) -> None:
         super().__init__(subcon)

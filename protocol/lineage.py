@@ -1,4 +1,4 @@
-"""The lineage of a topic: what each resize did to each partition, as a graph shared by producers, leaders, consumers.
+"""The lineage of a topic: the effect of each resize on each partition, as a graph for producers, leaders and consumers.
 
 A topic's history is [(generation, count), ...], one entry per resize, generations never reused (rule R1). The keys of a
 partition change only at some of these generations: it is created, split, merged into, or sealed. Between two of them
@@ -25,7 +25,7 @@ from anabranch.protocol import linear_hashing
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """What `partition` accepted from the start of `generation` until its next class generation."""
+    """The records that `partition` accepted from the start of `generation` until its next class generation."""
 
     partition: int
     generation: int
@@ -61,7 +61,7 @@ class Lineage:
         return self.history[-1][1]
 
     def count_at(self, generation: int) -> int:
-        """The count in force at `generation`."""
+        """Return the count at `generation`."""
         return next(count for begun, count in reversed(self.history) if begun <= generation)
 
     def live(self, partition: int) -> bool:
@@ -69,28 +69,30 @@ class Lineage:
         return 0 <= partition < self.count
 
     def address(self, key_hash: int) -> int:
-        """The partition that keys with this hash belong to now."""
+        """Return the current partition of keys with this hash."""
         return linear_hashing.address(key_hash, self.base, self.count)
 
     def resized(self, generation: int, count: int) -> Lineage:
-        """The lineage after one more resize, in either direction."""
+        """Return the lineage after one more resize, in either direction."""
         return Lineage(self.base, [*self.history, (generation, count)])
 
     def until(self, generation: int) -> Lineage:
-        """The lineage as it was at an earlier generation."""
+        """Return the lineage as of an earlier generation."""
         if generation >= self.generation:
             return self
         return Lineage(self.base, [(begun, count) for begun, count in self.history if begun <= generation])
 
     def class_generations(self, partition: int) -> tuple[int, ...]:
-        """The generations in which the partition's keys changed, rising. Empty if it was never part of the topic."""
+        """Return the generations in which the partition's keys changed, rising; empty for an unknown partition."""
         known = self._class_generations.get(partition)
         if known is None:
             known = self._class_generations[partition] = tuple(self._changes(partition))
         return known
 
     def class_generation(self, partition: int, generation: int | None = None) -> int:
-        """The stamp for a batch hashed at `generation` (the newest if None). ValueError if the partition is unknown."""
+        """Return the stamp of a batch hashed at `generation` (the newest if None). Raises ValueError for an unknown
+        partition.
+        """
         limit = self.generation if generation is None else generation
         for changed in reversed(self.class_generations(partition)):
             if changed <= limit:
@@ -98,30 +100,32 @@ class Lineage:
         raise ValueError(f"partition {partition} is not part of the topic at generation {limit}")
 
     def segments(self, partition: int) -> tuple[Segment, ...]:
-        """The partition's segments in the order of its offsets; those of a sealed time are empty."""
+        """Return the partition's segments in the order of its offsets; those of a sealed period are empty."""
         return tuple(Segment(partition, generation) for generation in self.class_generations(partition))
 
     def previous(self, segment: Segment) -> Segment | None:
-        """The segment before this one in the same partition."""
+        """Return the segment before this one in the same partition."""
         earlier = [one for one in self.class_generations(segment.partition) if one < segment.generation]
         return Segment(segment.partition, earlier[-1]) if earlier else None
 
     def next(self, segment: Segment) -> Segment | None:
-        """The segment after this one in the same partition; its first leader epoch is where this one ends (R7)."""
+        """Return the segment after this one in the same partition; its first leader epoch is where this one ends
+        (R7).
+        """
         later = [one for one in self.class_generations(segment.partition) if one > segment.generation]
         return Segment(segment.partition, later[0]) if later else None
 
     def predecessors(self, segment: Segment) -> tuple[Segment, ...]:
-        """The segments of other partitions that held this one's keys just before it began."""
+        """Return the segments of other partitions that held this one's keys just before it began."""
         known = self._predecessors.get(segment)
         if known is None:
             known = self._predecessors[segment] = tuple(self._find_predecessors(segment))
         return known
 
     def sources(self, segment: Segment) -> tuple[Segment, ...]:
-        """The segments that must be done before this one opens: the recursion of R9, unrolled, nearest first.
+        """Return the segments that must be done before this one opens: R9's recursion, unrolled, nearest first.
 
-        Earlier ones of its own partition are not among them: its reader has read those, and a crash replays both.
+        Without earlier ones of its own partition: its reader has read those, and a crash replays both.
         """
         known = self._sources.get(segment)
         if known is not None:
@@ -152,7 +156,7 @@ class Lineage:
             yield Segment(one, self.class_generation(one, segment.generation - 1))
 
     def successors(self, segment: Segment) -> tuple[Segment, ...]:
-        """The segments of other partitions that wait for this one to be done."""
+        """Return the segments of other partitions that wait for this one."""
         following = self.next(segment)
         if following is None:
             return ()
@@ -167,7 +171,7 @@ class Lineage:
         return tuple(Segment(child, generation) for child in self._relatives(generation).get(partition, []))
 
     def _relatives(self, generation: int) -> dict[int, list[int]]:
-        """Of each partition that a resize keeps, those that it adds and that split off, or removes and that merge."""
+        """Return kept partition -> the partitions that split off from it, or merge into it, in a resize."""
         known = self._kept.get(generation)
         if known is None:
             known = self._kept[generation] = {}
@@ -189,7 +193,7 @@ class Lineage:
         return changes
 
     def _counts_around(self, generation: int) -> tuple[int | None, int]:
-        """The counts before and from `generation` on; None before the first."""
+        """Return the counts before and from `generation` on; None before the first."""
         index = next(place for place, (begun, _) in enumerate(self.history) if begun == generation)
         return (self.history[index - 1][1] if index else None), self.history[index][1]
 

@@ -1,8 +1,8 @@
-"""Linear hashing: which partition a key belongs to, and which keys move when the count changes (KIP-253; K201 to K203).
+"""Linear hashing: maps keys to partitions, and computes which keys a resize moves (KIP-253; K201 to K203).
 
-The partitions of a topic form a tree that its base alone decides. From the base on, partition p split off from
-p - base * 2**k, the largest such step that leaves it 0 or more; below the base, from p without its highest set bit, as
-if the first partitions had come of linear hashing over one. A key's hash modulo a number that is large enough names a
+The partitions of a topic form a tree that its base alone decides. From the base on, partition p split off from p - base
+* 2**k, the largest such step that leaves it 0 or more; below the base, from p without its highest set bit, as if the
+first partitions had come of linear hashing over one. A key's hash modulo a number that is large enough names a
 partition of the tree, and the key belongs to the nearest one up the tree that is below the count (`ancestor`).
 
 What a partition holds is therefore its branch without the branches that were split off from it: a *key class*. At or
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 
 class KeyClass(NamedTuple):
-    """The key hashes that a partition holds: those that leave one of `residues` modulo `modulus`.
+    """The key hashes of a partition: those that leave one of `residues` modulo `modulus`.
 
     Two classes of one topic are equal if and only if they hold the same keys.
     """
@@ -32,16 +32,16 @@ class KeyClass(NamedTuple):
     residues: range
 
     def holds(self, key_hash: int) -> bool:
-        """Whether keys with this hash are among them."""
+        """Whether the class holds keys with this hash."""
         return key_hash % self.modulus in self.residues
 
     def overlaps(self, other: KeyClass) -> bool:
-        """Whether two classes of one topic, at whatever counts, share a key: then one holds all that the other does."""
+        """Whether two classes of one topic, at any counts, share a key: then one contains the other."""
         return self.holds(other.residues[0]) or other.holds(self.residues[0])
 
     @property
     def share(self) -> float:
-        """The share of all keys that moves, between 0 and 1."""
+        """Return the class's share of all keys, between 0 and 1."""
         return len(self.residues) / self.modulus
 
 
@@ -49,19 +49,19 @@ EVERY_KEY: Final = KeyClass(1, range(1))
 
 
 def base_of(initial_count: int) -> int:
-    """The odd part of the initial count: at this many partitions, doubled any number of times, all are alike."""
+    """Return the odd part of the initial count: at this count, doubled any number of times, all shares are equal."""
     _check(initial_count)
     return initial_count // (initial_count & -initial_count)
 
 
 def address(key_hash: int, base: int, count: int) -> int:
-    """The partition, of `count`, that keys with this hash belong to."""
+    """Return the partition, of `count`, of keys with this hash."""
     return addressing(base, count)(key_hash)
 
 
 @lru_cache(maxsize=1024)
 def addressing(base: int, count: int) -> Callable[[int], int]:
-    """`address` for many keys of one topic: from a hash to its partition, with the level worked out beforehand."""
+    """Return `address` for many keys of one topic: hash -> partition, with the level computed once."""
     level = _level(base, count)
     doubled = 2 * level
 
@@ -77,14 +77,14 @@ def addressing(base: int, count: int) -> Callable[[int], int]:
 
 
 def parent(partition: int, base: int) -> int:
-    """The partition that `partition` split off from. All but partition 0 have one."""
+    """Return the partition that `partition` split off from. All but partition 0 have one."""
     if partition < 1:
         raise ValueError(f"partition {partition} split off from none")
     return partition - _level(base, partition)
 
 
 def ancestor(partition: int, count: int, base: int) -> int:
-    """The one partition below `count` that holds, or would hold, the keys of `partition` when there are `count`."""
+    """Return the one partition below `count` that holds, or would hold, the keys of `partition`."""
     _check(count)
     while partition >= count:
         partition = parent(partition, base)
@@ -92,7 +92,7 @@ def ancestor(partition: int, count: int, base: int) -> int:
 
 
 def key_class(partition: int, base: int, count: int) -> KeyClass | None:
-    """The keys that `partition` holds among `count`; None when it is not one of them."""
+    """Return the keys of `partition` among `count`; None if it is not one of them."""
     step = level = _level(base, count)
     if partition >= count:
         return None
@@ -104,36 +104,36 @@ def key_class(partition: int, base: int, count: int) -> KeyClass | None:
 
 
 def affected(base: int, before: int, after: int) -> list[int]:
-    """The partitions whose keys change when the count goes from `before` to `after`: the only ones a resize touches."""
+    """Return the partitions whose keys change between the two counts: the only ones that a resize touches."""
     fewer, more = sorted((before, after))
     return [*_relatives(base, fewer, more), *range(fewer, more)]
 
 
 @lru_cache(maxsize=16)
 def _relatives(base: int, fewer: int, more: int) -> tuple[int, ...]:
-    """Asked again at every step of a resize, which may be one of thousands of partitions."""
+    """Cached, because every step of a resize, possibly of thousands of partitions, needs it."""
     return tuple(sorted({ancestor(partition, fewer, base) for partition in range(fewer, more)}))
 
 
 def moved_share(base: int, before: int, after: int) -> float:
-    """The share of all keys that change their partition, between 0 and 1."""
+    """Return the share of all keys that change their partition, between 0 and 1."""
     larger = max(before, after)
     return sum(shares(base, larger)[min(before, after) :])
 
 
 def shares(base: int, count: int) -> list[float]:
-    """The share of all keys that each of `count` partitions holds."""
+    """Return the share of all keys in each of `count` partitions."""
     classes = (key_class(partition, base, count) for partition in range(count))
     return [held.share for held in classes if held is not None]
 
 
 def imbalance(base: int, count: int) -> float:
-    """Predicted load of the fullest partition over the mean: 1.0 at 1 and at base * 2**k, below 2 always."""
+    """Return the predicted load of the fullest partition over the mean: 1.0 at 1 and at base * 2**k, below 2 always."""
     return count * max(shares(base, count))
 
 
 def _level(base: int, count: int) -> int:
-    """The largest base * 2**k that is not above `count`; below the base, the largest 2**k."""
+    """Return the largest base * 2**k that is not above `count`; below the base, the largest 2**k."""
     _check(count)
     root = base if count >= base else 1
     return root << ((count // root).bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Which segments are open to a group: one function for all who hold gates (rules R9, R11).
+"""Decides which segments are open to a group (rules R9, R11).
 
 A consumer of ours asks it before it hands out a batch, a coordinator before it assigns a partition to somebody who
 holds no gates of his own, and the models in each of their states. It is told the lineage of a topic, where its segments
@@ -24,7 +24,9 @@ UNKNOWN: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One reason why a segment is closed: `segment` is committed to `committed`, but ends at `end` (UNKNOWN: ask)."""
+    """One reason why a segment is closed: `segment` is committed to `committed`, but ends at `end` (UNKNOWN: query
+    it).
+    """
 
     segment: Segment
     end: int
@@ -49,13 +51,13 @@ def waits(
     committed: Callable[[int], int],
     start: Callable[[int], int] = _no_start,
 ) -> Iterator[Wait]:
-    """Everything, however far up the lineage, that keeps the segment closed; nothing when it is open.
+    """Return everything, however far up the lineage, that keeps the segment closed; nothing if it is open.
 
-    `there` has the partitions of the topic, `end` tells exclusive ends of segments, `start` where a partition's log
-    begins, for those who can ask for it, and `committed` the group's stable offset in a partition.
+    `there` has the partitions of the topic, `end` returns exclusive ends of segments, `start` a partition's log start,
+    for callers that can query it, and `committed` the group's stable offset in a partition.
     """
     for source in lineage.sources(segment):
-        # A partition that is gone was drained before it was removed; what came before it still counts (K613, K411).
+        # A removed partition was drained before; its earlier segments still count (K613, K411).
         if source.partition in there:
             ends_at, reached = end(source), committed(source.partition)
             if ends_at == UNKNOWN or max(reached, start(source.partition)) < ends_at:
@@ -70,10 +72,10 @@ def next_closed(
     is_open: Callable[[Segment], bool],
     cut: Callable[[Segment], int],
 ) -> Segment | None:
-    """The closed segment that a reader at `position` reads next, if there is one: who holds no gates is not let in.
+    """Return the closed segment that a reader at `position` reads next, if any: it must not read without gates.
 
-    Open segments come first in a partition. Before the end of the last of them (`cut` tells the offset) there is
-    something to read, and a reader who holds no gates reads on behind it, too: only survivors of merges have that.
+    Open segments come first in a partition. There is data before the end of the last of them (`cut` returns the
+    offset), and a reader without gates would read on behind it: only merge targets have that.
     """
     segments: Sequence[Segment] = lineage.segments(partition)
     for place, segment in enumerate(segments):

@@ -1,9 +1,8 @@
-"""Every API that a Kafka broker of 2.8 to 4.2 speaks, and the two that KIP-253 adds (decisions D1, D3, D19).
+"""Every API of a Kafka broker of 2.8 to 4.2, and the two that KIP-253 adds (decisions D1, D3, D19).
 
-A row says what the wire needs: key, name, last version (the first is always 0) and the first flexible version. Which
-versions *this* broker serves is decided by its handlers (`broker.dispatch.dispatcher`) and its profile
-(`broker.profiles`), not here. Message classes are imported when first asked for: a client that speaks five APIs does
-not pay for sixty.
+A row has the key, name, last version (the first is always 0) and the first flexible version. The handlers of *this*
+broker (`broker.dispatch.dispatcher`) and its profile (`broker.profiles`) decide which versions it serves. Message
+classes are imported at first use: a client of five APIs does not load sixty.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Api:
     last_version: int
     flexible_from: int | None
     sent: int | None = None
-    """The newest version that this project's own clients send, where they leave newer ones to others."""
+    """The newest version that this project's own clients send, if lower than the last."""
 
     @property
     def newest_sent(self) -> int:
@@ -33,7 +32,7 @@ class Api:
 
     @property
     def module(self) -> str:
-        """Where its messages are declared."""
+        """The module with its messages."""
         return "anabranch.protocol.apis." + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).lower()
 
     @functools.cached_property
@@ -51,13 +50,15 @@ class Api:
         return self.flexible_from is not None and version >= self.flexible_from
 
     def request_header_version(self, version: int) -> int:
-        """0, 1 or 2. ControlledShutdown v0 alone has no client id."""
+        """Return 0, 1 or 2. ControlledShutdown v0 alone has no client id."""
         if self.flexible_from is not None and version >= self.flexible_from:
             return 2
         return 0 if self.key == 7 and version == 0 else 1
 
     def response_header_version(self, version: int) -> int:
-        """0 or 1. ApiVersions answers with 0 always, so that a client which guessed too high can read it (KIP-511)."""
+        """Return 0 or 1. ApiVersions responses always have 0, so that a client with a too high version can read them
+        (KIP-511).
+        """
         return 1 if self.flexible_from is not None and version >= self.flexible_from and self.key != 18 else 0
 
 
@@ -160,5 +161,5 @@ BY_NAME: Final = {api.name: api for api in APIS}
 
 
 def api_of(message: type[Any]) -> Api:
-    """The API that a request or response class belongs to."""
+    """Return the API of a request or response class."""
     return BY_NAME[message.__name__.removesuffix("Request").removesuffix("Response")]

@@ -1,7 +1,7 @@
-"""The records of groups that share partitions (KIP-932) in `__consumer_offsets`: keys 10 to 15, and their values.
+"""The records of share groups (KIP-932) in `__consumer_offsets`: keys 10 to 15, and their values.
 
-Like those of KIP-848 groups: a key's int16 version is its kind, values are version 0 and flexible.
-Source: ShareGroup*Key.json and ShareGroup*Value.json of Kafka's group coordinator, 4.2.
+Like those of KIP-848 groups: a key's int16 version is its kind, values are version 0 and flexible. Source:
+ShareGroup*Key.json and ShareGroup*Value.json of Kafka's group coordinator, 4.2.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anabranch.protocol.wire import Int8, Int32, Int64, Text, Uuid, always, mess
 
 @message
 class ShareGroupMemberMetadataKey:
-    """The key of what a member said of itself."""
+    """The key of a member's subscription."""
 
     group_id: Text
     member_id: Text
@@ -23,7 +23,7 @@ class ShareGroupMemberMetadataKey:
 
 @message
 class ShareGroupMemberMetadataValue:
-    """What a member said of itself."""
+    """A member's subscription."""
 
     flexible_from: ClassVar[int] = 0
     rack_id: Text | None = always(absent=None)
@@ -65,7 +65,7 @@ class ShareGroupTargetAssignmentMetadataValue:
 
 @message
 class ShareGroupTargetAssignmentMemberKey:
-    """The key of what a member is to have."""
+    """The key of a member's target assignment."""
 
     group_id: Text
     member_id: Text
@@ -73,7 +73,7 @@ class ShareGroupTargetAssignmentMemberKey:
 
 @message
 class ShareGroupTargetAssignmentMemberValue:
-    """What a member is to have."""
+    """A member's target assignment."""
 
     flexible_from: ClassVar[int] = 0
     topic_partitions: list[TopicPartitions]
@@ -81,7 +81,7 @@ class ShareGroupTargetAssignmentMemberValue:
 
 @message
 class ShareGroupCurrentMemberAssignmentKey:
-    """The key of what a member has been told."""
+    """The key of a member's current assignment."""
 
     group_id: Text
     member_id: Text
@@ -89,7 +89,7 @@ class ShareGroupCurrentMemberAssignmentKey:
 
 @message
 class ShareGroupCurrentMemberAssignmentValue:
-    """What a member has been told, and its epochs."""
+    """A member's current assignment, and its epochs."""
 
     flexible_from: ClassVar[int] = 0
     member_epoch: Int32
@@ -117,14 +117,14 @@ class TopicInfo:
 
 @message
 class ShareGroupStatePartitionMetadataKey:
-    """The key of which partitions the group has a state for."""
+    """The key of the partitions with a share state."""
 
     group_id: Text
 
 
 @message
 class ShareGroupStatePartitionMetadataValue:
-    """Which partitions the group has a state for, and which are on their way there or from there."""
+    """The partitions with a share state, those being initialized, and those being deleted."""
 
     flexible_from: ClassVar[int] = 0
     initializing_topics: list[TopicPartitionsInfo]

@@ -1,8 +1,8 @@
-"""The records of groups of Kafka Streams (KIP-1071) in `__consumer_offsets`: keys 17 and 19 to 23, and their values.
+"""The records of streams groups (KIP-1071) in `__consumer_offsets`: keys 17 and 19 to 23, and their values.
 
-Like those of KIP-848 groups: a key's int16 version is its kind, values are version 0 and flexible. Kind 18
-was given up while Kafka was made. The topology stands as a member sent it.
-Source: StreamsGroup*Key.json and StreamsGroup*Value.json of Kafka's group coordinator, 4.2.
+Like those of KIP-848 groups: a key's int16 version is its kind, values are version 0 and flexible. Kafka does not use
+kind 18. The topology is stored as a member sent it. Source: StreamsGroup*Key.json and StreamsGroup*Value.json of
+Kafka's group coordinator, 4.2.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class StreamsGroupMetadataKey:
 
 @message
 class StreamsGroupMetadataValue:
-    """A group's epoch, and what it is for: topics, settings, and the topology for which all topics are there."""
+    """A group's epoch, and its inputs: topics, settings, and the topology whose topics all exist."""
 
     flexible_from: ClassVar[int] = 0
     epoch: Int32
@@ -34,7 +34,7 @@ class StreamsGroupMetadataValue:
 
 @message
 class StreamsGroupMemberMetadataKey:
-    """The key of what a member said of itself."""
+    """The key of a member's metadata."""
 
     group_id: Text
     member_id: Text
@@ -42,7 +42,7 @@ class StreamsGroupMemberMetadataKey:
 
 @message
 class StreamsGroupMemberMetadataValue:
-    """What a member said of itself."""
+    """A member's metadata."""
 
     flexible_from: ClassVar[int] = 0
     instance_id: Text | None = always(absent=None)
@@ -73,7 +73,7 @@ class StreamsGroupTargetAssignmentMetadataValue:
 
 @message
 class StreamsGroupTargetAssignmentMemberKey:
-    """The key of what a member is to have."""
+    """The key of a member's target assignment."""
 
     group_id: Text
     member_id: Text
@@ -86,12 +86,12 @@ class TaskIds:
     subtopology_id: Text
     partitions: list[Int32]
     assignment_epochs: list[Int32] | None = tagged(0, since=0, absent=None)
-    """Since which epochs a member has them: of active tasks in its current assignment."""
+    """The epochs in which a member got these tasks: for active tasks of its current assignment."""
 
 
 @message
 class StreamsGroupTargetAssignmentMemberValue:
-    """What a member is to have."""
+    """A member's target assignment."""
 
     flexible_from: ClassVar[int] = 0
     active_tasks: list[TaskIds]
@@ -101,7 +101,7 @@ class StreamsGroupTargetAssignmentMemberValue:
 
 @message
 class StreamsGroupCurrentMemberAssignmentKey:
-    """The key of how far a member is."""
+    """The key of a member's current assignment."""
 
     group_id: Text
     member_id: Text
@@ -109,7 +109,7 @@ class StreamsGroupCurrentMemberAssignmentKey:
 
 @message
 class StreamsGroupCurrentMemberAssignmentValue:
-    """How far a member is: its epochs, what it has, and what it has to give up."""
+    """A member's current assignment: its epochs, its tasks, and those to revoke."""
 
     flexible_from: ClassVar[int] = 0
     member_epoch: Int32
@@ -125,14 +125,14 @@ class StreamsGroupCurrentMemberAssignmentValue:
 
 @message
 class StreamsGroupTopologyKey:
-    """The key of what a group's application is made of."""
+    """The key of a group's topology."""
 
     group_id: Text
 
 
 @message
 class StreamsGroupTopologyValue:
-    """What a group's application is made of."""
+    """A group's topology."""
 
     flexible_from: ClassVar[int] = 0
     epoch: Int32

@@ -1,4 +1,4 @@
-"""What instances of Kafka Streams tell their leader, and it them: the user data inside of the consumer protocol.
+"""The user data of Kafka Streams in the consumer protocol: subscriptions to the leader, and its assignments.
 
 Both messages begin with an int32 version and have versions 1 to 11; none is flexible. From version 3 on the sender's
 newest version comes second, so that a leader can read that much of a version it does not know (version probing).
@@ -20,7 +20,7 @@ from anabranch.protocol.wire import Bytes, Int8, Int32, Int64, Text, UInt16, Uui
 
 LATEST_VERSION: Final = 11
 UNKNOWN_VERSION: Final = -1
-"""Versions 1 and 2 do not say what their sender supports."""
+"""Versions 1 and 2 do not have their sender's newest version."""
 NO_REBALANCE_MS: Final = 2**63 - 1
 
 _VERSION: Final = struct.Struct(">i")
@@ -29,17 +29,17 @@ _VERSIONS: Final = struct.Struct(">ii")
 
 @message
 class WireTask:
-    """A task as assignments write it."""
+    """A task in an assignment."""
 
     subtopology: Int32
     partition: Int32
     named_topology: list[UInt16] = since(10, absent=list)
-    """UTF-16 code units; none for the one topology that most applications have."""
+    """UTF-16 code units; empty for the usual single topology."""
 
 
 @message
 class PreviousTask:
-    """A task as subscriptions wrote it before v7."""
+    """A task in a subscription before v7."""
 
     subtopology: Int32
     partition: Int32
@@ -66,7 +66,7 @@ class TaskOffsetSums:
 
 @message
 class ClientTag:
-    """Where an instance runs (KIP-708)."""
+    """A rack tag of an instance (KIP-708)."""
 
     key: Bytes
     value: Bytes
@@ -90,7 +90,7 @@ class StreamsSubscription:
 
 @message
 class NamedPartition:
-    """A partition with its topic spelled out."""
+    """A partition with its topic's name."""
 
     topic: Text
     partition: Int32
@@ -98,7 +98,7 @@ class NamedPartition:
 
 @message
 class StandbyTask:
-    """A task to keep a copy of, with its source partitions."""
+    """A standby task, with its source partitions."""
 
     task: WireTask
     partitions: list[NamedPartition]
@@ -131,7 +131,7 @@ class IndexedPartition:
 
 @message
 class IndexedHostPartitions:
-    """What one instance works on, or has copies of, from v5 on."""
+    """One instance's active or standby partitions, from v5 on."""
 
     host: Text
     port: Int32
@@ -159,14 +159,14 @@ Message = TypeVar("Message", StreamsSubscription, StreamsAssignment)
 
 
 def encode(message: StreamsSubscription | StreamsAssignment) -> bytes:
-    """The user data of one message, at the version it names. ValueError for a version that does not exist."""
+    """Encode a message at its own version. Raises ValueError for an unknown version."""
     if not 1 <= message.version <= LATEST_VERSION:
         raise ValueError(f"{type(message).__name__} has versions 1 to {LATEST_VERSION}, not {message.version}")
     return codec.encode(message, message.version)
 
 
 def decode_subscription(data: bytes) -> StreamsSubscription:
-    """A member's subscription. One from the future says its versions and nothing else. DecodeError for nonsense."""
+    """Decode a member's subscription; of a newer version, only its version fields. Raises DecodeError."""
     version = version_of(data, "StreamsSubscription")
     if version > LATEST_VERSION:
         if len(data) < _VERSIONS.size:
@@ -177,7 +177,7 @@ def decode_subscription(data: bytes) -> StreamsSubscription:
 
 
 def decode_assignment(data: bytes) -> StreamsAssignment:
-    """A leader's assignment. DecodeError for nonsense, and for a version that a leader must not use with us."""
+    """Decode a leader's assignment. Raises DecodeError, also for a version that a leader must not use."""
     version = version_of(data, "StreamsAssignment")
     if version > LATEST_VERSION:
         raise DecodeError(f"StreamsAssignment: version {version}, newest known {LATEST_VERSION}", buffer=data)
@@ -185,7 +185,7 @@ def decode_assignment(data: bytes) -> StreamsAssignment:
 
 
 def version_of(data: bytes, what: str) -> int:
-    """The version that user data begins with."""
+    """Return the version at the start of user data."""
     if len(data) < _VERSION.size:
         raise DecodeError(f"{what}: {len(data)} bytes are too few for a version")
     version: int = _VERSION.unpack_from(data)[0]

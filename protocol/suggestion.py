@@ -1,4 +1,4 @@
-"""The name that a misspelt one probably stands for: every refusal of an unknown name ends with it."""
+"""Suggests the intended name for a misspelt one, for error messages about unknown names."""
 
 from __future__ import annotations
 

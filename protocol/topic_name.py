@@ -1,4 +1,4 @@
-"""Which names a topic may have (`org.apache.kafka.common.internals.Topic`)."""
+"""Validates topic names (`org.apache.kafka.common.internals.Topic`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name of one partition of one topic."""
+"""A partition of a topic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic. Sorts by topic, then by partition; prints as Kafka's tools write it: `orders-3`."""
+    """A topic's name and a partition's index. Sorts by topic, then by partition; prints as in Kafka's tools:
+    `orders-3`.
+    """
 
     topic: str
     partition: int

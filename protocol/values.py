@@ -1,10 +1,10 @@
-"""Immutable values, cheap to import: `dataclass(frozen=True, slots=True)` at a twentieth of its price.
+"""Immutable values, cheap to import: like `dataclass(frozen=True, slots=True)` at a twentieth of its cost.
 
 `dataclass` compiles six methods for each class when its module is imported, half a millisecond in all. A node has some
-eighty such classes, most of which a short life never makes: with `dataclass` its imports take 48 ms more processor time
+eighty such classes, most of which it never instantiates: with `dataclass` its imports take 48 ms more processor time
 than the 156 ms that they take with `value` (measured). Here a class gets its constructor, equality and hash when they
-are first called; the rest is shared. What such a class does is the same as `dataclass` makes it do, for type checkers
-too; `dataclasses.fields` and `replace` work.
+are first called; the rest is shared. Its behaviour is that of a `dataclass`, for type checkers too;
+`dataclasses.fields` and `replace` work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar, overload
 Declared = TypeVar("Declared")
 
 FRESH: Final = object()
-"""Stands for a default that is made anew for each object."""
+"""The default of a field that is created for each object."""
 
 
 @overload
@@ -38,7 +38,7 @@ def value(cls: type[Any] | None = None, /, *, kw_only: bool = False) -> Any:
 
 def _made(cls: type[Any], kw_only: bool) -> type[Any]:
     if cls.__doc__ is None:
-        cls.__doc__ = f"{cls.__name__}(...)"  # else `dataclass` works out a signature for it
+        cls.__doc__ = f"{cls.__name__}(...)"  # otherwise `dataclass` computes a signature for it
     made: type[Any] = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
     for name, write in (("__init__", _init_source), ("__eq__", _eq_source), ("__hash__", _hash_source)):
         setattr(made, name, _written_when_called(made, name, write))
@@ -50,7 +50,7 @@ def _made(cls: type[Any], kw_only: bool) -> type[Any]:
 def _written_when_called(
     cls: type[Any], name: str, write: Callable[[type[Any], dict[str, Any]], str]
 ) -> Callable[..., Any]:
-    """A method that replaces itself by the one that `write` writes."""
+    """Return a method that replaces itself by the one that `write` generates."""
 
     def first_call(self: Any, /, *arguments: Any, **named: Any) -> Any:
         scope: dict[str, Any] = {"store": object.__setattr__, "FRESH": FRESH}

@@ -16,11 +16,11 @@ from anabranch.protocol.errors import DecodeError
 Buffer = bytes | bytearray | memoryview
 
 SMALL_UVARINTS: Final = tuple(bytes((value,)) for value in range(128))
-"""The encodings of 0 to 127: nearly every length, count and tag there is."""
+"""The encodings of 0 to 127: nearly all lengths, counts and tags."""
 
 
 def encode_uvarint(value: int) -> bytes:
-    """An unsigned varint; 32 bits at most."""
+    """Encode an unsigned varint; 32 bits at most."""
     if 0 <= value < 128:
         return SMALL_UVARINTS[value]
     if 0 <= value < 1 << 14:
@@ -33,7 +33,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits. Nearly all that come here have one or two bytes."""
+    """Decode an unsigned varint of at most 32 bits. Nearly all have one or two bytes here."""
     if position + 1 < len(buffer):
         first, second = buffer[position], buffer[position + 1]
         if first < 128:
@@ -57,20 +57,20 @@ def append_varint(out: bytearray, value: int) -> None:
 
 
 def encode_varint(value: int) -> bytes:
-    """A signed (zig-zag) varint or varlong."""
+    """Encode a signed (zig-zag) varint or varlong."""
     out = bytearray()
     append_varint(out, value)
     return bytes(out)
 
 
 def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """A signed (zig-zag) varint of 32 bits."""
+    """Decode a signed (zig-zag) varint of 32 bits."""
     value, position = _decode_unsigned(buffer, position, 32)
     return value >> 1 ^ -(value & 1), position
 
 
 def decode_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """A signed (zig-zag) varint of 64 bits."""
+    """Decode a signed (zig-zag) varint of 64 bits."""
     value, position = _decode_unsigned(buffer, position, 64)
     return value >> 1 ^ -(value & 1), position
 

@@ -1,4 +1,4 @@
-"""The vocabulary in which every message is declared: field types and version ranges.
+"""The declarations of messages: field types and version ranges.
 
 A message is one dataclass for all of its versions (decision D2), made by `@message`. A field's *type* says how it looks
 on the wire, its *default* says in which versions it exists and what its absence means:
@@ -29,7 +29,7 @@ LAST_VERSION: Final = 32767
 
 
 class Kind(enum.Enum):
-    """How a primitive is laid out; the value is its `struct` format, or None when its length varies."""
+    """The layout of a primitive; the value is its `struct` format, or None when its length varies."""
 
     BOOLEAN = "?"
     INT8 = "b"
@@ -66,9 +66,9 @@ Text = Annotated[str, Kind.TEXT]
 Bytes = Annotated[bytes, Kind.BYTES]
 SECRET: Final = "secret"
 SecretBytes = Annotated[bytes, Kind.BYTES, SECRET]
-"""Bytes that let somebody in: they are in no repr, and nothing that shows messages to people shows them."""
+"""Secret bytes: in no repr, and in no display of messages."""
 SecretText = Annotated[str, Kind.TEXT, SECRET]
-"""Text that may do so, such as the value of a setting."""
+"""Secret text, such as the value of a setting."""
 Records = Annotated[bytes | bytearray | memoryview, Kind.RECORDS]
 """Record batches, passed through as the bytes they are (decision D9)."""
 
@@ -79,13 +79,13 @@ Declared = TypeVar("Declared")
 
 @typing.dataclass_transform(kw_only_default=True)
 def message(cls: type[Declared]) -> type[Declared]:
-    """A dataclass with slots and keyword arguments, a tenth of `dataclass`'s own price at import.
+    """Create a dataclass with slots and keyword arguments, at a tenth of `dataclass`'s cost at import.
 
-    A node imports some two hundred of these, and most are only ever made by decoders, which do not call `__init__`.
-    So that is written when it is first called, and the rest is shared by all classes instead of compiled for each.
+    A node imports some two hundred of these, and only decoders instantiate most of them, without `__init__`. So
+    `__init__` is generated at its first call, and the rest is shared by all classes instead of compiled for each.
     """
     if cls.__doc__ is None:
-        cls.__doc__ = f"{cls.__name__}(...)"  # else `dataclass` works out a signature for it
+        cls.__doc__ = f"{cls.__name__}(...)"  # otherwise `dataclass` computes a signature for it
     made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(cls)
     for name, method in (("__init__", _first_init), ("__repr__", _repr), ("__eq__", _eq), ("__hash__", None)):
         setattr(made, name, method)
@@ -99,7 +99,7 @@ def _first_init(self: Any, /, **values: Any) -> None:
 
 
 def _write_init(cls: type[Any]) -> Callable[..., None]:
-    """The constructor that `dataclass` would have written."""
+    """Generate the constructor of `dataclass`."""
     parameters, body = [], []
     scope: dict[str, Any] = {"FRESH": object()}
     for field in dataclasses.fields(cls):
@@ -137,22 +137,26 @@ def _eq(self: Any, other: Any) -> Any:
 
 
 def always(*, absent: Any = dataclasses.MISSING, nullable_since: int = 0) -> Any:
-    """A field of every version that has a default, or is nullable from some version on."""
+    """Declare a field of every version that has a default, or is nullable from some version on."""
     return _field(0, LAST_VERSION, absent, nullable_since, None)
 
 
 def since(version: int, *, absent: Any, until: int = LAST_VERSION, nullable_since: int = 0) -> Any:
-    """A field that appeared in `version`; older ones mean `absent`. A class (`list`) makes a fresh value each time."""
+    """Declare a field added in `version`; older ones mean `absent`. A class (`list`) creates a fresh value each
+    time.
+    """
     return _field(version, until, absent, nullable_since, None)
 
 
 def until(version: int, *, absent: Any, nullable_since: int = 0) -> Any:
-    """A field whose last version is `version`; newer ones mean `absent`."""
+    """Declare a field whose last version is `version`; newer ones mean `absent`."""
     return _field(0, version, absent, nullable_since, None)
 
 
 def tagged(tag: int, *, since: int, absent: Any = None) -> Any:
-    """A tagged field of a flexible version: left out while it equals `absent`, skipped by those who do not know it."""
+    """Declare a tagged field of a flexible version: left out while it equals `absent`, skipped by readers without
+    it.
+    """
     return _field(since, LAST_VERSION, absent, 0, tag)
 
 
@@ -167,7 +171,7 @@ def _field(first: int, last: int, absent: Any, nullable_since: int, tag: int | N
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WireField:
-    """One field of a message, as both codecs see it. `kind` and `struct` exclude each other."""
+    """One field of a message, for both codecs. `kind` and `struct` exclude each other."""
 
     name: str
     kind: Kind | None
@@ -179,9 +183,9 @@ class WireField:
     nullable_since: int
     tag: int | None
     default: Any
-    """What an absent field means: a value, or a callable that makes one; MISSING when the field is always there."""
+    """The value of an absent field, or a callable that creates it; MISSING if the field is never absent."""
     secret: bool = False
-    """Whether it is not to be shown."""
+    """Whether the value must not be displayed."""
 
     def exists(self, version: int) -> bool:
         """Whether messages of this version carry the field at all."""
@@ -192,7 +196,7 @@ class WireField:
         return self.nullable and version >= self.nullable_since
 
     def absent_value(self) -> Any:
-        """The value that a version without this field stands for."""
+        """Return the value of the field in a version without it."""
         return self.default() if isinstance(self.default, type) else self.default
 
 
@@ -200,7 +204,7 @@ _fields: Final[dict[type[Any], tuple[WireField, ...]]] = {}
 
 
 def fields_of(message: type[Any]) -> tuple[WireField, ...]:
-    """The fields of a message or nested struct in wire order."""
+    """Return the fields of a message or nested struct in wire order."""
     known = _fields.get(message)
     if known is None:
         scope = vars(sys.modules[message.__module__])
@@ -210,7 +214,9 @@ def fields_of(message: type[Any]) -> tuple[WireField, ...]:
 
 
 def _evaluated(hint: Any, scope: dict[str, Any]) -> Any:
-    """An annotation that `from __future__ import annotations` left as text: a tenth of `typing.get_type_hints`."""
+    """Evaluate an annotation left as text by `from __future__ import annotations`, in a tenth of
+    `typing.get_type_hints`.
+    """
     return eval(hint, scope) if isinstance(hint, str) else hint
 
 

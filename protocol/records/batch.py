@@ -1,12 +1,12 @@
-"""Record batches, format v2 (magic 2): read headers, walk, check and re-stamp. What is in one is read by `record` and
-written by `batch_builder`.
+"""Record batches, format v2 (magic 2): read headers, walk, check and re-stamp. `record` reads the content of one,
+`batch_builder` writes it.
 
 A batch is 61 bytes of header and a blob of records, compressed as a whole if a codec is set. The checksum covers
 everything from `attributes` on; `base_offset` and `partition_leader_epoch` stand before it, which is why a leader can
 stamp both without touching the rest, and why a batch is stored and served as the bytes that came in (decision D9).
 
-Who decides what: this module says whether bytes *are* a batch (DecodeError if not). Whether a batch may be appended to
-a log is `broker.storage.validation`'s question. Reference: KIP-98, `DefaultRecordBatch` and `DefaultRecord` of Kafka.
+This module decides whether bytes *are* a batch (DecodeError if not). `broker.storage.validation` decides whether a
+batch may be appended to a log. Reference: KIP-98, `DefaultRecordBatch` and `DefaultRecord` of Kafka.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ Buffer = bytes | bytearray | memoryview
 MAGIC: Final = 2
 HEADER_BYTES: Final = 61
 LOG_OVERHEAD_BYTES: Final = 12
-"""Base offset and length: what stands before the bytes that the length counts."""
+"""Base offset and length: the bytes that the length does not count."""
 
-# Where the fields of a header stand, for those who need only one of them.
+# Positions of header fields, for callers that need only one of them.
 LENGTH_POSITION: Final = 8
 LEADER_EPOCH_POSITION: Final = 12
 MAGIC_POSITION: Final = 16
-"""Also in the messages of the formats before, v0 and v1."""
+"""The same in messages of formats v0 and v1."""
 CRC_POSITION: Final = 17
 ATTRIBUTES_POSITION: Final = 21
 """The checksum covers everything from here on."""
 FLAGS_POSITION: Final = 22
-"""Of the lower byte of `attributes`: the codec, and all flags that there are."""
+"""The lower byte of `attributes`: the codec, and all existing flags."""
 MAX_TIMESTAMP_POSITION: Final = 35
 PRODUCER_ID_POSITION: Final = 43
 RECORD_COUNT_POSITION: Final = 57
 SIGN_BIT: Final = 0x80
 MESSAGE_FLAGS_POSITION: Final = 17
-"""Of the one byte of attributes in a message of format v0 or v1."""
+"""The one byte of attributes in a message of format v0 or v1."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -120,17 +120,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """The compression codec's id, one of `Compression` if the batch is sound."""
+        """The compression codec's id, one of `Compression` in a valid batch."""
         return self.attributes & CODEC_MASK
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether all records bear the batch's max timestamp, which a broker has set."""
+        """Whether all records have the batch's max timestamp, set by a broker."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction (its control batches included)."""
+        """Whether the batch belongs to a transaction (including control batches)."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
@@ -140,37 +140,37 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on compaction may drop this batch's tombstones, or its marker; None until it has decided that."""
+        """When compaction may drop this batch's tombstones, or its marker; None until that is decided."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether an idempotent or transactional producer has sent the batch."""
+        """Whether an idempotent or transactional producer sent the batch."""
         return self.producer_id > NO_PRODUCER_ID
 
 
 _new_header: Final[Callable[[tuple[int, ...]], BatchHeader]] = partial(tuple.__new__, BatchHeader)
-"""What `BatchHeader._make` does, which is written in Python and counts the fields once more."""
+"""As `BatchHeader._make`, which is written in Python and counts the fields again."""
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at a position; the caller has made sure that 61 bytes are there and what to think of them."""
+    """Read the header at a position; the caller ensures that there are 61 bytes, and validates it."""
     return _new_header(HEADER.unpack_from(buffer, position))
 
 
 def has_producer_id(buffer: Buffer) -> bool:
-    """What the header's property of this name tells, by the sign of the first batch's producer id."""
+    """Whether the first batch has a producer id, by its sign; as the header's property."""
     return buffer[PRODUCER_ID_POSITION] < SIGN_BIT
 
 
 def record_count_of(buffer: Buffer) -> int:
-    """How many records the first batch declares, of which 61 bytes are there."""
+    """Return the record count of the first batch, of which there are 61 bytes."""
     count: int = _I32.unpack_from(buffer, RECORD_COUNT_POSITION)[0]
     return count
 
 
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every whole batch. An incomplete tail, as fetch answers may have one, is left out."""
+    """Yield position and header of every whole batch. An incomplete tail, as in fetch responses, is left out."""
     end = len(buffer)
     while position + HEADER_BYTES <= end:
         header = _new_header(HEADER.unpack_from(buffer, position))
@@ -186,19 +186,19 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the batch at a position has the checksum that its header claims."""
+    """Whether the batch at a position matches its header's checksum."""
     start, end = position + ATTRIBUTES_POSITION, position + LOG_OVERHEAD_BYTES + header.batch_length
     return crc32c(memoryview(buffer)[start:end]) == header.crc
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write in place what a leader adds to a batch: its place in the log, and in whose term it got there."""
+    """Write in place what a leader adds to a batch: its base offset and leader epoch."""
     _I64.pack_into(buffer, position, base_offset)
     _I32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Turn all timestamps of a batch into the broker's; unlike `stamp` this needs a new checksum."""
+    """Set all timestamps of a batch to the broker's; unlike `stamp` this needs a new checksum."""
     view = memoryview(buffer)
     attributes = header.attributes | LOG_APPEND_TIME
     struct.pack_into(">h", view, position + ATTRIBUTES_POSITION, attributes)
@@ -207,7 +207,7 @@ def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header:
 
 
 def stamp_create_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
-    """Leave the timestamps of a batch as they are, and say that they are its producer's, and which is the latest."""
+    """Keep a batch's timestamps, mark them as the producer's, and set the latest."""
     view = memoryview(buffer)
     struct.pack_into(">h", view, position + ATTRIBUTES_POSITION, header.attributes & ~LOG_APPEND_TIME)
     _I64.pack_into(view, position + MAX_TIMESTAMP_POSITION, max_timestamp)
@@ -222,7 +222,7 @@ def recompress(
     *,
     limit_bytes: int = DECOMPRESSED_BYTES_MAX,
 ) -> bytearray:
-    """The same batch with its records under another codec."""
+    """Return the same batch with its records under another codec."""
     records = decompress(header.codec, memoryview(batch)[HEADER_BYTES : header.size_bytes], limit_bytes)
     blob = compress(codec, records, level)
     changed = bytearray(memoryview(batch)[:HEADER_BYTES])
@@ -234,5 +234,5 @@ def recompress(
 
 
 def seal(view: memoryview, position: int, size_bytes: int) -> None:
-    """Write the checksum of a batch that is whole otherwise."""
+    """Write the checksum of an otherwise complete batch."""
     _U32.pack_into(view, position + CRC_POSITION, crc32c(view[position + ATTRIBUTES_POSITION : position + size_bytes]))

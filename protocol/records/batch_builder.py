@@ -1,6 +1,6 @@
-"""Batches that are made of records: by a producer from new ones, by compaction from what is left of another.
+"""Builds batches of records: new ones for producers, remaining ones for compaction.
 
-The inverse of `record`. Both seal what they make: length and checksum are right whatever was changed.
+The inverse of `record`. Both set length and checksum, whatever was changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from anabranch.protocol.varint import decode_varint, decode_varlong, encode_vari
 
 
 class _Varints(dict[int, bytes]):
-    """Remembers the encodings of small numbers, the lengths and deltas that come again with every record."""
+    """Caches the encodings of small numbers: lengths and deltas that repeat with every record."""
 
     def __missing__(self, value: int) -> bytes:
         encoded = encode_varint(value)
@@ -54,8 +54,8 @@ _U32: Final = struct.Struct(">I")
 class BatchBuilder:
     """Collects records and builds one batch of them.
 
-    `limit_bytes` bounds the batch before compression; the first record always fits, so that a record larger than the
-    limit travels alone (and is refused by the broker if it is too large there).
+    `limit_bytes` bounds the batch before compression; the first record always fits, so a record above the limit is sent
+    alone (and refused by a broker with a lower limit).
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class BatchBuilder:
 
     @property
     def record_count(self) -> int:
-        """How many records have been appended."""
+        """The number of appended records."""
         return self._count
 
     @property
@@ -97,7 +97,7 @@ class BatchBuilder:
     def append(
         self, key: bytes | None, value: bytes | None, headers: Headers = (), timestamp_ms: int = NO_TIMESTAMP
     ) -> bool:
-        """Add a record; False, and nothing added, if the batch is full."""
+        """Add a record; return False, without adding it, if the batch is full."""
         varints = _varints
         count = self._count
         body = b"".join(
@@ -138,7 +138,7 @@ class BatchBuilder:
         leader_epoch: int = NO_LEADER_EPOCH,
         control: bool = False,
     ) -> bytes:
-        """The batch with everything appended so far; building again (another producer id) does not compress again."""
+        """Build the batch of all appended records; building again (another producer id) does not compress again."""
         if not self._count:
             raise ValueError("a batch needs a record")
         if self._blob is None:
@@ -179,10 +179,10 @@ def _encode_headers(headers: Headers) -> bytes:
 
 
 def with_records(batch: Buffer, header: BatchHeader, records: Sequence[Record], delete_horizon_ms: int | None) -> bytes:
-    """The same batch with some of its records, as compaction leaves it: offsets and sequences stay what they were.
+    """Return the same batch with some of its records, for compaction: offsets and sequences stay.
 
-    `delete_horizon_ms`, the time from which tombstones may go, takes the place of the base timestamp (KIP-534); None
-    keeps what the batch has.
+    `delete_horizon_ms`, the time from which tombstones may be removed, replaces the base timestamp (KIP-534); None
+    keeps the batch's.
     """
     base_timestamp = header.base_timestamp if delete_horizon_ms is None else delete_horizon_ms
     parts: list[bytes] = []
@@ -205,7 +205,7 @@ def with_records(batch: Buffer, header: BatchHeader, records: Sequence[Record], 
 
 
 def shifted(record: bytes, by_ms: int) -> bytes:
-    """A record whose timestamp delta is larger by so much. Nothing behind it is read."""
+    """Return a record with its timestamp delta increased. The fields after it are not read."""
     _, start = decode_varint(record, 0)
     delta, end = decode_varlong(record, start + 1)
     body = record[start : start + 1] + encode_varint(delta + by_ms) + record[end:]
@@ -215,7 +215,7 @@ def shifted(record: bytes, by_ms: int) -> bytes:
 def with_content(
     header: BatchHeader, content: Buffer, count: int, latest_ms: int, delete_horizon_ms: int | None
 ) -> bytes:
-    """The batch with this header and other records: `count` of them, of which the latest is from `latest_ms`."""
+    """Return the batch with this header and other content: `count` records, the latest from `latest_ms`."""
     attributes = header.attributes
     base_timestamp = header.base_timestamp
     if delete_horizon_ms is not None:

@@ -1,12 +1,12 @@
-"""The codecs of record batches: none, gzip, snappy, lz4, zstd, always with a limit on what may come out.
+"""The codecs of record batches: none, gzip, snappy, lz4, zstd, always with a limit on the output.
 
-What is written is what Kafka's Java client reads: xerial framing for snappy, lz4 frames of independent 64 KiB blocks
-(its reader refuses dependent ones, which is why the frame is put together here), and one stream each for gzip and
-zstd. Read is more: raw snappy blocks, dependent lz4 blocks, several gzip members or zstd frames in a row.
+The output is readable for Kafka's Java client: xerial framing for snappy, lz4 frames of independent 64 KiB blocks (its
+reader refuses dependent ones, which is why the frame is put together here), and one stream each for gzip and zstd. Read
+is more: raw snappy blocks, dependent lz4 blocks, several gzip members or zstd frames in a row.
 
-Bytes that do not decompress, or would decompress to more than the limit, are a DecodeError; nothing beyond the limit
-is ever allocated. The frame headers of lz4 and zstd bound their content, so that honest batches take the fast way.
-The one place that knows load_codecs().
+Bytes that do not decompress, or would decompress to more than the limit, are a DecodeError; nothing beyond the limit is
+ever allocated. The frame headers of lz4 and zstd bound their content, so that honest batches take the fast way. Only
+this module imports the codecs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Far above any batch in use (1 MiB by default, 100 MiB per request), far below what hurts a node."""
+"""Far above any batch in use (1 MiB by default, 100 MiB per request), far below a node's memory."""
 
 
 class TooMuchError(DecodeError):
@@ -43,7 +43,7 @@ class Compression(enum.IntEnum):
 
     @classmethod
     def named(cls, name: str | None) -> Compression:
-        """The codec that Kafka's `compression.type` calls so. Raises ValueError."""
+        """Return the codec for a `compression.type`. Raises ValueError."""
         try:
             return cls[(name or "none").upper()]
         except KeyError:
@@ -51,14 +51,14 @@ class Compression(enum.IntEnum):
 
 
 def load_codecs() -> Any:
-    """Import the library of codecs, which clients without compressed batches do without."""
+    """Import the codec library, which clients without compressed batches do not need."""
     import cramjam
 
     return cramjam
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """The records of a batch as they are put on the wire with a codec; levels are Kafka's (KIP-390), defaults too."""
+    """Compress a batch's records with a codec; levels and defaults are Kafka's (KIP-390)."""
     match codec:
         case Compression.NONE:
             return bytes(data)
@@ -74,12 +74,12 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The records of a batch as they were before compression. Raises DecodeError."""
+    """Decompress a batch's records. Raises DecodeError."""
     return bytes(decompress_view(codec, data, limit_bytes))
 
 
 def decompress_view(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The same where the library has put it: copying megabytes would hold up the other threads. Raises DecodeError."""
+    """Decompress without copying the result: copying megabytes would block the other threads. Raises DecodeError."""
     match codec:
         case Compression.NONE:
             content = data
@@ -105,7 +105,7 @@ def decompress_view(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BY
 
 
 def content_max(codec: int, data: Buffer) -> int:
-    """No more than that can come out, as its frames and blocks tell without being opened. Raises DecodeError."""
+    """Return an upper bound of the decompressed size, from headers of frames and blocks. Raises DecodeError."""
     match codec:
         case Compression.GZIP:
             return len(data) * _DEFLATE_RATIO_MAX
@@ -130,7 +130,7 @@ def _bounded(
     try:
         if content_max <= limit_bytes:
             return memoryview(plain(data))
-        # Not a bytearray: to fill 64 MB with zeros would hold up the other threads for 50 ms.
+        # Not a bytearray: filling 64 MB with zeros would block the other threads for 50 ms.
         buffer = mmap.mmap(-1, limit_bytes)
         return memoryview(buffer)[: into(data, buffer)]
     except error as reason:
@@ -158,7 +158,7 @@ def _gunzip(data: Buffer, limit_bytes: int) -> bytes:
     while rest:
         unpacker = zlib.decompressobj(_GZIP_WINDOW)
         try:
-            content = unpacker.decompress(rest, room + 1)  # one more than fits tells "full" from "too much"
+            content = unpacker.decompress(rest, room + 1)  # one byte above the limit tells "full" from "too much"
         except zlib.error as reason:
             raise DecodeError(f"records do not decompress: {reason}") from None
         if len(content) > room:
@@ -207,7 +207,7 @@ def _unsnappy(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _snappy_blocks(data: Buffer) -> Iterator[memoryview]:
-    """The blocks of xerial framing, or the one block that stands without."""
+    """Yield the blocks of xerial framing, or the one block without framing."""
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         yield view
@@ -264,9 +264,9 @@ def _lz4(data: Buffer, level: int) -> bytes:
 
 def _lz4_block(content: memoryview, level: int) -> bytes:
     library = load_codecs().lz4
-    if level == _LZ4_LEVEL:  # which is Java's name for its fast compressor
+    if level == _LZ4_LEVEL:  # this is Java's name for its fast compressor
         return bytes(library.compress_block(content, store_size=False))
-    # Only whole frames have levels in this library: so little content is one block, which is taken out of its frame.
+    # This library has levels only for whole frames: so little content is one block, which is extracted from its frame.
     frame = bytes(library.compress(content, level=level))
     position = _LZ4_FRAME_BYTES + _lz4_optional_bytes(frame[4])
     (size,) = _U32.unpack_from(frame, position)
@@ -274,12 +274,12 @@ def _lz4_block(content: memoryview, level: int) -> bytes:
 
 
 def _lz4_optional_bytes(flags: int) -> int:
-    """What the content size and the dictionary's id take of a frame's header."""
+    """Return the size of the optional content size and dictionary id in a frame's header."""
     return (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
 
 
 def _lz4_content_max(data: Buffer) -> int:
-    """An upper bound of what the lz4 frames hold, from their block headers alone."""
+    """Return an upper bound of the content of lz4 frames, from their block headers alone."""
     total = position = 0
     try:
         while position < len(data):
@@ -303,13 +303,13 @@ def _lz4_content_max(data: Buffer) -> int:
 
 
 def lz4_with_checksum(frame: Buffer) -> bytes:
-    """The frame with the right header checksum, whichever it had: the one of message set v0 is wrong (KAFKA-3160)."""
+    """Return the frame with a correct header checksum: that of message set v0 is wrong (KAFKA-3160)."""
     size = _lz4_header_bytes(frame)
     return bytes(frame[: size - 1]) + bytes((_xxh32(bytes(frame[4 : size - 1])) >> 8 & 0xFF,)) + bytes(frame[size:])
 
 
 def lz4_with_broken_checksum(frame: Buffer) -> bytes:
-    """The frame as readers of message set v0 want it: the checksum covers the magic number too."""
+    """Return the frame for readers of message set v0: the checksum covers the magic number too."""
     size = _lz4_header_bytes(frame)
     return bytes(frame[: size - 1]) + bytes((_xxh32(bytes(frame[: size - 1])) >> 8 & 0xFF,)) + bytes(frame[size:])
 
@@ -359,7 +359,7 @@ _ZSTD_LEVEL: Final = 3
 
 
 def _zstd_content_max(data: Buffer) -> int:
-    """An upper bound of what the zstd frames hold, from their block headers alone (RFC 8878, 3.1)."""
+    """Return an upper bound of the content of zstd frames, from their block headers alone (RFC 8878, 3.1)."""
     total = position = 0
     try:
         while position < len(data):
@@ -388,7 +388,7 @@ def _zstd_content_max(data: Buffer) -> int:
 
 
 def _zstd_declared(data: Buffer) -> int:
-    """What the first frame says that it holds, 0 if it does not say; a decoder would set as much memory aside."""
+    """Return the declared content size of the first frame, 0 without one; a decoder would allocate it."""
     if _U32.unpack_from(data)[0] != _ZSTD_MAGIC:
         return 0
     descriptor = data[4]

@@ -1,7 +1,7 @@
-"""Control batches: the markers that end a transaction in a partition, and the leader-change note of Raft logs.
+"""Control batches: transaction markers, and the leader-change records of Raft logs.
 
-A control batch holds exactly one record, takes one offset and is never shown to applications. Its key names the kind,
-its value belongs to the kind. Reference: KIP-98, `ControlRecordType` and `EndTransactionMarker` of Kafka.
+A control batch holds exactly one record, takes one offset and is never delivered to applications. Its key gives the
+kind, and its value depends on the kind. Reference: KIP-98, `ControlRecordType` and `EndTransactionMarker` of Kafka.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VERSION: Final = 0
 
 
 class ControlType(enum.IntEnum):
-    """What a control record says. Kinds from the future are UNKNOWN: readers skip them."""
+    """The type of a control record. Unknown newer types are UNKNOWN: readers skip them."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -50,7 +50,7 @@ class ControlRecord:
 
 
 def read_control(batch: Buffer, position: int = 0) -> ControlRecord:
-    """What the control batch at a position says: nothing known, if compaction has emptied it. Raises DecodeError."""
+    """Read the control batch at a position: UNKNOWN if compaction has emptied it. Raises DecodeError."""
     if not read_header(batch, position).record_count:
         return ControlRecord(ControlType.UNKNOWN)
     records = list(iter_records(batch, position))
@@ -79,7 +79,7 @@ def build_end_transaction(
     timestamp_ms: int,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """The control batch that ends a producer's transaction in one partition."""
+    """Build the control batch that ends a producer's transaction in one partition."""
     kind = ControlType.COMMIT if commit else ControlType.ABORT
     builder = BatchBuilder()
     builder.append(_KEY.pack(_VERSION, kind), _MARKER.pack(_VERSION, coordinator_epoch), timestamp_ms=timestamp_ms)

@@ -1,10 +1,10 @@
-"""From message sets to record batches and back.
+"""Converts message sets to record batches and back.
 
-Logs hold batches only (Kafka 3.9 ignores `message.format.version`), so what an old producer sends is converted before
-it is appended, and what an old consumer fetches before it is sent. Going down loses what the old formats have no place
-for: headers, producers and transactions, whole control batches, and in v0 timestamps. Codecs are kept, except that old
-formats know no zstd: asking for that is the caller's mistake.
-Reference: `LogValidator`, `RecordsUtil.downConvert` and `MemoryRecordsBuilder` of Kafka.
+Logs hold batches only (Kafka 3.9 ignores `message.format.version`), so an old producer's messages are converted before
+they are appended, and records for an old consumer before they are sent. Down-conversion drops what the old formats
+lack: headers, producers and transactions, whole control batches, and in v0 timestamps. Codecs are kept, except that old
+formats have no zstd: the caller must not request it. Reference: `LogValidator`, `RecordsUtil.downConvert` and
+`MemoryRecordsBuilder` of Kafka.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 
 def up_convert(messages: Iterable[Message]) -> bytes:
-    """One batch, uncompressed, with the records of all messages; None of them wraps others, there is at least one."""
+    """Build one uncompressed batch of the records of all messages, of which there is at least one and none is a
+    wrapper.
+    """
     builder = BatchBuilder(limit_bytes=_UNLIMITED)
     for message in messages:
         builder.append(message.key, message.value, timestamp_ms=message.timestamp_ms)
@@ -32,10 +34,10 @@ def up_convert(messages: Iterable[Message]) -> bytes:
 
 
 def down_convert(batch: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int) -> bytes:
-    """The batch as messages of a magic; empty if there is nothing in it for a consumer. Raises DecodeError.
+    """Convert the batch to messages of a magic; empty if it has nothing for a consumer. Raises DecodeError.
 
-    Uncompressed records before `first_offset` are left out: some consumers hand out whatever message they get first. A
-    compressed batch stays one message, of which consumers skip the beginning.
+    Uncompressed records before `first_offset` are left out: some consumers deliver any message that they receive first.
+    A compressed batch stays one message, whose beginning consumers skip.
     """
     if header.is_control:
         return b""

@@ -1,7 +1,7 @@
 """The Castagnoli checksum of a record batch.
 
-The one place that knows the google-crc32c library. The library only takes `bytes`, so other buffers are copied (a tenth
-of what a checksum in Python would cost, measured).
+The only module that imports google-crc32c. The library only takes `bytes`, so other buffers are copied (a tenth of the
+cost of a checksum in Python, measured).
 """
 
 from __future__ import annotations
@@ -12,6 +12,6 @@ Buffer = bytes | bytearray | memoryview
 
 
 def crc32c(data: Buffer) -> int:
-    """CRC-32C of a buffer, as an unsigned 32-bit number."""
+    """Return the CRC-32C of a buffer, as an unsigned 32-bit number."""
     checksum: int = value(data if type(data) is bytes else bytes(data))
     return checksum

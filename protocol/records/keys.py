@@ -1,7 +1,6 @@
-"""The keys of records, one after the other, and nothing else of them.
+"""Reads only the keys of records, one after the other.
 
-For callers that look at each key and at no value, of records that were not checked before: bytes that are no record are
-a DecodeError, wherever they stop making sense.
+For callers that need each key and no value, of unchecked records: invalid bytes are a DecodeError, wherever they occur.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from anabranch.protocol.varint import decode_varint, decode_varlong
 
 
 def iter_keys(content: Buffer, count: int) -> Iterator[bytes | None]:
-    """The key of each record, None where there is none; `content` is what `count` records are uncompressed.
+    """Yield the key of each record, None if it has none; `content` is `count` uncompressed records.
 
-    One-byte varints, nearly all of them, are read in line.
+    One-byte varints, nearly all of them, are read inline.
     """
     data, position, size = memoryview(content), 0, len(content)
     try:

@@ -1,13 +1,13 @@
 """Message sets, formats v0 and v1 (magic 0 and 1): walk, check, read, open compressed ones, build.
 
-What producers before Kafka 0.11 send and consumers before it read. A set is a row of messages; a message with a codec
-wraps a whole set in its value. Offsets inside a wrapper are absolute in v0; in v1 they count from the first inner
-message, and the wrapper bears the last one's. The checksum is CRC-32 over everything from `magic` on. lz4 of v0 has a
-header checksum that was computed over the wrong bytes (KAFKA-3160): whatever it says is accepted, and what is written
-for a v0 reader has the same mistake.
+Producers before Kafka 0.11 send these, and consumers before it read them. A set is a sequence of messages; a message
+with a codec wraps a whole set in its value. Offsets inside a wrapper are absolute in v0; in v1 they count from the
+first inner message, and the wrapper bears the last one's. The checksum is CRC-32 over everything from `magic` on. lz4
+of v0 has a header checksum that was computed over the wrong bytes (KAFKA-3160): whatever it says is accepted, and what
+is written for a v0 reader has the same mistake.
 
-No length is believed: what does not fit is a DecodeError, an incomplete message at the end is left out as in Kafka,
-and a wrapper opens to no more than a limit. Reference: KIP-31, KIP-32, `LegacyRecord`, `AbstractLegacyRecordBatch`.
+Every length is checked: an invalid one is a DecodeError, an incomplete message at the end is left out as in Kafka, and
+a wrapper opens to no more than a limit. Reference: KIP-31, KIP-32, `LegacyRecord`, `AbstractLegacyRecordBatch`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from anabranch.protocol.records.compression import (
 )
 
 OPENED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What a wrapper may hold: its messages become objects, so this is less than what a batch may decompress to."""
+"""The content limit of a wrapper: its messages become objects, so this is less than a batch may decompress to."""
 OPENED_MESSAGES_MAX: Final = 250_000
-"""How many: a small wrapper of nothing but empty messages would keep a node busy for long."""
+"""The message limit of a wrapper: a small one of only empty messages would occupy a node for long."""
 MESSAGE_BYTES_MIN: Final = 14
-"""The least that a message's size may say: v0 without key and value."""
+"""The minimum of a message's size field: v0 without key and value."""
 
 _CRC_START: Final = 16
 _TO_MAGIC: Final = struct.Struct(">qiIb")
@@ -53,15 +53,15 @@ _U32: Final = struct.Struct(">I")
 
 
 class ChecksumError(DecodeError):
-    """A message inside a wrapper does not have the checksum that it claims."""
+    """A message inside a wrapper does not match its checksum."""
 
 
 class WrapperError(DecodeError):
-    """What a wrapper holds does not decompress, or is too much."""
+    """A wrapper's content does not decompress, or exceeds the limit."""
 
 
 class MessageHeader(NamedTuple):
-    """What can be told of a message, or of a batch among messages, without reading it."""
+    """The facts about a message, or a batch among messages, that need no decoding."""
 
     offset: int
     size_bytes: int
@@ -83,7 +83,7 @@ class Message(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """The codec of the set inside, 0 for a message that wraps nothing."""
+        """The codec of the inner set, 0 for a message without one."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -93,7 +93,7 @@ class Message(NamedTuple):
 
 
 def iter_headers(buffer: Buffer) -> Iterator[tuple[int, MessageHeader]]:
-    """Position and header of every whole entry, of any format up to v2; an incomplete one at the end is left out."""
+    """Yield position and header of every whole entry, of any format up to v2, without an incomplete last one."""
     position, end = 0, len(buffer)
     while position + LOG_OVERHEAD_BYTES <= end:
         (size,) = _I32.unpack_from(buffer, position + 8)
@@ -112,13 +112,13 @@ def iter_headers(buffer: Buffer) -> Iterator[tuple[int, MessageHeader]]:
 
 
 def check_crc(buffer: Buffer, position: int, header: MessageHeader) -> bool:
-    """Whether the message at a position has the checksum that it claims."""
+    """Whether the message at a position matches its checksum."""
     view = memoryview(buffer)[position + _CRC_START : position + header.size_bytes]
     return zlib.crc32(view) == header.crc
 
 
 def read_message(buffer: Buffer, position: int, header: MessageHeader) -> Message:
-    """The message at a position. Raises DecodeError where its lengths make no sense."""
+    """Read the message at a position. Raises DecodeError for invalid lengths."""
     magic = header.magic
     end = position + header.size_bytes
     if magic >= MAGIC or header.size_bytes < _HEAD_BYTES[magic] + _KEY_AND_VALUE_BYTES_MIN:
@@ -146,10 +146,10 @@ def _read_bytes(buffer: Buffer, position: int, end: int) -> tuple[bytes | None, 
 
 
 def open_wrapper(wrapper: Message, limit_bytes: int = OPENED_BYTES_MAX) -> Iterator[Message]:
-    """The messages inside a compressed one, with their own offsets and the timestamps that count.
+    """Yield the messages inside a compressed one, with their absolute offsets and effective timestamps.
 
     Raises DecodeError, also while iterating, and also for a wrapper in a wrapper. A v1 wrapper with offset 0 comes from
-    a producer that does not number: its messages keep what they have.
+    a producer that does not number: its messages keep their offsets.
     """
     content = _decompress(wrapper, limit_bytes)
     base_offset = 0
@@ -201,7 +201,7 @@ def _decompress(wrapper: Message, limit_bytes: int) -> bytes:
 
 
 def build_message(message: Message) -> bytes:
-    """The bytes of one message, checksum included."""
+    """Build the bytes of one message, checksum included."""
     key, value = message.key, message.value
     parts = [
         bytes((message.magic, message.attributes)),
@@ -216,7 +216,7 @@ def build_message(message: Message) -> bytes:
 
 
 def build_wrapper(messages: list[Message], codec: int) -> bytes:
-    """One compressed message that holds others, which have their absolute offsets, in order."""
+    """Build one compressed message that holds others, which have their absolute offsets, in order."""
     first, last = messages[0], messages[-1]
     magic = first.magic
     base_offset = first.offset if magic else 0

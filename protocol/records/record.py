@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Some records of a batch, field by field: whoever needs rows makes them once, in the shape that he needs."""
+    """Some records of a batch, field by field: callers that need rows build them once, in their own type."""
 
     offsets: list[int]
     timestamps_ms: list[int]
@@ -41,22 +41,23 @@ class Columns(NamedTuple):
     headers: list[tuple[tuple[str, bytes | None], ...]]
 
     def without(self, first: int) -> Columns:
-        """All but the first ones."""
+        """Return all but the first ones."""
         return Columns._make(column[first:] for column in self)
 
 
 FIELDS: Final = len(Columns._fields)
 AT_ONCE: Final = 500
-"""How many records `iter_records` reads ahead: what was just read is used while the processor's caches have it, and
-the garbage collector never meets a whole batch of them."""
+"""How many records `iter_records` reads ahead: they are used while in the processor's caches, and the garbage collector
+never scans a whole batch.
+"""
 _new: Final = tuple.__new__
 
 
 def iter_records(batch: Buffer, position: int = 0, *, headers: bool = True) -> Iterator[Record]:
-    """The records of one batch, oldest first. Raises DecodeError where the bytes stop making sense.
+    """Yield the records of one batch, oldest first. Raises DecodeError at invalid bytes.
 
-    Without `headers` none are read: a record may have millions. What they are is not checked then.
-    Control batches iterate too: a caller that hands records to an application looks at the header first.
+    Without `headers` none are read or checked: a record may have millions. Control batches iterate too: a caller that
+    delivers records to an application checks the header first.
     """
     return _rows(RecordReader(batch, position, headers=headers))
 
@@ -72,7 +73,9 @@ class RecordReader:
     __slots__ = ("_base_offset", "_base_timestamp", "_data", "_fixed_timestamp", "_headers", "_position", "left")
 
     def __init__(self, batch: Buffer, position: int = 0, *, headers: bool = True) -> None:
-        """Raises DecodeError if the batch is cut off, or cannot be decompressed. For `headers` see `iter_records`."""
+        """Open a batch. Raises DecodeError if it is cut off, or cannot be decompressed. For `headers` see
+        `iter_records`.
+        """
         header = read_header(batch, position)
         view = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
         if len(view) != header.batch_length + LOG_OVERHEAD_BYTES - HEADER_BYTES:
@@ -95,9 +98,9 @@ class RecordReader:
         return self._data
 
     def read(self, limit: int, *, before: int | None = None) -> Columns:
-        """The next ones, one to `limit`, none of which ought to have the offset `before` or a later one.
+        """Read the next records, 1 to `limit`, preferably none at or after the offset `before`.
 
-        Raises DecodeError, and stays where it is, if one of them makes no sense.
+        Raises DecodeError, without moving, if one of them is invalid.
         """
         count = min(limit, self.left)
         data = self._data
@@ -139,9 +142,9 @@ class RecordReader:
 def _read_records(  # noqa: PLR0915 -- one flat loop: a call per field would halve the rate
     data: bytes, position: int, count: int, base_offset: int, base_timestamp: int, with_headers: bool = True
 ) -> tuple[list[Any], int]:
-    """The fields of `count` records, one after the other as in `Columns`, and the position behind the last record.
+    """Read the fields of `count` records, as in `Columns`, and return the position after the last record.
 
-    Consumers spend their time here: one-byte varints, nearly all of them, are read in line.
+    Consumers spend their time here: one-byte varints, nearly all of them, are read inline.
     """
     fields: list[Any] = []
     for _ in range(count):
@@ -157,7 +160,7 @@ def _read_records(  # noqa: PLR0915 -- one flat loop: a call per field would hal
         else:
             number, position = decode_varint(data, position)
             end = position + number
-        position += 1  # attributes, of which no bit is in use
+        position += 1  # attributes, with no bit in use
         number = data[position]
         if number < 128:
             position += 1
@@ -179,7 +182,7 @@ def _read_records(  # noqa: PLR0915 -- one flat loop: a call per field would hal
         else:
             number, position = decode_varint(data, position)
             offset = base_offset + number
-        # A length is even, or negative: then there is nothing.
+        # An encoded length is even, or negative for null.
         key = value = None
         length = data[position]
         if length > 127:
@@ -224,7 +227,7 @@ def _read_records(  # noqa: PLR0915 -- one flat loop: a call per field would hal
 
 
 def _read_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    """Records that are audited have a header each: what is common is read in line here, too."""
+    """Audited records have one header each: the common case is read inline, too."""
     length = data[position]
     position += 1
     if length < 128:
@@ -263,7 +266,7 @@ def _read_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | 
 
 
 class _Names(dict[bytes, str]):
-    """Header keys as text: an application has a few of them, which come with every record."""
+    """Header keys as text: an application has a few of them, which repeat with every record."""
 
     def __missing__(self, raw: bytes) -> str:
         name = raw.decode()
@@ -276,7 +279,7 @@ class _Names(dict[bytes, str]):
 
 NAME_BYTES_MAX: Final = 64
 NAMES_MAX: Final = 1024
-"""How many names are remembered, for peers that never send the same name twice."""
+"""How many names are cached, for peers that never repeat a name."""
 _names: Final = _Names()
 _BY_COLUMN: Final = isinstance(_read_records, FunctionType)
-"""Whether reading whole columns pays: not where the loop over single records is compiled, which is faster than that."""
+"""Whether reading whole columns is faster: not if the loop over single records is compiled."""

@@ -1,9 +1,9 @@
-"""Reads a stretch of records that have the same sizes, column by column instead of record by record.
+"""Reads consecutive records with equal field sizes, column by column instead of record by record.
 
-Where each record of a batch has a key, a value and deltas of the same sizes as the one before, every field stands at
-the same place of its record: a slice with a step takes one byte of each of them, and one call cuts out all keys and
-values. What is looked at is exactly what the loop over single records looks at: every length is the first one's, every
-offset is the next one, timestamps do not lie before the batch's. Anything else ends the stretch before it.
+If each record of a batch has a key, a value and deltas of the same sizes as the one before, every field has the same
+position in its record: a slice with a step reads one byte of each, and one call extracts all keys and values. The
+checks are exactly those of the loop over single records: every length is the first one's, every offset is the next one,
+timestamps are not before the batch's. Anything else ends the stretch before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RECORDS_MIN: Final = 32
 NO_HEADERS: Final = ()
 _ONE_BYTE: Final = 64
 _TWO_BYTES: Final = 8192
-"""The first numbers that one byte, and that two, cannot hold."""
+"""The first numbers that exceed one byte, and two."""
 
 _EVEN: Final = bytes(range(0, 128, 2))
 _LOW: Final = bytes(range(128, 256, 2)) * (_TWO_BYTES // _ONE_BYTE)
@@ -30,9 +30,10 @@ Columns = tuple[list[int], list[int], list[bytes | None], list[bytes | None], li
 
 
 def read_stretch(data: bytes, position: int, count: int, base_offset: int, base_timestamp: int) -> Columns | None:
-    """Offsets, timestamps, keys, values and headers of up to `count` records from `position` on; None if they differ.
+    """Read offsets, timestamps, keys, values and headers of up to `count` records from `position` on; None if they
+    differ.
 
-    They fill the bytes behind `position` without gaps: the size of one is `size_of`.
+    They fill the bytes from `position` on without gaps: the size of one is `size_of`.
     """
     shape = _shape(data, position)
     if shape is None:
@@ -72,13 +73,13 @@ def read_stretch(data: bytes, position: int, count: int, base_offset: int, base_
 
 
 def size_of(data: bytes, position: int) -> int:
-    """How many bytes a record of a stretch has that begins here."""
+    """Return the size of a stretch's record that begins here."""
     number = data[position]
     return 1 + (number >> 1) if number < 128 else 2 + ((number & 127 | data[position + 1] << 7) >> 1)
 
 
 def _shape(data: bytes, position: int) -> tuple[int, int, int, int, int, int, int] | None:
-    """Of a record without headers and with short numbers: its size, where its fields stand, and how long they are."""
+    """Return the size, field positions and field lengths of a record without headers and with short numbers."""
     try:
         number = data[position]
         size = size_of(data, position)
@@ -104,7 +105,7 @@ def _shape(data: bytes, position: int) -> tuple[int, int, int, int, int, int, in
 
 
 def _timestamps(low: bytes, high: bytes, size: int, base: int) -> list[int]:
-    """From the first and the second bytes of their deltas, which have so many."""
+    """Return the timestamps from the first and second bytes of their deltas."""
     if size == 1:
         if low == low[:1] * len(low):
             return [base + (low[0] >> 1)] * len(low)

@@ -1,9 +1,9 @@
-"""Reads records whose values differ in size, and whose fields up to the value stand at the same places of a record.
+"""Reads records whose values differ in size, while the fields before the value have equal sizes.
 
-That is what an application writes whose values have no fixed size: keys of one size, short deltas, no headers. One call
-takes apart what stands before the value. A value is as long as what its record's size leaves for it, and what a length
-has to be for each size is worked out once. What is looked at is exactly what the loop over single records looks at: a
-record whose fields are of other widths, or make no sense, ends the reading before it, and the loop says what it is.
+Such records are typical of values without a fixed size: keys of one size, short deltas, no headers. One call reads the
+fields before the value. The record's size determines that of its value, and the expected length field is computed once
+per size. The checks are exactly those of the loop over single records: a record whose fields have other widths, or are
+invalid, ends the reading before it, and the loop handles it.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from anabranch.protocol.records.stretch import NO_HEADERS, RECORDS_MIN, Columns
 
 _ONE_BYTE: Final = 64
 _TWO_BYTES: Final = 8192
-"""The first numbers that one byte, and that two, cannot hold."""
+"""The first numbers that exceed one byte, and two."""
 LAYOUTS_MAX: Final = 64
 SIZES_MAX: Final = 1024
-"""How many layouts are remembered, for keys of ever other sizes, and how many sizes of a record for each."""
+"""How many layouts are cached, for varying key sizes, and how many record sizes for each."""
 
 
 def _written(number: int) -> int:
-    """The zigzag varint of a length, its bytes as one little-endian number."""
+    """Return the zigzag varint of a length, its bytes as one little-endian number."""
     return number << 1 if number < _ONE_BYTE else number << 1 & 127 | 128 | number >> 6 << 8
 
 
 def _needs(size: int, number: int) -> bool:
-    """Whether a number is written in so many bytes, one or two."""
+    """Whether a number takes exactly so many bytes, one or two."""
     return 0 <= number < _ONE_BYTE if size == 1 else _ONE_BYTE <= number < _TWO_BYTES
 
 
 _OFFSETS: Final = (tuple(range(0, 128, 2)), tuple(map(_written, range(_TWO_BYTES))))
-"""How offsets that follow each other are written: in one byte, and in two."""
+"""The encodings of consecutive offsets: in one byte, and in two."""
 
 
 class _Layout(dict[int, tuple[int, int]]):
-    """Where the fields stand: for each size as it is written, where the value ends, and how its length is written."""
+    """Field positions: encoded record size -> the value's end, and its encoded length."""
 
     def __init__(self, size: int, time: int, offset: int, key: int, value: int) -> None:
-        """How many bytes these fields have; of the value, its length."""
+        """Create a layout from the sizes of these fields; for the value, that of its length."""
         fields = struct.Struct(f"<{'_BH'[size]}x{'_BH'[time]}{'_BH'[offset]}B{key}s{'_BH'[value]}")
         self.fields = fields.unpack_from
         self.value_at = fields.size
@@ -64,9 +64,10 @@ _layouts: Final[dict[tuple[int, int, int, int, int], _Layout]] = {}
 def read_uneven(
     data: bytes, position: int, count: int, base_offset: int, base_timestamp: int
 ) -> tuple[Columns, int] | None:
-    """Offsets, timestamps, keys, values and headers of up to `count` records from `position` on, and where they end.
+    """Read offsets, timestamps, keys, values and headers of up to `count` records from `position` on; return them and
+    their end.
 
-    None if there are not many that are alike.
+    None if too few are alike.
     """
     try:
         layout, key_length, first, offset_bytes = _begin(data, position)
@@ -110,8 +111,9 @@ def read_uneven(
 
 
 def _begin(data: bytes, position: int) -> tuple[_Layout | None, int, int, int]:
-    """Of a first record: its layout, if it is one; the length of its key as it is written; its offset, and in how many
-    bytes that is. Raises IndexError."""
+    """Return a first record's layout, if it has one; its encoded key length; its offset, and the offset's size. Raises
+    IndexError.
+    """
     size_bytes = 1 if data[position] < 128 else 2
     at = position + size_bytes + 1
     time_bytes = 1 if data[at] < 128 else 2
@@ -135,7 +137,7 @@ def _begin(data: bytes, position: int) -> tuple[_Layout | None, int, int, int]:
 
 
 def _is_sound(delta: int, size: int) -> bool:
-    """Whether a timestamp's delta, as it is written, has so many bytes and is not negative."""
+    """Whether a timestamp's encoded delta has this size and is not negative."""
     return not delta & 1 and (delta < 128 if size == 1 else bool(delta & 128) and delta >> 8 < 128)
 
 

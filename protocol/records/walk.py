@@ -1,17 +1,17 @@
-"""Whether the records of a batch are what its header says, found by their lengths alone.
+"""Validates the records of a batch against its header, by their lengths alone.
 
-A walk goes from record to record without making an object of any: every length lies within its record, every record
-fills exactly the bytes that it declares, there are as many as declared, and nothing stands behind the last one. What
-it refuses (DecodeError) is what some consumer's decoder would refuse later, with no way to get past the batch; so it
-is a little stricter than Kafka, which lets pass a null that is not written as -1, a header's name that is not UTF-8,
-and a wrong record length in a compressed batch.
+A walk goes from record to record without creating objects: every length lies within its record, every record fills
+exactly the bytes that it declares, there are as many as declared, and nothing follows the last one. It refuses
+(DecodeError) what some consumer's decoder would refuse later, with no way past the batch; so it is a little stricter
+than Kafka, which accepts a null that is not written as -1, a header's name that is not UTF-8, and a wrong record length
+in a compressed batch.
 
-Batches of records that are alike, as nearly all are, are gone through with one read for all that stands before a key,
-others field by field, and whatever is odd in any way by the functions that say what is wrong with it.
+Batches of similar records, as nearly all are, need one read for all fields before a key; others are read field by
+field, and unusual ones by the functions that report errors.
 
-It comes along in steps, between which a broker can do something else, and tells all that rules about single records
-need: a caller that has to know which records break one asks `iter_outlines`.
-Reference: `DefaultRecord.readFrom`, `DefaultRecordBatch.RecordIterator` of Kafka.
+It proceeds in steps, between which a broker can do other work, and returns all facts that rules about single records
+need: a caller that has to know which records break one asks `iter_outlines`. Reference: `DefaultRecord.readFrom`,
+`DefaultRecordBatch.RecordIterator` of Kafka.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ from anabranch.protocol.records.batch import Buffer
 from anabranch.protocol.varint import decode_varint, decode_varlong
 
 STEP_RECORDS: Final = 4096
-"""How many records and headers a step takes at most: one or two milliseconds of work."""
+"""The maximum of records and headers per step: one or two milliseconds of work."""
 _PIECE_BYTES: Final = 1 << 16
 """How many bytes are copied at a time."""
 _SEVEN: Final = struct.Struct("x7B")
 _PADDING: Final = b"\xff" * 10
-"""Behind a piece: no record that reaches into it looks as if it were whole."""
+"""After a piece: no record that reaches into it looks whole."""
 _QUICK_RECORDS: Final = 1 << 27
 """Up to here an offset delta has at most four bytes."""
 _ALIKE_RECORDS_MIN: Final = 32
-"""How many records in a row have to be alike for that to be worth its while. Where fewer are, twice as many as the last
-time are taken one by one before it is tried again."""
+"""How many consecutive records must be alike for the fast path. After a failed attempt, twice as many as the last time
+are read one by one before the next.
+"""
 
 _ONE_BYTE: Final = 64
 _TWO_BYTES: Final = 8192
-"""The first lengths and deltas that one byte, and that two, cannot hold."""
+"""The first lengths and deltas that exceed one byte, and two."""
 
 
 # A number as zigzag writes it in one or two bytes, read as an integer whose low byte comes first, is here its code.
 _HIGH_BYTES: Final = range(1, 128)
-"""Each stands behind 64 low ones, which have the bit that says so."""
+"""Each follows 64 low ones, whose flag announces it."""
 _CODES: Final = [*range(0, 128, 2), *chain.from_iterable(range(h << 8 | 128, h + 1 << 8, 2) for h in _HIGH_BYTES)]
 _VALUE_CODES: Final = [*[-1] * _ONE_BYTE, *_CODES[_ONE_BYTE:], *[-1] * 128]
 """Length -> its code of two bytes; -1 where it has another size. A record that is too short for its key leaves a length
@@ -70,7 +71,7 @@ class Walked(NamedTuple):
 
 
 class WalkBudget:
-    """How many records and headers may be walked over before other work runs; several walks may share one."""
+    """How many records and headers may be walked before other work runs; several walks may share one."""
 
     __slots__ = ("left",)
 
@@ -78,7 +79,7 @@ class WalkBudget:
         self.left = STEP_RECORDS
 
     def spend(self, count: int) -> bool:
-        """Whether the budget is used up by these; then the next one begins."""
+        """Spend budget; return whether it is used up; then the next one begins."""
         self.left -= count
         if self.left > 0:
             return False
@@ -99,7 +100,7 @@ class RecordLengthError(DecodeError):
 
 
 def walk(content: Buffer, count: int) -> Walked:
-    """Look at all records at once; `content` is what they are uncompressed. Raises DecodeError."""
+    """Validate all records at once; `content` is uncompressed. Raises DecodeError."""
     steps = iter_walk(content, count)
     while True:
         try:
@@ -110,7 +111,7 @@ def walk(content: Buffer, count: int) -> Walked:
 
 
 def iter_walk(content: Buffer, count: int, budget: WalkBudget | None = None) -> Generator[None, None, Walked]:
-    """Look at all records in steps: yield whenever the budget is used up. Raises DecodeError while iterating."""
+    """Validate all records in steps: yield whenever the budget is used up. Raises DecodeError while iterating."""
     budget = budget or WalkBudget()
     view = memoryview(content)
     size_bytes = len(view)
@@ -128,7 +129,7 @@ def iter_walk(content: Buffer, count: int, budget: WalkBudget | None = None) -> 
             piece, position - base, end - base, index, last, budget.left
         )
         if reached == index and base < position and end - position < _TWO_BYTES and end < size_bytes:
-            end = position  # what is left of the record may be in the next piece
+            end = position  # the rest of the record may be in the next piece
             continue
         if reached > index:
             position, index, first = base + following, reached, index
@@ -149,7 +150,7 @@ def iter_walk(content: Buffer, count: int, budget: WalkBudget | None = None) -> 
 
 
 def iter_outlines(content: Buffer, count: int) -> Iterator[Outline]:
-    """Every record of content that a walk has found to be sound."""
+    """Yield an outline of every record of valid content."""
     view = memoryview(content)
     position = 0
     for _ in range(count):
@@ -158,7 +159,7 @@ def iter_outlines(content: Buffer, count: int) -> Iterator[Outline]:
 
 
 class _Shape(NamedTuple):
-    """How many bytes records have before their keys, and which bits have to be what in them."""
+    """The sizes of the fields before the keys, and the required bits in them."""
 
     head: Callable[[bytes, int], tuple[int, int, int, int]]
     """Reads size, timestamp delta, offset delta and the key's length at a position."""
@@ -187,7 +188,7 @@ _SHAPES: Final = {
 
 
 class _Quick:
-    """Walks over records that look as nearly all do, in the way that has suited those before them."""
+    """Walks over common records, with the method that worked for those before them."""
 
     __slots__ = ("_alike_from", "_pause")
 
@@ -198,9 +199,10 @@ class _Quick:
     def walk(
         self, data: bytes, position: int, end: int, first: int, last: int, headers_max: int
     ) -> tuple[int, int, int, bool, int]:
-        """Where it stopped, before which record, the latest timestamp delta, whether there was a null key, headers.
+        """Return the end, the next record, the latest timestamp delta, whether there was a null key, and the header
+        count.
 
-        It stops at `last` or before a record that is odd in any way, which may be the first one: then nothing is said.
+        It stops at `last` or before an unusual record, which may be the first one: that is left to the caller.
         """
         if first >= _TWO_BYTES:
             return _walk_common(data, position, end, first, min(last, _QUICK_RECORDS), headers_max)
@@ -211,7 +213,7 @@ class _Quick:
                 return walked
             many = first - self._alike_from >= _ALIKE_RECORDS_MIN
             if reached == first and many and end - position < _TWO_BYTES:
-                # Maybe it just does not end in this piece.
+                # It may only continue in the next piece.
                 return _walk_common(data, position, end, first, last, headers_max)
             self._pause = _ALIKE_RECORDS_MIN if many else self._pause * 2
             self._alike_from = reached + self._pause
@@ -222,10 +224,10 @@ class _Quick:
 
 
 def _walk_alike(data: bytes, position: int, first: int, last: int) -> tuple[int, int, int, bool, int]:
-    """Go on as long as records are of the first one's shape, so that one read covers all that stands before their keys.
+    """Walk over records with the first one's shape, so that one read covers all fields before their keys.
 
-    No headers, keys of less than 64 bytes, and less than 8 KB in all: most batches are of such records throughout.
-    Returns what `_walk_common` does.
+    No headers, keys of less than 64 bytes, and less than 8 KB in all: most batches consist of such records. Returns the
+    same as `_walk_common`.
     """
     try:
         size = 1 if data[position] < 128 else 2
@@ -241,7 +243,7 @@ def _walk_alike(data: bytes, position: int, first: int, last: int) -> tuple[int,
 
 
 def _walk_short(data: bytes, position: int, codes: list[int], shape: _Shape) -> tuple[int, int, int]:
-    """Records of less than 64 bytes, with these offset deltas: where it stopped, after how many, the latest time."""
+    """Walk over records of less than 64 bytes with these offset deltas: return the end, the count, the latest time."""
     head, head_bytes, time_bits, time_mask, key_bits, key_mask = shape
     latest = expected = 0
     try:
@@ -264,7 +266,7 @@ def _walk_short(data: bytes, position: int, codes: list[int], shape: _Shape) -> 
 
 
 def _walk_long(data: bytes, position: int, codes: list[int], shape: _Shape) -> tuple[int, int, int]:
-    """The same for records of 64 bytes and more whose values have as many."""
+    """Walk over records of 64 bytes and more, with values of 64 bytes and more."""
     head, head_bytes, time_bits, time_mask, key_bits, key_mask = shape
     two, sizes, values = _TWO.unpack_from, _RECORD_SIZES, _VALUE_CODES
     latest = expected = 0
@@ -290,12 +292,11 @@ def _walk_long(data: bytes, position: int, codes: list[int], shape: _Shape) -> t
 def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would cost as much as a field
     data: bytes, position: int, end: int, first: int, last: int, headers_max: int
 ) -> tuple[int, int, int, bool, int]:
-    """Go on as long as records look as nearly all do; whatever is odd in any way is left to `_head` and `_iter_rest`.
+    """Walk over common records; unusual ones are left to `_head` and `_iter_rest`.
 
-    Lengths have one or two bytes, timestamps do not go back, offsets do not jump. Seven bytes, read at once, cover what
-    is between a record's attributes and its key. It stops behind the record with which there are `headers_max` headers.
-    Returns where it stopped, before which record, the latest timestamp delta, whether there was a null key, and how
-    many headers there were.
+    Lengths have one or two bytes, timestamps do not fall, offsets do not jump. Seven bytes, read at once, cover the
+    fields between a record's attributes and its key. It stops after the record that reaches `headers_max` headers.
+    Returns the end, the next record, the latest timestamp delta, whether there was a null key, and the header count.
     """
     latest = headers = 0
     has_null_key = False
@@ -344,7 +345,7 @@ def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would co
             if not key & 1:
                 at += key >> 1
             elif key == 1:
-                has_null_key = True  # also if the record is odd: then it is looked at again
+                has_null_key = True  # also for an unusual record, which is read again
             else:
                 break
             value = data[at]
@@ -384,7 +385,7 @@ def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would co
 
 
 def _head(data: memoryview, position: int) -> tuple[Outline, int, int]:
-    """Any record up to its value, where that begins, and where the record ends."""
+    """Read any record up to its value; return the value's start and the record's end."""
     if position >= len(data):
         raise DecodeError("the records are cut off", buffer=data, position=position)
     try:
@@ -403,7 +404,7 @@ def _head(data: memoryview, position: int) -> tuple[Outline, int, int]:
 
 
 def _iter_rest(data: memoryview, position: int, end: int) -> Generator[None, None, int]:
-    """Value and headers of any record, in steps. Returns how many headers are in the last one.
+    """Validate value and headers of any record, in steps. Returns the header count of the last step.
 
     Raises DecodeError unless they fill the record.
     """
@@ -424,7 +425,7 @@ def _iter_rest(data: memoryview, position: int, end: int) -> Generator[None, Non
 
 
 def _after_headers(data: Buffer, position: int, count: int, end: int) -> int:
-    """Records that are audited have a header each: short ones, whose lengths have one byte, are read in line."""
+    """Audited records have one header each: short ones, with one-byte lengths, are read inline."""
     for _ in range(count):
         size = data[position]
         if size < 128 and not size & 1:
@@ -450,7 +451,7 @@ def _after_headers(data: Buffer, position: int, count: int, end: int) -> int:
 
 
 def _after_bytes(data: Buffer, position: int, end: int) -> tuple[int, int]:
-    """The length of a field, -1 for null, and where the field ends."""
+    """Return the length of a field, -1 for null, and its end."""
     size, position = decode_varint(data, position)
     if size > 0:
         position += size
