@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from anabranch.control.client import ControlClient, ControlError
-from tests.anabranch.cli.test_telemetry import TAKING, push, up
+from tests.anabranch.cli.test_telemetry import TAKING, UP, push
+from tests.running import running
 
 
 def test_a_blocking_test_asks_waits_and_reads(tmp_path: Path) -> None:
-    with up(*TAKING) as told:
+    with running(*UP, *TAKING) as told:
         telemetry = ControlClient(told["control"]).telemetry
         assert telemetry.clients() == []
         with pytest.raises(ControlError, match="after 0 s no client 'a/b' has asked") as gave_up:
