@@ -1,12 +1,12 @@
-"""The time of one cluster: it goes on by itself, faster, slower or not at all, and is moved on by users.
+"""The clock of one cluster: it runs at real pace, faster, slower or not at all, and users can advance it.
 
-Everything of a cluster runs in this clock's `context`, which tasks, timers and connections hand on to what they start;
-a `ClockLoop` reads its time there, and keeps its timers here. What runs in another context (the control plane, another
-cluster, the test itself) has the time that it has.
+All code of a cluster runs in the clock's `context`, which tasks, timers and connections pass on; a `ClockLoop` reads
+its time there, and keeps its timers here. Code in another context (the control plane, another cluster, the test itself)
+keeps its own time.
 
-A move (`advance`) stops at each moment at which a timer is due, rings it, and goes on when the cluster has nothing left
-to do: what would have happened in that time happens, in its order. Timers closer together than a thousandth of the
-move ring at one stop, so that a week is moved on in a second. Clients in other processes keep their own time.
+`advance` stops at each moment at which a timer is due, fires it, and continues when the cluster is idle: everything due
+in that time happens, in order. Timers closer together than a thousandth of the move fire at one stop, so a move of a
+week takes a second. Clients in other processes keep their own time.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STOPS: Final = 1000
-"""How many a move makes at most, about."""
+"""The approximate maximum number of stops of a move."""
 CANCELLED_MIN: Final = 100
-"""From so many timers on that were cancelled they are dropped, once they are half of all: as asyncio does."""
+"""Cancelled timers are dropped from this number on, once they are half of all: as in asyncio."""
 
 
 class ClusterTimer(asyncio.TimerHandle):
-    """A timer that rings by the time of a cluster."""
+    """A timer on the clock of a cluster."""
 
     __slots__ = ("clock",)
     clock: ClusterClock | None
-    """The clock that is to ring it; None once it has."""
+    """The clock that will fire it; None once it has."""
 
 
 @dataclass(slots=True)
@@ -50,12 +50,12 @@ class _Move:
 
 
 class ClusterClock:
-    """The time of one cluster, in seconds from a zero of its own; made by `ClockLoop.new_clock`.
+    """The clock of one cluster, in seconds from its own zero; created by `ClockLoop.new_clock`.
 
     Args:
-        real_s: The time that everybody has.
-        forget: What to call with it when its cluster has stopped.
-        scale: How many seconds go by in one; 0 stands still.
+        real_s: The real time in seconds.
+        forget: Called with the clock when its cluster has stopped.
+        scale: Cluster seconds per real second; 0 stops the clock.
     """
 
     def __init__(self, real_s: Callable[[], float], forget: Callable[[ClusterClock], None], scale: float = 1.0) -> None:
@@ -70,18 +70,18 @@ class ClusterClock:
         self._move: _Move | None = None
         self._turn = asyncio.Lock()
         self.context = contextvars.copy_context()
-        """What of the cluster runs in."""
+        """The context in which the cluster runs."""
         self.context.run(CLOCK.set, self)
 
     @classmethod
     def new(cls, scale: float = 1.0) -> Self | None:
-        """A clock for a cluster on the running loop; None if that loop has one time for all."""
+        """Create a clock for a cluster on the running loop; None if that loop is no ClockLoop."""
         new: Callable[[float], Self] | None = getattr(asyncio.get_running_loop(), "new_clock", None)
         return None if new is None else new(scale)
 
     @property
     def scale(self) -> float:
-        """How many seconds go by in one."""
+        """Cluster seconds per real second."""
         return self._scale
 
     def now_s(self) -> float:
@@ -95,22 +95,22 @@ class ClusterClock:
         return int((self.now_s() + self._day_s) * 1000)
 
     def lead_ms(self) -> int:
-        """How far the time of day is ahead of everybody's."""
+        """How far the time of day is ahead of real time, in milliseconds."""
         return self.day_ms() - wall_clock_ms()
 
     def lead_by(self, lead_ms: int) -> None:
-        """Have the time of day so far ahead of everybody's; the loop's time only goes on."""
+        """Set how far the time of day is ahead of real time; the loop's time never goes back."""
         self._day_s = (wall_clock_ms() + lead_ms) / 1000 - self.now_s()
 
     def run_at(self, scale: float) -> None:
-        """Go on at another pace; 0 stands still. ValueError if it is none."""
+        """Set the pace; 0 stops the clock. ValueError for an invalid pace."""
         if not (0 <= scale < math.inf):
             raise ValueError(f"the pace of a clock is 0 or more, not {scale}")
         self._set(self.now_s())
         self._scale = scale
 
     async def advance(self, seconds: float) -> None:
-        """Move on by so much; return when all that was due on the way has happened. ValueError if it is the past."""
+        """Advance the time, and wait until everything due until then has happened. ValueError for negative seconds."""
         if not (0 <= seconds < math.inf):
             raise ValueError(f"a clock only moves on, not by {seconds} seconds")
         async with self._turn:
@@ -124,12 +124,12 @@ class ClusterClock:
                 self._set(self._at_s)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have a part of the cluster work by this clock."""
+        """Run a coroutine of the cluster on this clock."""
         return await asyncio.get_running_loop().create_task(work, context=self.context)
 
     @asynccontextmanager
     async def running(self, cluster: Startable) -> AsyncIterator[None]:
-        """Start a cluster that has this time, and stop it at the end of the block."""
+        """Start a cluster on this clock, and stop it at the end of the block."""
         try:
             await self.run(cluster.start())
             yield
@@ -137,10 +137,10 @@ class ClusterClock:
             await self.run(cluster.stop())
             self._forget(self)
 
-    # --- what the loop asks
+    # --- called by the loop
 
     def add(self, timer: ClusterTimer) -> None:
-        """Ring this timer when it is due."""
+        """Add a timer."""
         timer.clock = self
         if self._cancelled > CANCELLED_MIN and self._cancelled > len(self._timers) / 2:
             self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
@@ -149,18 +149,18 @@ class ClusterClock:
         heapq.heappush(self._timers, (timer.when(), next(self._numbers), timer))
 
     def count_cancelled(self) -> None:
-        """One more of the timers will not ring."""
+        """Count a cancelled timer."""
         self._cancelled += 1
 
     def wait_s(self) -> float:
-        """How long it takes until a timer is due; 0 while the clock is moved on, infinite if nothing comes."""
+        """The real time until a timer is due; 0 while the clock is advanced, infinite without timers."""
         if self._move is not None:
             return 0.0
         first_s = self._first_s()
         return max(first_s - self.now_s(), 0.0) / self._scale if self._scale and first_s < math.inf else math.inf
 
     def due(self) -> list[ClusterTimer]:
-        """The timers that ring now, in their order."""
+        """Remove and return the due timers, in order."""
         timers = self._timers
         if not timers or timers[0][0] > (now_s := self.now_s()):
             return []
@@ -172,7 +172,7 @@ class ClusterClock:
         return found
 
     def rest(self) -> None:
-        """The loop has nothing left to do: a move goes on to its next stop, or is over."""
+        """The loop is idle: a move goes on to its next stop, or ends."""
         move = self._move
         if move is None or move.done.done():
             return
@@ -192,4 +192,4 @@ class ClusterClock:
 
 
 CLOCK: contextvars.ContextVar[ClusterClock | None] = contextvars.ContextVar("whose time it is", default=None)
-"""The clock of the cluster whose part runs; None for what has everybody's time."""
+"""The clock of the running cluster code; None in real time."""

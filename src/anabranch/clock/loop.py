@@ -1,7 +1,7 @@
-"""An event loop on which each cluster may have a time of its own, and each node may be frozen.
+"""An event loop with a separate clock for each cluster, on which single nodes can be frozen.
 
-See `ClusterClock` and `StreamsProcess`. Without clocks, and while nothing is frozen, it is asyncio's own. uvloop has no
-seam for either.
+See `ClusterClock` and `Process`. Without clocks and frozen nodes it behaves as asyncio's own loop. uvloop cannot be
+extended this way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch.clock.process import Event, FrozenWork
 
 
 class ClockLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop, with a clock for each cluster that wants one."""
+    """asyncio's loop, with optional clocks for clusters."""
 
     _ready: deque[asyncio.Handle]
     _selector: selectors.BaseSelector
@@ -31,27 +31,27 @@ class ClockLoop(asyncio.SelectorEventLoop):
         super().__init__(_Selector(self._wait))
 
     def new_clock(self, scale: float = 1.0) -> ClusterClock:
-        """A clock for a cluster that is to run on this loop."""
+        """Create a clock for a cluster on this loop."""
         clock = ClusterClock(super().time, self._forget, scale)
         self._clocks += (clock,)
         return clock
 
     def _forget(self, clock: ClusterClock) -> None:
-        """Its cluster has stopped: nobody waits for it any more."""
+        """Remove the clock of a stopped cluster."""
         self._clocks = tuple(one for one in self._clocks if one is not clock)
 
     def time(self) -> float:
-        """The time of whose part runs now."""
+        """The time of the running code's clock."""
         clock = CLOCK.get()
         return super().time() if clock is None else clock.now_s()
 
     def time_of_day(self) -> Callable[[], int] | None:
-        """What `clients.clock` asks: the time of day of whose part runs now, if it is not everybody's."""
+        """For `clients.clock`: the time of day of the running code's clock; None in real time."""
         clock = CLOCK.get()
         return None if clock is None else clock.day_ms
 
     def elapsed_s(self) -> float:
-        """What `clients.clock` asks: nothing stops a process without its clock."""
+        """For `clients.clock`: this loop's time, because a process is stopped only together with its clock."""
         return self.time()
 
     def call_at(  # type: ignore[override]  # asyncio hands its arguments on as they are
@@ -61,7 +61,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call back at a time of whose part runs now; asyncio calls it."""
+        """Schedule a callback on the running code's clock; called by asyncio."""
         clock = CLOCK.get()
         if clock is None:
             return super().call_at(when, callback, *args, context=context)
@@ -77,7 +77,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
             super()._timer_handle_cancelled(handle)  # type: ignore[misc]
 
     def _process_events(self, event_list: list[Event]) -> None:
-        """Hand on what sockets have told, but nothing to processes that are frozen; asyncio calls it."""
+        """Process socket events, except those of frozen processes; called by asyncio."""
         if not self.ice.frozen:
             super()._process_events(event_list)  # type: ignore[misc]
             return
@@ -101,7 +101,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
         return super()._remove_writer(fd)  # type: ignore[misc]
 
     def _wait(self, select: Callable[[float | None], Any], timeout: float | None) -> Any:
-        """Wait for sockets until a timer is due, by whosever clock."""
+        """Wait for sockets until a timer of any clock is due."""
         clocks, ready = self._clocks, self._ready
         wait_s = math.inf if timeout is None else timeout
         if wait_s > 0:

@@ -1,12 +1,11 @@
-"""One node among others on a loop, which can be stopped in the middle of what it does, as SIGSTOP stops a process.
+"""A node that shares its loop with others, and can be frozen at any point, as SIGSTOP freezes a process.
 
-Everything that a node does runs in its process's `context`, which tasks, timers and connections hand on to what they
-start. While it is frozen, what of it is due is put aside: no callback runs, nothing is read or written, and timers
-that ring are heard afterwards, in their order. Its sockets stay open, and others may connect and write to it as far as
-the kernel has room.
+All code of a node runs in its process's `context`, which tasks, timers and connections pass on. While the process is
+frozen, its due callbacks are deferred: none runs, nothing is read or written, and fired timers run afterwards, in
+order. Its sockets stay open, and peers may connect and write as far as the kernel buffers.
 
-It costs nothing while no process of a loop is frozen. Timers that a loop has for all are not put aside: only clusters
-with a clock of their own have processes.
+It costs nothing while no process of the loop is frozen. Timers of the loop itself are not deferred, so only clusters
+with their own clock have processes.
 """
 
 from __future__ import annotations
@@ -23,56 +22,56 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Event = tuple[selectors.SelectorKey, int]
-"""What a selector tells: whose socket, and what it is ready for."""
+"""A selector's event: the socket, and its readiness."""
 Pair = tuple[asyncio.Handle | None, asyncio.Handle | None]
-"""What asyncio keeps of a socket: whom to tell that it can be read, and whom that it can be written."""
+"""asyncio's handles for a socket: reader and writer."""
 
 
 class Process:
-    """What can be frozen; made by `new`, in the context of who is to run in it."""
+    """A context that can be frozen; created by `new`, in the context of the node."""
 
     def __init__(self, ice: FrozenWork) -> None:
         self._ice = ice
         self.context = contextvars.copy_context()
-        """What of it runs in."""
+        """The context in which the node's code runs."""
         self.context.run(PROCESS.set, self)
 
     @classmethod
     def new(cls) -> Self | None:
-        """A process of a cluster that has a clock, whose timers can wait; None where there is none."""
+        """Create a process for a cluster with a clock, whose timers can be deferred; None without a clock."""
         ice: FrozenWork | None = getattr(asyncio.get_running_loop(), "ice", None)
         return None if ice is None or CLOCK.get() is None else cls(ice)
 
     @property
     def frozen(self) -> bool:
-        """Whether it is."""
+        """Whether the process is frozen."""
         return self in self._ice.frozen
 
     def freeze(self) -> None:
-        """Nothing of it goes on behind the callback that runs now."""
+        """Freeze the process behind the current callback."""
         self._ice.freeze(self)
 
     def thaw(self) -> None:
-        """It goes on where it was, and hears of all that came meanwhile."""
+        """Resume the process; deferred callbacks run."""
         self._ice.thaw(self)
 
     def sibling(self) -> contextvars.Context:
-        """Its surroundings, such as its clock, for what goes on while it is frozen."""
+        """A context with the same clock, for work that continues while the process is frozen."""
         context = self.context.copy()
         context.run(PROCESS.set, None)
         return context
 
     def drop_sockets(self) -> None:
-        """Close its connections at once, as a kernel does whose process has died."""
+        """Close the process's connections at once, as the kernel does for a killed process."""
         self._ice.drop_sockets(self)
 
 
 PROCESS: Final[contextvars.ContextVar[Process | None]] = contextvars.ContextVar("which node", default=None)
-"""Whose code runs; None for what is no node's."""
+"""The process of the running code; None outside nodes."""
 
 
 class Loop(Protocol):
-    """The loop, as far as it is looked into."""
+    """The internals of asyncio's loop that are used here."""
 
     _ready: deque[asyncio.Handle]
     _selector: selectors.BaseSelector
@@ -83,14 +82,14 @@ class Loop(Protocol):
 
 
 class FrozenWork:
-    """What of the frozen processes of one loop is put aside."""
+    """The deferred work of the frozen processes of one loop."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self.frozen: dict[Process, list[asyncio.Handle]] = {}
-        """Each with the callbacks that it will hear of, in their order."""
+        """Process -> its deferred callbacks, in order."""
         self.sockets: dict[int, tuple[int, Pair]] = {}
-        """Those that are not listened to meanwhile: what for they were, and who is to be told."""
+        """Sockets that are not watched: their event mask and handles."""
 
     def freeze(self, process: Process) -> None:
         """See Process."""
@@ -98,7 +97,7 @@ class FrozenWork:
             return
         self.frozen[process] = []
         ready = self._loop._ready
-        for place, handle in enumerate(ready):  # the loop has counted how many it is about to run
+        for place, handle in enumerate(ready):  # the loop has counted the callbacks of this iteration
             if self._holds(handle) is process:
                 self.frozen[process].append(handle)
                 ready[place] = asyncio.Handle(_nothing, (), self._loop)  # type: ignore[arg-type]
@@ -109,7 +108,7 @@ class FrozenWork:
         if held is None:
             return
         for descriptor in list(self.sockets):
-            self.listen(descriptor)  # those of others are put aside anew
+            self.listen(descriptor)  # sockets of other frozen processes are deferred again
         self._loop._ready.extend(held)
 
     def drop_sockets(self, process: Process) -> None:
@@ -123,7 +122,7 @@ class FrozenWork:
                     transport.abort()
 
     def defer(self) -> None:
-        """Take out of what the loop is about to run what belongs to frozen processes."""
+        """Remove the callbacks of frozen processes from the loop's next iteration."""
         ready = self._loop._ready
         if not any(self._holds(handle) for handle in ready):
             return
@@ -137,7 +136,7 @@ class FrozenWork:
                 self.frozen[process].append(handle)
 
     def without_frozen(self, events: Iterable[Event]) -> list[Event]:
-        """What sockets tell those that run; the sockets of the others are not listened to any more."""
+        """Remove the events of frozen processes, and stop watching their sockets."""
         heard = []
         for key, mask in events:
             if any(self._holds(one) for one in key.data or ()):
@@ -148,7 +147,7 @@ class FrozenWork:
         return heard
 
     def listen(self, descriptor: int) -> None:
-        """Listen to a socket again: its process goes on, or somebody wants something of it."""
+        """Watch a socket again."""
         aside = self.sockets.pop(descriptor, None)
         if aside is not None:
             self._loop._selector.register(descriptor, *aside)
@@ -159,16 +158,16 @@ class FrozenWork:
 
 
 def _process_of(handle: asyncio.Handle | None) -> Process | None:
-    context: contextvars.Context | None = getattr(handle, "_context", None)  # that of a cancelled one is None
+    context: contextvars.Context | None = getattr(handle, "_context", None)  # None for a cancelled handle
     return None if context is None else context.get(PROCESS)
 
 
 def _nothing() -> None:
-    """What stands in the place of a callback that was put aside."""
+    """The placeholder for a deferred callback."""
 
 
 def outside() -> contextvars.Context:
-    """The present context, as no process: what is done to a node from there goes on while it is frozen."""
+    """The current context without a process: actions on a node continue while it is frozen."""
     context = contextvars.copy_context()
     context.run(PROCESS.set, None)
     return context

@@ -1,4 +1,4 @@
-"""Spans of time as people write them: 500ms, 45s, 5m, 2h, 7d; and the pace of a clock: 10x."""
+"""Parses time spans (500ms, 45s, 5m, 2h, 7d) and paces of a clock (10x)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 UNITS_S: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SPAN_MAX_S: Final = 36525 * 86400.0
 STEPS: Final = "steps"
-"""The pace of a clock that stands still unless it is moved."""
+"""The pace of a clock that moves only by `advance`."""
 
 
 def parse_seconds(said: object) -> float:
-    """A span in seconds, from words such as "45s", or from a number of seconds. ValueError if it is none."""
+    """Parse a span such as "45s", or a number of seconds. ValueError if it is invalid."""
     if isinstance(said, int | float) and not isinstance(said, bool):
         found = float(said)
     else:
@@ -27,7 +27,7 @@ def parse_seconds(said: object) -> float:
 
 
 def parse_pace(said: str) -> float:
-    """How many seconds go by in one, from "10x" or "steps". ValueError if it is neither."""
+    """Parse a pace, "10x" or "steps", into cluster seconds per real second. ValueError if it is invalid."""
     if said == STEPS:
         return 0.0
     words = re.fullmatch(r"(\d+(?:\.\d+)?)x", said)

@@ -17,11 +17,11 @@ from collections.abc import Collection
 from anabranch.protocol.lineage import Lineage, Segment
 
 PLAIN = 6
-"""Columns between two resizes, besides one for each line that they draw."""
+"""Columns between two resizes, in addition to one for each line."""
 
 
 def draw(lineage: Lineage, partitions: Collection[int] | None = None) -> list[str]:
-    """The lines of the picture, of `partitions` or of all."""
+    """The lines of the picture, for `partitions` or for all."""
     rows = sorted(range(max(count for _, count in lineage.history)) if partitions is None else partitions)
     place = {partition: row for row, partition in enumerate(rows)}
     canvas: list[list[str]] = [[] for _ in rows]
@@ -49,7 +49,7 @@ def draw(lineage: Lineage, partitions: Collection[int] | None = None) -> list[st
 
 
 def _bend(canvas: list[list[str]], place: dict[int, int], alive: set[int], source: int, target: int) -> None:
-    """One more column: the line from a parent down to its child, or from a victim up to its survivor."""
+    """Draw one column: the line from a parent down to its child, or from a victim up to its survivor."""
     upper, lower = sorted((place[source], place[target]))
     for partition, row in place.items():
         running = partition in alive

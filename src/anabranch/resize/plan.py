@@ -1,4 +1,4 @@
-"""Resizes as a person reads them: the plan before, the tree after."""
+"""The plan and the lineage of a topic's resizes as text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 LINES_MAX = 16
 DRAWN_MAX = 64
 EVEN = 1e-9
-"""How far a sum of fractions may be off by rounding."""
+"""The tolerated rounding error in a sum of fractions."""
 
 
 def plan_lines(topic: Topic, count: int) -> list[str]:
-    """The lines that show what a resize to `count` partitions would do. Raises KafkaError where the broker would."""
+    """The lines of the plan for a resize to `count` partitions. Raises KafkaError where the broker would."""
     if topic.lineage is None:
         return [
             f"{topic.name} has enable.ordered.delivery=false: it grows as in Kafka, and keys do not keep their order"
@@ -47,9 +47,10 @@ def plan_lines(topic: Topic, count: int) -> list[str]:
 
 
 def lineage_lines(topic: Topic, ends: Mapping[Segment, int], partition: int | None = None) -> list[str]:
-    """The lines that show the tree of a topic's resizes and the offsets at which its partitions were cut.
+    """The lines of a topic's lineage, with the offsets of the cuts.
 
-    `partition` limits them to those that ever shared keys with it. Raises ValueError for a topic that is not ordered.
+    `partition` limits them to partitions that ever shared keys with it. Raises ValueError for a topic that is not
+    ordered.
     """
     lineage = topic.lineage
     if lineage is None:
@@ -65,7 +66,7 @@ def lineage_lines(topic: Topic, ends: Mapping[Segment, int], partition: int | No
 
 
 def lineage_rows(topic: Topic, ends: Mapping[Segment, int], partition: int | None = None) -> list[dict[str, Any]]:
-    """The same for a program: each segment with where it ends, if it has, and what its keys come from and went to."""
+    """The lineage as rows: each segment with its end offset, and the segments before and after it."""
     lineage = topic.lineage
     if lineage is None:
         raise ValueError(f"{topic.name} has enable.ordered.delivery=false: it has no lineage")
@@ -106,14 +107,14 @@ def _cut_lines(lineage: Lineage, index: int, ends: Mapping[Segment, int]) -> lis
 
 
 def shorten(lines: Sequence[str], most: int = LINES_MAX) -> list[str]:
-    """The first lines, at most `most`, and how many more there are."""
+    """The first lines, at most `most`, and the number of the others."""
     if len(lines) <= most:
         return list(lines)
     return [*lines[: most - 1], f"... and {len(lines) - most + 1} more"]
 
 
 def _share_names(shares: Sequence[float]) -> str:
-    """The partitions with their shares of all keys, the fullest first."""
+    """The partitions with their shares of all keys, the largest first."""
     holders: dict[str, list[int]] = {}
     for partition, share in sorted(enumerate(shares), key=lambda one: -one[1]):
         holders.setdefault(f"{share:.3%}" if share < 0.001 else f"{share:.1%}", []).append(partition)

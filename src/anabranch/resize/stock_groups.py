@@ -1,4 +1,4 @@
-"""The lines of a resize's plan about groups with members that hold no gates."""
+"""The lines of a resize's plan about groups with stock consumers."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _MORE: Final = " " * len(_HEAD)
 
 
 async def plan(admin: Admin, topic: Topic, count: int, configs: Mapping[str, ConfigEntry]) -> list[str]:
-    """What becomes of these groups once the topic has `count` partitions."""
+    """The effects on these groups once the topic has `count` partitions."""
     try:
         groups = await stock_groups_of(admin.network, topic.name)
     except (KafkaError, ConnectionError, TimeoutError) as error:
         return [f"{_HEAD}which groups read it is not known: {error}"]
-    others = [one for one in groups if one.protocol not in (STREAM, STREAMS)]  # of which `streams_lines` tells
+    others = [one for one in groups if one.protocol not in (STREAM, STREAMS)]  # see `streams_lines`
     return group_lines(topic, count, configs, others)
 
 
 def group_lines(
     topic: Topic, count: int, configs: Mapping[str, ConfigEntry], groups: Sequence[ListedGroup]
 ) -> list[str]:
-    """What becomes of these groups once the topic has `count` partitions."""
+    """The effects on these groups once the topic has `count` partitions."""
     if topic.lineage is None or not groups or GATES not in configs:
         return []
     names = [group_line(group) for group in groups[:_NAMED_MAX]]

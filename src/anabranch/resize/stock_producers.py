@@ -1,4 +1,4 @@
-"""The lines of a resize's plan about producers that know nothing of generations (R16)."""
+"""The lines of a resize's plan about stock producers, which know no generations (R16)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MORE: Final = " " * len(_HEAD)
 
 
 def stock_lines(topic: Topic, count: int, configs: Mapping[str, ConfigEntry]) -> list[str]:
-    """What such producers may do once the topic has `count` partitions; `configs` are the topic's `PROPERTIES`."""
+    """The effects on stock producers once the topic has `count` partitions; `configs` are the topic's `PROPERTIES`."""
     if topic.lineage is None or POLICY not in configs:
         return []
     policy, ordered = configs[POLICY].value, configs[ORDERED]

@@ -1,11 +1,11 @@
-"""The lines of a resize's plan about applications of Kafka Streams (Java) that read the topic.
+"""The lines of a resize's plan about Kafka Streams (Java) applications that read the topic.
 
-Kafka Streams knows nothing of cuts: its tasks do not hand the state of keys that move to the tasks that get them. So an
-instance of this package in the same group waits for that state for as long as a Java member has the task. Kafka Streams
-itself goes on without it, or ends: as leader it refuses changelogs of another width (`InternalTopicManager`). Java
-members are recognised by the end of their client ids, which an application cannot choose (`StreamThread`,
-`ClientUtils.consumerClientId`). In groups whose broker deals the tasks (KIP-1071) all are Java's; there the broker
-refuses changelogs of another width.
+Kafka Streams knows no cuts: its tasks do not pass on the state of moved keys. An instance of this package in the same
+group therefore waits for that state as long as a Java member has the task. Kafka Streams itself continues without it,
+or ends: as leader it refuses changelogs of another partition count (`InternalTopicManager`). Java members are
+recognised by the end of their client ids, which an application cannot choose (`StreamThread`,
+`ClientUtils.consumerClientId`). In streams groups (KIP-1071) all members are Java's; there the broker refuses
+changelogs of another partition count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
 
 STREAM: Final = "stream"
-"""The protocol of groups that deal their tasks themselves."""
+"""The protocol of groups whose members assign the tasks."""
 _THREAD: Final = re.compile(r"-StreamThread-\d+-consumer$")
 _AT_A_TIME: Final = 20
 _HEAD: Final = "  Kafka Streams       "
@@ -30,7 +30,7 @@ _MORE: Final = " " * len(_HEAD)
 
 
 async def streams_lines(admin: Admin, topic: str) -> list[str]:
-    """What to know before the topic is resized; empty if no Java member of a Streams group reads it."""
+    """Warnings before a resize; empty if no Java member of a Streams group reads the topic."""
     turn = asyncio.Semaphore(_AT_A_TIME)
 
     async def described(group_id: str) -> Group:

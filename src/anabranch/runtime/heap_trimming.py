@@ -1,21 +1,21 @@
-"""Gives memory that a burst of load has left free back to the system.
+"""Returns memory that a burst of load has left free to the system.
 
-glibc keeps what is freed below the last block in use, and after the first large blocks were freed it cuts all others
-from the same heap: some 300 MB of batches that were kept for seconds leave 370 MB with the process for good, whose logs
-hold 20. Smaller thresholds (`M_MMAP_THRESHOLD`) would give each block back at once, at three times the processor time.
-But it gives back what lies at the heap's end as soon as that is 2 MB, and that is what the next requests need: under
-load a third of all pages were given back and taken again, or none, as chance had laid the blocks. So it is told to keep
-what it has (`Heap.keep`), and the heap is trimmed now and then, when it pays and, as that takes some 0.3 ms a megabyte,
-when the process has little else to do; under endless load once a minute.
+glibc keeps free memory below the last block in use. Once large blocks were freed, it takes all others from the same
+heap: 300 MB of batches that were held for seconds leave 370 MB with a process whose logs hold 20 MB. Smaller thresholds
+(`M_MMAP_THRESHOLD`) would return each block at once, at three times the processor time. By default glibc returns the
+heap's end as soon as 2 MB are free, although the next requests need it: under load a third of all pages were returned
+and taken again, or none, depending on chance. So glibc is told to keep the heap (`Heap.keep`), and the heap is trimmed
+when that pays and the process is nearly idle, because trimming takes some 0.3 ms per megabyte; under constant load,
+once a minute.
 
-What Python keeps for itself is looked through the same way. A full collection goes through every object that there is,
-in two seconds for 20,000 partitions of three replicas, while the loop stands still; and while they are created it comes
-again and again. So what has survived one is frozen (`running.freezing_survivors`): later ones leave it out. Nearly all
-of it lives as long as the process, and most of the rest is freed without the collector; circles in it are found when
-everything is looked through, now and then, as memory is trimmed.
+The garbage collector is relieved in a similar way. A full collection visits every object: two seconds for 20,000
+partitions of three replicas, during which the loop stands still, and it repeats while objects are created. Objects that
+survive one are frozen (`runner.freezing_survivors`): later collections skip them. Most of these live as long as the
+process, and most others are freed without the collector. Cycles among frozen objects are found by rare complete
+collections.
 
-Only the commands do this, which own their process: a `Cluster` inside another project's tests leaves the heap of that
-process alone. Where the C library is not glibc nothing is trimmed.
+Only the commands do this, which own their process: a `Cluster` inside another project's tests leaves that process's
+heap alone. Without glibc nothing is trimmed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from typing import Final
 LOOK_INTERVAL_S: Final = 5.0
 WORTH_BYTES: Final = 16 << 20
 KEPT_BYTES: Final = 64 << 20
-"""More than this is given back at once where it lies at the heap's end."""
+"""Free memory above this at the heap's end is returned at once."""
 OWN_BLOCK_BYTES: Final = 32 << 20
-"""A block this large comes from the system, and goes back to it; glibc's own limit grows to that."""
+"""Blocks of this size are mapped separately, and returned when freed; glibc's own limit grows up to this."""
 GROWTH_BYTES: Final = 1 << 20
-"""By how much more than is needed the heap grows at a time."""
+"""The additional growth of the heap at each extension."""
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of `mallopt`
 IDLE_SHARE: Final = 0.1
-"""Of a core: a process that uses less has time to trim."""
+"""The processor share, of one core, below which the process has time to trim."""
 BUSY_INTERVAL_S: Final = 60.0
 SWEEP_INTERVAL_S: Final = 600.0
-"""How often a process with time to spare looks through what was frozen; one without, six times as seldom."""
+"""The interval of complete collections of an idle process; a busy one runs them six times less often."""
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -53,7 +53,7 @@ class _Mallinfo2(ctypes.Structure):
 
 
 class Heap:
-    """The C library's heap; `known` says whether it can be asked and trimmed."""
+    """The C library's heap; `known` tells whether it can be inspected and trimmed."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None)
@@ -65,35 +65,35 @@ class Heap:
         self.known = None not in (self._info, self._trim, self._option)
 
     def free_bytes(self) -> int:
-        """How many bytes the heap holds that are not in use."""
+        """The number of free bytes in the heap."""
         assert self._info is not None
         free: int = self._info().fordblks
         return free
 
     def keep(self) -> None:
-        """Leave it to `trim` to give pages back."""
+        """Keep free pages until `trim` is called."""
         assert self._option is not None
         for option, size_bytes in (
             (_TRIM_THRESHOLD, KEPT_BYTES),
-            (_MMAP_THRESHOLD, OWN_BLOCK_BYTES),  # else it no longer adapts, and stays at 128 KB
+            (_MMAP_THRESHOLD, OWN_BLOCK_BYTES),  # otherwise fixed at 128 KB, without adapting
             (_TOP_PAD, GROWTH_BYTES),
         ):
             self._option(option, size_bytes)
 
     def trim(self) -> None:
-        """Give free pages back to the system."""
+        """Return free pages to the system."""
         assert self._trim is not None
         self._trim(0)
 
 
 def collect_all() -> None:
-    """Collect everything, also what was frozen."""
+    """Collect all garbage, including frozen objects."""
     gc.unfreeze()
     gc.collect()
 
 
 class Trimmer:
-    """Looks at the heap every few seconds; `looked(now)` decides whether it is trimmed."""
+    """Checks the heap every few seconds; `looked(now)` decides whether to trim it."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Trimmer:
         self._trimmed_at = 0.0
 
     def looked(self, now: float) -> bool:
-        """Trim the heap if that is worth it. `now` is the loop's time in seconds. Returns whether it was trimmed."""
+        """Trim the heap if that is worth it; returns whether it did. `now` is the loop's time in seconds."""
         ran_s = self._processor_s()
         before, self._looked_at = self._looked_at, now
         used_s, self._ran_s = ran_s - self._ran_s, ran_s
@@ -131,7 +131,7 @@ class Trimmer:
 
 
 def keep_trimming(loop: asyncio.AbstractEventLoop) -> None:
-    """Trim the heap every few seconds for as long as the loop runs, and nothing in between."""
+    """Check and trim the heap every few seconds while the loop runs."""
     heap = Heap()
     if heap.known:
         heap.keep()

@@ -1,6 +1,6 @@
-"""The log of a long-running command on stderr: lines for people or, with ANABRANCH_LOG_FORMAT=json, for programs.
+"""The log of a long-running command on stderr: text lines or, with ANABRANCH_LOG_FORMAT=json, JSON lines.
 
-A variable and no option, so that every process of `up --processes` inherits it.
+It is an environment variable, not an option, so that every process of `up --processes` inherits it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ TEXT_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
 class JsonLines(logging.Formatter):
-    """Each record is one JSON object: time (UTC), level, logger, message and, where there is one, the traceback."""
+    """Formats each record as one JSON object: time (UTC), level, logger, message and the traceback, if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever the message has in it."""
+        """Format a record on one line, whatever its message contains."""
         row = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -37,7 +37,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure_logs(level: str) -> None:
-    """Log to stderr from a level on. Raises UsageError for a format that there is not."""
+    """Log to stderr from this level on. Raises UsageError for an unknown format."""
     wanted = os.environ.get(VARIABLE, TEXT)
     if wanted not in (TEXT, JSON):
         raise click.UsageError(f"{VARIABLE} is {TEXT} or {JSON}, not {wanted!r}")

@@ -1,6 +1,6 @@
-"""How many files and connections a process may have open: as many as it can get, and one line when they are used up.
+"""The process's limit of open files: raised to the maximum, and reported in one line when it is reached.
 
-asyncio tells of each connection that it could not take, with a traceback, hundreds of times a second.
+asyncio would log each connection that it cannot accept with a traceback, hundreds of times a second.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, Final
 log: Final = logging.getLogger(__name__)
 
 LIMIT_MAX: Final = 1 << 20
-"""What Linux allows at most, where no limit is set."""
+"""Linux's maximum, where no limit is set."""
 AGAIN_AFTER_S: Final = 30.0
 NOT_ACCEPTED: Final = "socket.accept() out of system resource"
 STOPPED_MEANWHILE: Final = "_start_serving"
-"""Where asyncio fails that wants to listen again, a second later, at a socket which was closed by then."""
+"""The asyncio function that fails when it resumes listening on a socket that was closed meanwhile."""
 
 
 def raise_limit() -> None:
-    """Let this process open as many files as its hard limit allows, as a JVM does."""
+    """Raise the limit of open files to the process's hard limit, as a JVM does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, LIMIT_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -31,13 +31,13 @@ def raise_limit() -> None:
 
 
 class AcceptFailures:
-    """An exception handler for loops that listen."""
+    """An exception handler for loops with listening sockets."""
 
     def __init__(self) -> None:
         self._quiet_until_s = float("-inf")
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Tell of connections that could not be taken now and then, and of everything else as asyncio does."""
+        """Log connections that cannot be accepted at intervals; leave everything else to asyncio."""
         said, error = context.get("message", ""), context.get("exception")
         if isinstance(error, ValueError) and STOPPED_MEANWHILE in said:
             return

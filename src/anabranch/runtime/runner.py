@@ -1,5 +1,4 @@
-"""Runs the long-running commands: log lines on stderr, a clean stop on SIGINT and SIGTERM, and on SIGQUIT (`kill -3`)
-a dump of what the tasks wait for."""
+"""Runs the long-running commands: logs on stderr, a clean stop on SIGINT and SIGTERM, a task dump on SIGQUIT."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ from anabranch.runtime.task_dump import log_task_dump
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 OLDEST: Final = 2
-"""The generation that a full collection of garbage is of."""
+"""The generation of a full garbage collection."""
 TRIM_FROM_S: Final = 1.0
-"""How long after the start of the command memory is first given back: not before the nodes are up."""
+"""How long after the command's start memory is first trimmed: the nodes should be up."""
 
 
 def run(
@@ -30,7 +29,7 @@ def run(
     log_level: str = "warning",
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
-    """Run a command's coroutine until it ends, on asyncio's own loop or another one."""
+    """Run a command's coroutine, on asyncio's loop or another one."""
     configure_logs(log_level)
     raise_limit()
     with freezing_survivors(), asyncio.Runner(loop_factory=loop_factory) as runner:
@@ -45,7 +44,7 @@ def run(
 
 @contextlib.contextmanager
 def freezing_survivors() -> Iterator[None]:
-    """Let full collections of garbage leave out what has survived one: see `memory`."""
+    """Exclude objects that survived a full garbage collection from later ones: see `heap_trimming`."""
 
     def ended(phase: str, info: dict[str, int]) -> None:
         if phase == "stop" and info["generation"] == OLDEST:
@@ -63,24 +62,24 @@ def _tell_waits(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def postpone_collection() -> None:
-    """Turn garbage collection off for the start, whose objects live as long as the process, until `freeze_memory`."""
+    """Disable garbage collection until `freeze_memory`: objects of the start live as long as the process."""
     gc.disable()
 
 
 def resume_collection() -> None:
-    """Turn garbage collection on again after a start that failed, or a cluster that ended: the process may go on."""
+    """Enable garbage collection again after a failed start or the end of a cluster: the process may go on."""
     gc.enable()
 
 
 def freeze_memory() -> None:
-    """Turn garbage collection on, but not for the objects that exist now: they live as long as the process."""
+    """Enable garbage collection, except for the objects that exist now: they live as long as the process."""
     gc.freeze()
     gc.enable()
 
 
 @contextlib.contextmanager
 def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Handle a signal while the block runs, and restore the handler that was there before."""
+    """Handle a signal while the block runs, then restore the previous handler."""
     before = signal.signal(number, handler)
     try:
         yield
@@ -93,7 +92,7 @@ class StoppedEarly(Exception):
 
 
 class StopSignal:
-    """Waits for SIGINT and SIGTERM. It catches them from its construction on, so make it before the ready line."""
+    """Waits for SIGINT and SIGTERM. Signals count from its construction on: create it before the ready line."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -102,7 +101,7 @@ class StopSignal:
             self._loop.add_signal_handler(number, self._tell)
 
     async def wait(self, *others: Awaitable[None]) -> None:
-        """Wait for a signal, or until one of the others ends, whose exception is then raised."""
+        """Wait for a signal, or until one of the others ends, and raise its exception."""
         waiting: list[asyncio.Future[None]] = [asyncio.ensure_future(other) for other in others]
         done, _ = await asyncio.wait([self._told, *waiting], return_when=asyncio.FIRST_COMPLETED)
         for one in waiting:
@@ -112,7 +111,7 @@ class StopSignal:
 
     @contextlib.contextmanager
     def ending_start(self) -> Iterator[None]:
-        """Cancel what the current task does in this block when a signal comes. Raises StoppedEarly then."""
+        """Cancel the block in the current task at a signal. Raises StoppedEarly then."""
         task = asyncio.current_task()
         assert task is not None, "a start is a task's"
 

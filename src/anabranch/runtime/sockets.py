@@ -1,6 +1,6 @@
-"""The address family in which a socket is bound to a host.
+"""The address family for binding a socket to a host.
 
-`socket.create_server` binds IPv4 unless it is told otherwise, and refuses `::1` then.
+`socket.create_server` binds IPv4 by default, and then refuses `::1`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Waits for child processes as long as they make progress, however slow a busy machine makes them.
 
-A fixed timeout cannot tell a slow child from a broken one. These waits fail when the output, the processor time and
-every other progress value of a child stay the same for `STALL_TIMEOUT_S`.
+A fixed timeout cannot distinguish a slow child from a broken one. These waits fail when a child's output, processor
+time and all other progress values stay the same for `STALL_TIMEOUT_S`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Stalled(Exception):
-    """Nothing made progress for the whole stall timeout."""
+    """No progress for the whole stall timeout."""
 
     def __init__(self, stall_timeout_s: float) -> None:
         super().__init__(f"no progress for {stall_timeout_s:g} s")
@@ -36,7 +36,7 @@ class StallDetector:
         self._changed_s = now_s
 
     def is_stalled(self, value: object, now_s: float) -> bool:
-        """Whether the value is unchanged for the whole timeout."""
+        """Whether the value has been unchanged for the whole timeout."""
         if value != self._value:
             self._value, self._changed_s = value, now_s
         return now_s - self._changed_s >= self._timeout_s
@@ -45,7 +45,7 @@ class StallDetector:
 async def wait_while_progressing(
     awaitable: Awaitable[T], progress: Callable[[], object], *, stall_timeout_s: float | None = STALL_TIMEOUT_S
 ) -> T:
-    """Await something as long as `progress()` changes. Raises Stalled; None waits without a limit.
+    """Await something as long as `progress()` changes. Raises Stalled; None sets no limit.
 
     The awaitable is cancelled when it stalls, or when this wait is cancelled.
     """
@@ -73,9 +73,9 @@ def process_progress(pid: int, *outputs: Path) -> tuple[int, ...]:
 def processor_ticks(pid: int) -> int:
     """The processor time of a process and its descendants, in clock ticks; 0 where there is no /proc."""
     try:
-        # The name, in parentheses, can contain spaces; utime, stime, cutime and cstime are fields 14 to 17.
+        # The name, in parentheses, may contain spaces; utime, stime, cutime and cstime are fields 14 to 17.
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
         children = [word for one in (PROC / str(pid) / "task").glob("*/children") for word in one.read_text().split()]
     except OSError:
-        return 0  # it has ended, or this is not Linux
+        return 0  # the process has ended, or this is not Linux
     return sum(map(int, fields[11:15])) + sum(processor_ticks(int(child)) for child in children)

@@ -1,4 +1,4 @@
-"""The base of what is started and stopped: `async with` starts it, and stops it also when the start fails half way."""
+"""The base class of services: `async with` starts one, and stops it also if the start fails half way."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Self
 
 
 class Startable(ABC):
-    """Something that runs between `start` and `stop`."""
+    """A service that runs between `start` and `stop`."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Start it; returns when it can be used."""
+        """Start the service, and wait until it is usable."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """Stop all of it that was started."""
+        """Stop everything that was started."""
 
     async def __aenter__(self) -> Self:
         try:

@@ -1,7 +1,7 @@
-"""What every task of a process waits for, as text: written on SIGQUIT, like a thread dump of a JVM.
+"""A dump of what every asyncio task awaits, written on SIGQUIT, like a JVM's thread dump.
 
-A process in which nothing happens any more shows nothing in its logs, and a profiler sees only the event loop. Each
-task's coroutines are followed from the outermost to the one that is suspended.
+The logs do not show why a process hangs, and a profiler shows only the event loop. The dump follows each task's
+coroutines from the outermost to the suspended one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ END: Final = "--- no more tasks"
 
 
 def log_task_dump(loop: asyncio.AbstractEventLoop) -> None:
-    """Write what the loop's tasks wait for to stderr, among the log lines."""
+    """Log what the loop's tasks await."""
     sys.stderr.write(task_dump(loop) + "\n")
     sys.stderr.flush()
 
 
 def task_dump(loop: asyncio.AbstractEventLoop) -> str:
-    """The tasks that are not done, each with where its coroutines stand."""
+    """The unfinished tasks, each with the stack of its coroutines."""
     lines: list[str] = []
     for task in sorted(asyncio.all_tasks(loop), key=lambda one: one.get_name()):
         lines.append(f"--- task {task.get_name()}")
@@ -32,7 +32,7 @@ def task_dump(loop: asyncio.AbstractEventLoop) -> str:
 
 
 def _frames(awaited: Any) -> Iterator[FrameType]:
-    """The frames of a coroutine and of all that it awaits, the outermost first; what is no coroutine ends it."""
+    """The frames of a coroutine and what it awaits, the outermost first; stops at an awaitable that is no coroutine."""
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)
         if frame is not None:

@@ -1,9 +1,8 @@
-"""Checks what a cluster's data directory holds when the cluster starts.
+"""Checks the layout of a cluster's data directory at the start.
 
 A cluster in one process keeps `zookeeper.journal` and `broker-N`, a cluster of processes `zookeeper` and `node-N`.
-Opened in the other form, either directory would look empty, so that is refused. A cluster that is started with fewer
-brokers than it had counts as one whose other brokers are down: their data is not deleted, and what only they hold
-cannot be read.
+Opened in the other form, a directory would look empty, so that is refused. If a cluster starts with fewer brokers than
+before, the other brokers count as down: their data is kept, and partitions only on them are unreadable.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def refuse_other_form(data_dir: str | Path, *, processes: bool) -> None:
 
 
 async def node_command_options(host: str, port: int, security: Security | None = None) -> str:
-    """Which topics need brokers that are not running, in one line, asked of this broker; empty if none does."""
+    """One line about topics that need stopped brokers, as a broker reports them; empty if there are none."""
     connection = await Connection.open(host, port, client_id="anabranch-launcher", security=security)
     try:
         metadata = await connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
@@ -50,7 +49,7 @@ async def node_command_options(host: str, port: int, security: Security | None =
 
 
 def describe_missing(metadata: MetadataResponse) -> str:
-    """The line of `left_out`, from a broker's answer."""
+    """The line of `node_command_options`, from a broker's Metadata response."""
     live = {broker.node_id for broker in metadata.brokers}
     missing: set[int] = set()
     unreachable, fewer = [], 0

@@ -1,10 +1,10 @@
-"""What a cluster holds, at one moment between two events of its loop: ZooKeeper's data and the files of every broker.
+"""A cluster's data at one moment between two events of its loop: ZooKeeper's tree and every broker's files.
 
-It is what would be left if every broker had been killed at that moment: brokers that start from it find their logs,
-groups and transactions, and get new epochs, as after a restart. Sessions, connections and what was under way are not in
-it.
+A snapshot holds what killing every broker at that moment would leave: brokers that start from it find their logs,
+groups and transactions, and get new epochs, as after a restart. It holds no sessions, connections or requests in
+flight.
 
-As bytes it is a zip file that holds what a `--data-dir` would: `zookeeper.journal`, and `broker-1/` with its files.
+As bytes it is a zip file with the content of a `--data-dir`: `zookeeper.journal`, and `broker-1/` with its files.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ LEAD_MS_MAX: Final = 1000 * 86_400_000 * 365
 
 
 class InvalidSnapshot(ConfigError):
-    """These bytes hold no snapshot, or one that this version cannot read."""
+    """The bytes hold no snapshot, or one that this version cannot read."""
 
 
 class NotInMemory(RuntimeError):
-    """The cluster keeps its data in a directory: they are not in this process's hands."""
+    """The cluster keeps its data in a directory, not in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a cluster holds."""
+    """The data of a cluster."""
 
     zookeeper: str
-    """The lines of `controller.zk.journal`."""
+    """The lines of the ZooKeeper journal (`controller.zk.journal`)."""
     files: Mapping[int, Mapping[str, bytes]]
     """Broker -> path -> content. A path that ends in "/" is a directory."""
     running: frozenset[int]
-    """The brokers that ran: a cluster that goes back to it starts no others. Another cluster starts all."""
+    """The running brokers: a restore starts no others. A new cluster starts all."""
     lead_ms: int = 0
-    """How far the cluster's time of day was ahead of everybody's."""
+    """How far the cluster's time of day was ahead of real time, in milliseconds."""
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -59,15 +59,15 @@ class Snapshot:
         return tuple(self.files)
 
     def tree(self) -> ZnodeTree:
-        """ZooKeeper's data, for a service of its own. InvalidSnapshot if the lines hold no tree."""
+        """ZooKeeper's data, as a new tree. InvalidSnapshot if the lines hold no tree."""
         return finish(self._reading_tree())
 
     def files_of(self, node_id: int) -> MemoryFiles:
-        """A broker's files, in memory of their own."""
+        """A copy of a broker's files, in memory."""
         return MemoryFiles(self.files.get(node_id, {}))
 
     def to_bytes(self) -> bytes:
-        """It as a file."""
+        """Encode the snapshot as a zip file."""
         about = {"form": FORM, "nodes": list(self.files), "running": sorted(self.running), "lead_ms": self.lead_ms}
         with io.BytesIO() as target:
             with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -80,14 +80,14 @@ class Snapshot:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """What `to_bytes` wrote. InvalidSnapshot if these bytes are something else."""
+        """Decode a snapshot. InvalidSnapshot if the bytes hold none."""
         return finish(cls.reading(content))
 
     @classmethod
     def reading(cls, content: bytes, inflated_bytes_max: int | None = None) -> Steps[Self]:
-        """Do the same in steps, and refuse what inflates to more than the bound.
+        """Decode a snapshot in steps, and refuse one that inflates to more than the bound.
 
-        All of it is checked here, so that no cluster stops for a snapshot that cannot be read.
+        It is checked completely, so that no cluster stops for an unreadable snapshot.
         """
         try:
             found = yield from read_zip(content, inflated_bytes_max)
@@ -131,11 +131,11 @@ class Snapshot:
 
 
 def take_snapshot(tree: ZnodeTree, files: Mapping[int, object], running: frozenset[int], lead_ms: int) -> Snapshot:
-    """What is there now, of brokers whose files are in memory."""
+    """Take a snapshot of brokers whose files are in memory."""
     held = {node_id: one.contents() for node_id, one in files.items() if isinstance(one, MemoryFiles)}
     return Snapshot(journal.written(tree), held, running, lead_ms)
 
 
 def new_tree(tree: ZnodeTree) -> ZnodeTree:
-    """ZooKeeper's data of a cluster as new, which is the same cluster to its clients."""
+    """The tree of a new cluster with the same cluster id."""
     return journal.read(journal.written(tree, only=("/", "/cluster", "/cluster/id")))

@@ -1,7 +1,7 @@
-"""Reads the zip file of a snapshot in slices, under bounds of its inflated size and its count of files. Pure.
+"""Reads the zip file of a snapshot in slices, with bounds on its inflated size and number of files. Pure.
 
 The central directory is bounded before `zipfile` reads it, because each of its entries becomes an object. A file is
-inflated in slices and counted as it grows: the sizes that a zip file states are its sender's. Between two slices the
+inflated in slices and counted as it grows: the sizes stated in a zip file are not trusted. Between two slices the
 generator yields None, so that a loop can serve others.
 """
 
@@ -16,11 +16,11 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Work in steps of some milliseconds; its result is what it returns."""
+"""Work in steps of some milliseconds; the generator's return value is the result."""
 
 SLICE_BYTES: Final = 1 << 20
 DIRECTORY_BYTES_MAX: Final = 2 << 20
-"""Of the central directory: about 20,000 files of a cluster."""
+"""The maximum size of the central directory: about 20,000 files."""
 END: Final = b"PK\x05\x06"
 END_BYTES: Final = 22
 END64: Final = b"PK\x06\x06"
@@ -29,15 +29,15 @@ LOCATOR: Final = b"PK\x06\x07"
 LOCATOR_BYTES: Final = 20
 METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, struct.error)
-"""What `zipfile` raises for bytes that are no zip file, or one of a kind that it does not read."""
+"""What `zipfile` raises for invalid or unsupported zip files."""
 
 
 class BadZip(ValueError):
-    """A zip file that cannot be read, or that is too large; the message says why."""
+    """A zip file that cannot be read, or is too large; the message says why."""
 
 
 def finish(steps: Steps[T]) -> T:
-    """Do all steps at once, and return their result."""
+    """Run all steps at once, and return their result."""
     while True:
         try:
             next(steps)
@@ -47,7 +47,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 def read_zip(content: bytes, inflated_bytes_max: int | None) -> Steps[dict[str, bytes]]:
-    """Read the content of each file by its name; None: without a bound. BadZip says what is wrong."""
+    """Read the content of each file by its name; None: without a bound. BadZip names the error."""
     if inflated_bytes_max is not None and _directory_bytes(content) > DIRECTORY_BYTES_MAX:
         raise BadZip("it names too many files")
     found: dict[str, bytes] = {}
@@ -73,7 +73,7 @@ def read_zip(content: bytes, inflated_bytes_max: int | None) -> Steps[dict[str, 
 
 
 def _directory_bytes(content: bytes) -> int:
-    """The size of the central directory as the end of the file states it. BadZip if the file has another end."""
+    """The size of the central directory as stated at the end of the file. BadZip if the end is invalid."""
     at = len(content) - END_BYTES
     if at < 0 or not content.startswith(END, at) or not content.endswith(bytes(2)):
         raise BadZip("File is not a zip file, or has a comment")
