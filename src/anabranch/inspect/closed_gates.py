@@ -1,4 +1,4 @@
-"""Asks a cluster for the closed gates of a group: for `anabranch groups gates`, and for the records an audit misses."""
+"""Queries a group's closed gates, for `anabranch groups gates` and for the missing records of an audit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def closed_gates_of(admin: Admin, group: str, only: Collection[str]) -> list[ClosedGate]:
-    """The closed gates of a group, in the ordered topics `only`, or in all that it reads or has read.
+    """The closed gates of a group: in the ordered topics `only`, or in all topics that it reads or has read.
 
     Raises KafkaError, GROUP_ID_NOT_FOUND for a group that does not exist.
     """

@@ -1,9 +1,9 @@
-"""Partitions that were merged away and still hold records: which groups have to read them, and deleting what all have.
+"""Draining partitions: which groups must still read them, and deletion of what all groups have read.
 
-The controller removes such a partition when it is empty, which retention brings about in time. A group that has
-committed nothing of the topic does not count. A group that shares partitions has read what lies before its start there,
-and nothing where it has not begun. Deleting records that a group has not read opens its gates all the same,
-and it never sees them: that takes `force` (K705).
+The controller removes such a partition when it is empty, which retention achieves in time. A group without a committed
+offset in the topic does not count. A share group has read everything before its start offset, and nothing of a
+partition without one. Deleting records that a group has not read opens its gates although it never sees them: that
+needs `force` (K705).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """A partition that takes no more records."""
+    """A draining partition."""
 
     partition: TopicPartition
     end: int
     committed: Mapping[str, int]
-    """Group -> committed offset, of every group that has committed some of the topic; 0 if none of this partition.
+    """Group -> committed offset, of every group with a committed offset in the topic; 0 without one in this partition.
 
-    For a group that shares partitions it is the start.
+    For a share group it is the start offset.
     """
 
     @property
@@ -50,7 +50,7 @@ class Draining:
 
 
 async def draining(admin: Admin, name: str) -> list[Draining]:
-    """The sealed partitions of a topic, and what each group has committed of them. Raises KafkaError."""
+    """The sealed partitions of a topic, with the groups' committed offsets. Raises KafkaError."""
     topic = await admin.describe_topic(name)
     if topic.lineage is None:
         raise ValueError(f"{name} has enable.ordered.delivery=false: none of its partitions was merged away")
@@ -84,7 +84,7 @@ async def _read_by_sharers(network: Network, group_id: str) -> dict[TopicPartiti
 
 
 def drain_lines(name: str, states: list[Draining]) -> list[str]:
-    """The lines that show a person how far the groups are."""
+    """The groups' progress as lines of text."""
     if not states:
         return [f"{name} has no partition that was merged away"]
     lines = [f"{'partition':>9}  {'end':>12}  {'group':<24} {'committed':>12} {'to read':>12}"]
@@ -99,7 +99,7 @@ def drain_lines(name: str, states: list[Draining]) -> list[str]:
 async def delete_read(admin: Admin, name: str, states: list[Draining], *, force: bool) -> list[str]:
     """Delete the records that every group has read, or with `force` all of them.
 
-    Returns lines that tell a person what was done. Raises KafkaError.
+    Returns lines of text that report the deletion. Raises KafkaError.
     """
     lines = []
     for state in states:
@@ -122,7 +122,7 @@ async def _delete_before(admin: Admin, partition: TopicPartition, offset: int) -
     async def once() -> None:
         metadata = admin.network.metadata
         if metadata.partition(*partition) is None:
-            return  # gone, and so are its records
+            return  # the partition is gone, with its records
         leader = metadata.leader(*partition)
         if leader == NO_LEADER:
             await admin.network.refresh()

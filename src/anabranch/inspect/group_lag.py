@@ -1,7 +1,7 @@
-"""How far a group is behind: its members, and per partition what is committed, where the log ends, and the lag.
+"""The lag of a group: its members, and per partition the committed offset, the end offset and the lag.
 
-A group that shares partitions commits nothing. It stands where all before it is done, and what its members have done
-behind that is no lag; where the coordinator cannot tell how much that is, everything from there on counts.
+A share group commits nothing. Its position is the start offset, and records finished beyond it are no lag; if the
+coordinator cannot count them, every record from the start offset on counts.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class PartitionLag(NamedTuple):
-    """One partition: where the group is, and what there is."""
+    """The position of a group in one partition, and the partition's offsets."""
 
     committed: int | None
     start: int
     end: int
-    """-1, as `start`, when the partition is gone."""
+    """-1, like `start`, if the partition is gone."""
     owner: str
     left: int | None = None
-    """How many records are not done, where a coordinator has counted them."""
+    """The number of unfinished records, if a coordinator has counted them."""
 
     @property
     def lag(self) -> int:
-        """How many offsets the group has not passed yet."""
+        """The number of offsets that the group has not passed."""
         if self.left is not None:
             return self.left
         reached = self.start if self.committed is None else max(self.committed, self.start)
@@ -41,18 +41,18 @@ class PartitionLag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupStanding:
-    """A group at one moment."""
+    """The members and lags of a group at one moment."""
 
     group: Group
     partitions: Mapping[TopicPartition, PartitionLag]
 
     @property
     def lag(self) -> int:
-        """That of all partitions together."""
+        """The lag of all partitions together."""
         return sum(one.lag for one in self.partitions.values())
 
     def lines(self) -> Iterator[str]:
-        """For a person."""
+        """The group as lines of text."""
         group = self.group
         epoch = "" if group.epoch is None else f"epoch {group.epoch} (assigned {group.assignment_epoch}), "
         yield (
@@ -69,7 +69,7 @@ class GroupStanding:
         yield from (f"  member {line}" for line in map(member_line, group.members) if line)
 
     def row(self) -> Mapping[str, Any]:
-        """For a program."""
+        """The group as a JSON row."""
         group = self.group
         return {
             "group": group.group_id,
@@ -106,7 +106,7 @@ class GroupStanding:
 
 
 def member_line(member: Member) -> str:
-    """A member for a person; empty where the lines of the partitions say all there is to say."""
+    """A member as a line of text; empty if the lines of the partitions say everything."""
     if member.epoch is None:
         return ""
     has = member.tasks or " ".join(map(str, member.partitions)) or "nothing"
@@ -114,13 +114,13 @@ def member_line(member: Member) -> str:
 
 
 def withheld_lines(group: Group) -> Iterator[str]:
-    """What the coordinator keeps from the group's members, for a person."""
+    """The partitions that the coordinator withholds from the group's members, as lines of text."""
     for partition, reason in sorted(group.withheld.items()):
         yield f"  {partition!s:<32} withheld by the coordinator, as members hold no gates: {reason}"
 
 
 def withheld_rows(group: Group) -> list[Mapping[str, Any]]:
-    """The same for a program."""
+    """The withheld partitions as JSON rows."""
     return [
         {"topic": partition.topic, "partition": partition.partition, "reason": reason}
         for partition, reason in sorted(group.withheld.items())
@@ -128,7 +128,7 @@ def withheld_rows(group: Group) -> list[Mapping[str, Any]]:
 
 
 async def standing(admin: Admin, group_id: str) -> GroupStanding:
-    """Ask for a group, its offsets and the ends of its partitions. Raises GROUP_ID_NOT_FOUND."""
+    """Query a group, its offsets and its partitions' end offsets. Raises GROUP_ID_NOT_FOUND."""
     network = admin.network
     group = await describe_any_group(network, group_id)
     if group.kind == SHARE:

@@ -1,4 +1,4 @@
-"""The offsets of a group after a reset: of the named partitions alone, or also of those that share keys with them."""
+"""The offsets of a group after a reset, of the named partitions alone or with all that share keys with them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMESTAMPS = {"earliest": -2, "latest": -1}
 async def new_offsets(
     admin: Admin, group: str, name: str, partition: int | None, to: str, *, with_lineage: bool
 ) -> dict[TopicPartition, tuple[int | None, int]]:
-    """Partition -> (committed offset now, None if there is none; committed offset after the reset)."""
+    """Partition -> (current committed offset or None, new committed offset)."""
     network = admin.network
     topic = await admin.describe_topic(name)
     network.follow(name)
@@ -37,7 +37,7 @@ async def new_offsets(
     targets = {index: await offset_at(admin, TopicPartition(name, index), to) for index in chosen}
     if with_lineage and topic.lineage is not None:
         ends = await segment_ends(network, topic)
-        # The group may have read partitions that were drained and removed since: there is nothing to go back to.
+        # The group may have read partitions that were drained and removed: they cannot be reset.
         there = {one: at for one, at in before.items() if network.metadata.partition(name, one) is not None}
         for one in there:
             if any(segment not in ends for segment in list(topic.lineage.segments(one))[:-1]):
@@ -51,7 +51,7 @@ async def new_offsets(
 
 
 async def offset_at(admin: Admin, partition: TopicPartition, to: str) -> int:
-    """The offset behind `earliest`, `latest` or a number."""
+    """The offset of `earliest`, `latest` or a number."""
     if to not in TIMESTAMPS:
         return int(to)
     row = ListOffsetsPartition(partition_index=partition.partition, timestamp=TIMESTAMPS[to])

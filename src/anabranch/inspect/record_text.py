@@ -1,8 +1,8 @@
-"""Records as lines of text: what `anabranch produce` reads and `anabranch consume` writes.
+"""Records as lines of text: the input of `anabranch produce` and the output of `anabranch consume`.
 
-In JSON, bytes are the text that they are in UTF-8, `{"base64": "..."}` if they are none, and null if there are none.
-Every record that was written in JSON can be read again and is the same. When reading, any other JSON value is taken for
-a document and stored as compact JSON text, so that `{"value": {"delay": 3}}` does what it seems to say.
+In JSON, bytes are text if they are UTF-8, `{"base64": "..."}` if not, and null if absent. A record that was written in
+JSON can be read back unchanged. When reading, any other JSON value is stored as compact JSON text, so `{"value":
+{"delay": 3}}` works as expected.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 FIELDS: Final = {"key", "value", "headers", "partition", "timestamp"}
 PLACE: Final = {"topic", "offset"}
-"""Where a record was read. A line that has it says so of its partition, too; none of them is where it is to go."""
+"""The place where a record was read. A line with these fields names the partition of origin, not a target."""
 BINARY: Final = "base64"
 
 
 class LineRecord(NamedTuple):
-    """A record to be sent."""
+    """A record to produce."""
 
     value: bytes | None
     key: bytes | None = None
@@ -33,7 +33,7 @@ class LineRecord(NamedTuple):
 
 
 def split_line(line: bytes, separator: bytes | None) -> LineRecord:
-    """A line whose beginning, up to the separator, is the key; without a separator all of it is the value.
+    """Split a line at the separator into key and value; without a separator the line is the value.
 
     ValueError if the separator is not in the line.
     """
@@ -46,10 +46,10 @@ def split_line(line: bytes, separator: bytes | None) -> LineRecord:
 
 
 def parse_json(line: bytes) -> LineRecord:
-    """A line that is a JSON object with `key`, `value`, `headers`, `partition` and `timestamp`, each of them optional.
+    """Parse a JSON object with `key`, `value`, `headers`, `partition` and `timestamp`, each of them optional.
 
-    A record that was read from a topic may go to another one as it is: the partitioner finds its partition there.
-    ValueError says what is wrong.
+    A record that was read from a topic may be produced to another one unchanged: the partitioner selects its partition
+    there. ValueError names the error.
     """
     try:
         record = json.loads(line)
@@ -59,7 +59,7 @@ def parse_json(line: bytes) -> LineRecord:
 
 
 def parsed(record: object) -> LineRecord:
-    """The record that is meant by a JSON value, as `parse_json` reads it. ValueError says what is wrong."""
+    """Make a record of a JSON value, as in `parse_json`. ValueError names the error."""
     if not isinstance(record, dict):
         said = printable(json.dumps(record).encode())
         raise ValueError(f'a record is an object such as {{"key": "a", "value": "b"}}, not {said}')
@@ -75,7 +75,7 @@ def parsed(record: object) -> LineRecord:
 
 
 def to_json(record: ConsumerRecord) -> str:
-    """One line that `parse_json` reads."""
+    """Format a record as a line for `parse_json`."""
     return json.dumps(
         {
             "topic": record.topic,
@@ -91,7 +91,7 @@ def to_json(record: ConsumerRecord) -> str:
 
 
 def to_text(record: ConsumerRecord) -> str:
-    """One line for a person: where the record stands, when it was made, its key, its value, its headers."""
+    """Format a record as text: its position, time, key, value and headers."""
     headers = "".join(f"  {name}={printable(value)}" for name, value in record.headers)
     place = f"{record.topic}-{record.partition}@{record.offset}"
     return f"{place}  {time_text(record.timestamp)}  {printable(record.key)}  {printable(record.value)}{headers}"
@@ -109,7 +109,7 @@ def time_text(timestamp_ms: int) -> str:
 
 
 def printable(content: bytes | None) -> str:
-    """Bytes on one line: as text where they are text, with escapes for what cannot be printed."""
+    """Format bytes on one line: text with escapes for unprintable characters."""
     if content is None:
         return "null"
     text = content.decode(errors="backslashreplace")
@@ -117,7 +117,7 @@ def printable(content: bytes | None) -> str:
 
 
 def to_value(content: bytes | None) -> Any:
-    """Bytes as JSON has them."""
+    """Bytes as a JSON value."""
     if content is None:
         return None
     try:

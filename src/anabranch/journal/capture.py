@@ -1,9 +1,9 @@
-"""Exchanges as a capture that Wireshark and tshark read: pcapng, with the packets that would have carried them.
+"""Writes exchanges as a capture file (pcapng) for Wireshark and tshark.
 
-Written down are the frames of requests and answers, in the order in which they came and left, as segments of one TCP
-stream for each connection. Addresses of brokers are 10.92.0.ID, and their port is 9092, whatever it is: that is what
-the dissector of Kafka listens for. There are no handshakes, no TLS and no retransmissions. A packet's comment has the
-number of its exchange, and the rules that hit it. Pure.
+The file has the frames of requests and responses in order of time, as segments of one TCP stream per connection.
+Brokers have the addresses 10.92.0.ID and port 9092, whatever their real port, because Wireshark's Kafka dissector
+expects it. There are no handshakes, no TLS and no retransmissions. A packet's comment has the number of its exchange,
+and the rules that hit it. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KAFKA_PORT: Final = 9092
 BROKERS: Final = int(ipaddress.IPv4Address("10.92.0.0"))
 ELSEWHERE: Final = int(ipaddress.IPv4Address("10.92.255.255"))
-"""For clients whose address is not one of IPv4."""
+"""The address of clients without an IPv4 address."""
 SEGMENT_BYTES: Final = 60_000
 RAW_IP: Final = 101
 SECTION: Final = struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
@@ -29,11 +29,11 @@ PUSH_AND_ACK: Final = 0x18
 
 
 def capture(entries: Iterable[JournalEntry], day_s: float) -> bytes:
-    """A pcapng file.
+    """Write a pcapng file.
 
     Args:
-        entries: The exchanges; those whose bytes were not kept are left out.
-        day_s: What is added to the loop's time to make the time of day.
+        entries: The exchanges; those without kept bytes are left out.
+        day_s: The difference between the time of day and the loop's time, in seconds.
     """
     sent: dict[tuple[int, int, int, int], int] = {}
     blocks = [SECTION, INTERFACE]

@@ -1,4 +1,4 @@
-"""Answers as plain values, with what two clusters may legitimately answer differently put aside; and how they differ.
+"""Compares responses of two clusters as plain values, and ignores legitimate differences.
 
 - **Free**: left out wherever they stand: addresses, throttle times, cluster ids, times at which a broker did something.
 - **Named**: ids that a cluster draws. They become "topic_id 1", "topic_id 2" in the order of their first appearance, so
@@ -106,22 +106,22 @@ UNORDERED_IN_KAFKA_4: Final = UNORDERED | {
     "ListOffsetsTopicResponse.partitions",
     "ShareGroupDescribeResponse.groups",
 }
-"""It has more hash maps."""
+"""Kafka 4 has more hash maps."""
 FREE_IN_KAFKA_4: Final = frozenset({"controller_id"})
 """Any live broker."""
 OURS_FROM: Final = 2530
-"""Tags and API keys from here on are KIP-253's."""
+"""KIP-253's tags and API keys in this package begin here."""
 OUR_PREFIX: Final = "reshard."
 OUR_CONFIGS: Final = frozenset({"enable.ordered.delivery"})
 
 
 @dataclass(slots=True)
 class Namer:
-    """Gives ids the names under which they are compared. `prefix`: what the names of this run begin with."""
+    """Replaces ids by names for the comparison. `prefix`: the beginning of the names of this run."""
 
     prefix: str
     from_zero: tuple[str, ...] = ()
-    """The kinds of which zero is an id, and not none."""
+    """The kinds for which zero is an id, not "none"."""
     unordered: frozenset[str] = UNORDERED
     """The lists that are compared without their order."""
     free: frozenset[str] = FREE
@@ -129,7 +129,7 @@ class Namer:
     _known: dict[str, dict[Any, str]] = field(default_factory=dict)
 
     def name(self, kind: str, value: Any) -> Any:
-        """`kind 1`, `kind 2` ...; what means "none" stays what it is."""
+        """`kind 1`, `kind 2` ...; a value that means "none" stays."""
         if value in (-1, 0, "", None, ZERO_UUID) and not (value == 0 and kind in self.from_zero):
             return value.hex() if isinstance(value, bytes) else value
         known = self._known.setdefault(kind, {})
@@ -137,7 +137,7 @@ class Namer:
 
 
 def plain(value: Any, version: int, namer: Namer) -> Any:
-    """Dicts, lists and scalars of a response."""
+    """A response as dicts, lists and scalars."""
     return {
         one.name: _field(type(value).__name__, one, getattr(value, one.name), version, namer)
         for one in fields_of(type(value))
@@ -156,12 +156,12 @@ def _field(owner: str, field_: Any, value: Any, version: int, namer: Namer) -> A
         return _scalar(value, version, namer)
     if f"{owner}.{field_.name}" not in namer.unordered:
         return [_scalar(one, version, namer) for one in value if not _ours(one)]
-    by_name = sorted(value, key=lambda one: getattr(one, "name", None) or "")  # so that ids are counted alike
+    by_name = sorted(value, key=lambda one: getattr(one, "name", None) or "")  # so that both number the ids alike
     return sorted((_scalar(one, version, namer) for one in by_name if not _ours(one)), key=repr)
 
 
 def _ours(row: Any) -> bool:
-    """A row about something that Kafka has not."""
+    """Whether a row is about a feature that Kafka does not have."""
     name = getattr(row, "name", None) or ""
     return getattr(row, "api_key", 0) >= OURS_FROM or name in OUR_CONFIGS or name.startswith(OUR_PREFIX)
 
@@ -175,7 +175,7 @@ def _scalar(value: Any, version: int, namer: Namer) -> Any:
 
 
 def records_of(data: bytes, namer: Namer) -> Any:
-    """Record batches as their headers and records; older message sets as their bytes."""
+    """Record batches as headers and records; older message sets as bytes."""
     if len(data) > 16 and data[16] < 2:
         return messages_of(data)
     batches = []
@@ -198,7 +198,7 @@ def records_of(data: bytes, namer: Namer) -> Any:
 
 
 def messages_of(data: bytes) -> list[str]:
-    """The messages of an old message set, without what does not fit at the end: Kafka pads, and consumers drop it."""
+    """The messages of an old message set, without a partial one at the end: Kafka pads, and consumers drop it."""
     messages = []
     while len(data) > 12 and (size := 12 + int.from_bytes(data[8:12], "big")) <= len(data):
         messages.append(data[:size].hex())
@@ -207,7 +207,7 @@ def messages_of(data: bytes) -> list[str]:
 
 
 def unequal(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The places where two plain values differ; where the first has no text, the second may have one."""
+    """The differences of two plain values; where the first has no text, the second may have one."""
     if isinstance(one, dict) and isinstance(other, dict):
         for name in one | other:
             yield from unequal(one.get(name), other.get(name), f"{path}.{name}" if path else name)
@@ -218,7 +218,7 @@ def unequal(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any, An
 
 
 def _unequal_lists(ones: list[Any], others: list[Any], path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Rows that have a name are found by it, so that one missing row is one difference."""
+    """Match rows with a name by the name, so that one missing row is one difference."""
     a, b = _named(ones), _named(others)
     if a is not None and b is not None and list(a) != list(b):
         for name in a | b:

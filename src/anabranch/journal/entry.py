@@ -1,4 +1,4 @@
-"""One exchange: what was asked, what came of it, and who had a hand in it."""
+"""One exchange of the journal: the request, the response, and the rules that hit it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class JournalEntry:
-    """One exchange. Bodies with records are written down at once: their bytes belong to logs and connections."""
+    """One exchange. Messages with records are converted at once: their bytes belong to logs and connections."""
 
     __slots__ = (
         "_answer",
@@ -45,17 +45,17 @@ class JournalEntry:
         self.at_s = at_s
         self.view = view
         self.took_s: float | None = None
-        """None while it is not over."""
+        """None while the exchange is open."""
         self.outcome = "open"
-        """answered, unanswered (nothing was wanted, or nothing given), closed, given up; open."""
+        """open; then answered, unanswered (no response expected, or none sent), closed, or given up."""
         self.errors: tuple[str, ...] = ()
         self.rules: list[str] = []
-        """The rules of faults that have hit it, in the order in which they were asked."""
+        """The fault rules that hit the exchange, in the order of evaluation."""
         self._hit_by: list[Rule] = []
         self.refusals: dict[str, list[Row]] = {}
-        """Error -> what was refused with it."""
+        """Error -> the rows that were refused with it."""
         self.frames: Frames | None = None
-        """Its bytes, if they are kept."""
+        """The bytes, if they are kept."""
         self._answer: Any = None
         self._rows: list[Row] = []
         self._base = view.base
@@ -66,17 +66,17 @@ class JournalEntry:
             view.forget_body()
 
     def hit_by(self, rule: Rule) -> None:
-        """A rule has hit it."""
+        """Record a rule's hit."""
         self.rules.append(rule.name)
         self._hit_by.append(rule)
 
     @property
     def overruled(self) -> list[str]:
-        """Those of its rules that were not heard, because another had the last word."""
+        """The rules that hit without effect, because another rule overrode them."""
         return overridden_rules(self._hit_by, (*self.view.rows, *self._rows)) if len(self._hit_by) > 1 else []
 
     def end(self, at_s: float, outcome: str, response: Any) -> None:
-        """It is over."""
+        """Complete the exchange."""
         self.took_s = at_s - self.at_s
         self.outcome = outcome
         if response is None:
@@ -91,7 +91,7 @@ class JournalEntry:
         self._answer = plain(response, request.version) if holds_records(type(response)) else response
 
     def is_about(self, matcher: Matcher) -> bool:
-        """Whether this is what a rule would be about, by what was asked or answered."""
+        """Whether a rule's conditions match the exchange, by request or response."""
         request, view = self.view.request, self.view
         if not matcher.is_about(request.api.key, request.version, request.client_id, view.peer):
             return False
@@ -101,20 +101,20 @@ class JournalEntry:
 
     @property
     def api(self) -> str:
-        """What was asked."""
+        """The API's name."""
         return self.view.request.api.name
 
     @property
     def hit_rules(self) -> Sequence[Rule]:
-        """The rules that have hit it."""
+        """The rules that hit the exchange."""
         return self._hit_by
 
     def named(self, kind: str) -> set[Any]:
-        """All that was asked or answered of a kind: topics, groups, transactional ids."""
+        """All values of a kind (topics, groups, transactional ids) in request and response."""
         return {row[kind] for row in (self._base, *self.view.rows, *self._rows) if row.get(kind) is not None}
 
     def leaders_in_response(self, topic: str, partition: int) -> Iterator[tuple[int, int]]:
-        """Leader and epoch of a partition, if this is a Metadata that tells them."""
+        """Leaders and epochs of a partition in a Metadata response."""
         if self.api != "Metadata" or self._answer is None:
             return
         for one in getattr(self._answer, "topics", ()):
@@ -124,7 +124,7 @@ class JournalEntry:
                 )
 
     def row(self, *, with_bytes: bool = False) -> dict[str, Any]:
-        """For a program; with the bytes of request and answer in base64, if they are wanted and kept."""
+        """The exchange as a JSON row; with the bytes in base64, if requested and kept."""
         told = self._row()
         if with_bytes:
             frames = self.frames

@@ -1,4 +1,4 @@
-"""One exchange of the journal as a line for a person."""
+"""Formats an exchange of the journal as a line of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an answer was what it was: what had a hand in it, of the rules, the events of the cluster, and other exchanges.
+"""Explains the outcome of an exchange by rules, cluster events and other exchanges.
 
     Produce v11 of shop to broker 1 was refused with NOT_LEADER_OR_FOLLOWER for orders-3: its leader is broker 2 in
     epoch 5, since 11 ms before, after broker 1 was killed, 26 ms before.
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from anabranch.journal.entry import JournalEntry
 
 BEFORE_S: Final = 60.0
-"""How far back a cause is looked for."""
+"""How far before the response a cause may lie."""
 BEHIND_S: Final = 2.0
-"""How long after an answer its cause may be heard of."""
+"""How long after the response the event of its cause may be recorded."""
 DISTURBANCES: Final[Mapping[str, str]] = {
     "node killed": "broker {node} was killed",
     "node stopping": "broker {node} was told to stop",
@@ -50,23 +50,23 @@ REGROUPING: Final = ("JoinGroup", "LeaveGroup", "ConsumerGroupHeartbeat", "Strea
 
 
 class ClusterEvent(Protocol):
-    """An event of the cluster."""
+    """The interface of a cluster event."""
 
     @property
     def at_s(self) -> float:
-        """When, on the clock of the exchanges."""
+        """The time, on the clock of the exchanges."""
 
     @property
     def kind(self) -> str:
-        """What."""
+        """The kind."""
 
     @property
     def detail(self) -> Mapping[str, Any]:
-        """About what."""
+        """The details."""
 
 
 def explain(entry: JournalEntry, events: Sequence[ClusterEvent], others: Sequence[JournalEntry]) -> list[str]:
-    """Why an exchange ended as it did, in sentences; `others` are the exchanges that are kept, the oldest first."""
+    """Explain an outcome in sentences; `others` are the kept exchanges, the oldest first."""
     return list(_Explanation(entry, events, others).sentences())
 
 
@@ -153,7 +153,7 @@ class _Explanation:
         return f"{known}, since {self._when(event)}{f', after {before}' if before else ''}"
 
     def _told_by_metadata(self, topic: Any, partition: Any) -> list[ClusterEvent]:
-        """What clients have been told of a partition's leader: all that is known in front of another cluster."""
+        """The leaders of a partition that Metadata responses have named: the only source in a proxy."""
         found: list[ClusterEvent] = []
         for one in self._others:
             for leader, epoch in one.leaders_in_response(topic, partition):
@@ -209,7 +209,7 @@ class _Explanation:
         return "" if known or topic is None else "no event tells of such a topic"
 
     def _partitions(self, topic: Any) -> set[int]:
-        """Those of a topic of which events tell."""
+        """The partitions of a topic that events name."""
         return {one.detail[PARTITION] for one in self._events if one.kind == "leader" and one.detail[TOPIC] == topic}
 
     # --- what was when
@@ -231,7 +231,7 @@ class _Explanation:
         at_s: float | None = None,
         behind_s: float = BEHIND_S,
     ) -> ClusterEvent | None:
-        """The last event that is meant before the answer, or else the first one behind it."""
+        """The last matching event before the response, or else the first one after it."""
         at_s = self._at_s if at_s is None else at_s
         near = [one for one in events if at_s - BEFORE_S <= one.at_s <= at_s + behind_s and meant(one)]
         before = [one for one in near if one.at_s <= at_s]
@@ -253,7 +253,7 @@ class _Explanation:
 
 
 class _Sentences:
-    """An event that is only known by hearsay."""
+    """An event that is inferred from responses."""
 
     def __init__(self, at_s: float, kind: str, detail: Mapping[str, Any]) -> None:
         self.at_s = at_s

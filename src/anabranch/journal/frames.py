@@ -1,4 +1,4 @@
-"""The bytes of an exchange, as its messages are encoded, without those that may hold a secret. Pure."""
+"""The encoded bytes of an exchange, without messages that may hold a secret. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CORRELATION_ID_AT: Final = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Frames:
-    """The bytes of an exchange; an answer that there was none of is empty."""
+    """The bytes of an exchange; empty for a missing response."""
 
     asked: bytes
     answered: bytes = b""
@@ -38,14 +38,14 @@ def frames_of(request: DecodedRequest) -> Frames | None:
 
 
 def answered(frames: Frames, request: DecodedRequest, response: Any) -> Frames:
-    """The same, with the bytes of the answer."""
+    """Add the bytes of the response."""
     if (unread := getattr(response, "frame", None)) is not None:
         return dataclasses.replace(frames, answered=_framed(unread))
     return dataclasses.replace(frames, answered=b"".join(encode_response(request, response)))
 
 
 def _framed(frame: bytes) -> bytes:
-    """Behind its length: of what passes through a proxy that cannot read it."""
+    """Add the length, for a message that the proxy could not decode."""
     return struct.pack(">i", len(frame)) + frame
 
 

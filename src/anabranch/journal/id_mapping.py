@@ -1,8 +1,8 @@
-"""The ids that another cluster has given for the same: a topic's, a producer's, a member's, a session's. Pure.
+"""Maps ids of a recorded cluster (topics, producers, members, sessions) to those of another cluster. Pure.
 
-A request that was recorded names ids that its own cluster had drawn; another cluster draws others. What the two have
-answered to the same request tells which id stands for which: fields of these names are looked at, in both answers at
-the same place. Batches of producers carry an id, too, in front of records that are not read.
+A recorded request names ids that its cluster has generated; another cluster generates others. The responses of both
+clusters to the same request show which ids correspond: id fields at the same place in both. Record batches have a
+producer id in their header.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from anabranch.protocol.wire import ZERO_UUID, Kind, fields_of
 NONE: Final = (-1, 0, "", None, ZERO_UUID)
 IDS: Final = {**{name: kind for name, kind in NAMED.items() if kind != "controller"}, "producer_epoch": "epoch"}
 FROM_ZERO: Final = ("producer_id",)
-"""Ids of which zero is one."""
+"""Ids for which zero is valid."""
 GENERATIONS: Final = ("generation_id", "generation_id_or_member_epoch", "member_epoch")
 COUNTED: Final = (*GENERATIONS, "producer_epoch")
 OLD: Final = "v3_and_below_"
-"""What fields begin with that newer versions of AddPartitionsToTxn have elsewhere."""
+"""The prefix of fields in old versions of AddPartitionsToTxn."""
 PRODUCER_ID_AT: Final = 43
 CRC_AT: Final = 17
 CHECKED_FROM: Final = 21
 
 
 class IdMapping:
-    """What stands for what."""
+    """Recorded id -> id in the other cluster."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, Any], Any] = {}
 
     def learn(self, request: Any, recorded: Any, now: Any) -> None:
-        """Take in what two clusters have answered to the same request."""
+        """Learn ids from two responses to the same request."""
         scope = _scope(request)
         if getattr(recorded, "error_code", 0) != getattr(now, "error_code", 0):
-            return  # but MEMBER_ID_REQUIRED, from both, tells an id
+            return  # but MEMBER_ID_REQUIRED, from both, carries an id
         producers = (getattr(recorded, "producer_id", -1), getattr(recorded, "producer_epoch", -1))
         for name, before, after in _pairs(recorded, now):
             if before in NONE and (before != 0 or IDS.get(name) not in FROM_ZERO) and name not in COUNTED:
@@ -54,7 +54,7 @@ class IdMapping:
                 self._known[IDS[name], before] = after
 
     def translated(self, request: Any) -> Any:
-        """A request as it has to be for the other cluster."""
+        """A request with the other cluster's ids."""
         return self._struct(request, _scope(request))
 
     def _struct(self, struct_: Any, scope: str) -> Any:
@@ -78,7 +78,7 @@ class IdMapping:
         return made
 
     def _records(self, data: bytes) -> bytes:
-        """Batches with the id and epoch that their producer has now."""
+        """Batches with their producer's current id and epoch."""
         made = bytearray(data)
         try:
             for position, head in iter_batches(data):
@@ -89,7 +89,7 @@ class IdMapping:
                     checked = bytes(made[position + CHECKED_FROM : position + head.size_bytes])
                     struct.pack_into(">I", made, position + CRC_AT, crc32c(checked))
         except DecodeError:
-            return data  # message sets of old versions, and nonsense, have no producers
+            return data  # message sets and invalid bytes have no producer ids
         return bytes(made)
 
 
@@ -110,7 +110,7 @@ def _pairs(one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _pairs_of_lists(ones: list[Any], others: list[Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Rows with a name go with those of the same name, others with those at the same place."""
+    """Match rows by name, or by position if they have no name."""
     if ones and all(isinstance(getattr(one, "name", None), str) for one in (*ones, *others)):
         by_name = {one.name: one for one in others}
         for one in ones:

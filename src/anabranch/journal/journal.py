@@ -1,4 +1,4 @@
-"""The last exchanges of a cluster: what clients asked and got, and beside them what brokers asked each other.
+"""The journal of a cluster: the last exchanges of clients and, separately, of brokers among themselves.
 
 Neither pushes the other out.
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from anabranch.protocol.codec import DecodedRequest
 
 Key = tuple[int, str, int, int]
-"""Node, host, port, correlation id: of what is under way, one request has it."""
+"""Node, host, port, correlation id: unique among open requests."""
 
 
 class Journal:
-    """Keeps the last `size` exchanges of clients, and as many of brokers.
+    """Keeps the last `size` exchanges of clients, and as many between brokers.
 
     Args:
-        size: How many.
-        node_ids: The brokers that there are.
-        frames: Keep their bytes, too, for captures; but none of requests that may hold secrets.
+        size: The number of exchanges.
+        node_ids: The brokers.
+        frames: Keep the bytes, too, for captures, except those of requests that may hold secrets.
     """
 
     def __init__(self, size: int, node_ids: Collection[int], *, frames: bool = False) -> None:
@@ -57,12 +57,13 @@ class Journal:
         self._events: Callable[[], Sequence[ClusterEvent]] = lambda: ()
 
     def knows(self, events: Callable[[], Sequence[ClusterEvent]]) -> None:
-        """Where to ask for what has happened in the cluster, to explain exchanges by it."""
+        """Set the source of cluster events for explanations."""
         self._events = events
 
     def explain(self, exchange: JournalEntry | int) -> list[str]:
-        """Why an exchange ended as it did, in sentences: "... was refused with NOT_LEADER_OR_FOLLOWER for orders-3: its
-        leader is broker 2 in epoch 5, since 11 ms before." KeyError if none of this number is kept."""
+        """Explain an exchange's outcome in sentences: "... was refused with NOT_LEADER_OR_FOLLOWER for orders-3: its
+        leader is broker 2 in epoch 5, since 11 ms before." KeyError if no exchange of this number is kept.
+        """
         kept = list(self)
         if isinstance(exchange, int):
             exchange = {one.number: one for one in kept}[exchange]
@@ -70,33 +71,33 @@ class Journal:
 
     @property
     def newest(self) -> int:
-        """The number of the newest exchange; 0 if there was none yet."""
+        """The number of the newest exchange; 0 if there is none."""
         return self._number
 
     def watch(self, node: Node) -> None:
-        """Write down what a node is asked from now on."""
+        """Record a node's requests from now on."""
         services = node.services
         at = NodeContext(services.settings.node_id, services.metadata.topic_name, lambda session: [])
         self.follow(node.server, at)
 
     def follow(self, server: Served, at: NodeContext) -> None:
-        """Write down what is asked of a server from now on."""
+        """Record a server's requests from now on."""
         server.dispatcher = RecordingDispatcher(server.dispatcher, self, at)
 
     def entries(self, **where: Unpack[JournalFilter]) -> list[JournalEntry]:
-        """What is kept, the oldest first.
+        """The kept exchanges that match, the oldest first.
 
         Args:
             **where: api="Fetch", topic="orders", partition=1, group=, client_id=, error=, rule=, outcome=, after=,
-                limit=: see `WORDS`. between_brokers=True for what brokers ask each other.
+                limit=: see `WORDS`. between_brokers=True for requests between brokers.
 
         Raises:
-            InvalidRule: No exchange could ever be so; the message says what could.
+            InvalidRule: No exchange can match; the message suggests a correction.
         """
         return self.found(Query.of(where, self._node_ids))
 
     def found(self, query: Query) -> list[JournalEntry]:
-        """What a query means."""
+        """The exchanges that match a query."""
         found = [one for one in self if query.means(one)]
         return found[-query.limit :] if query.limit else found
 
@@ -104,11 +105,11 @@ class Journal:
         return heapq.merge(self._of_clients, self._of_brokers, key=lambda one: one.number)
 
     def count(self, **where: Unpack[JournalFilter]) -> int:
-        """How many exchanges are so; see `entries`."""
+        """Count the exchanges that match; see `entries`."""
         return len(self.entries(**where))
 
     async def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Unpack[JournalFilter]) -> list[JournalEntry]:
-        """Wait until so many exchanges are so; TimeoutError says how many there are."""
+        """Wait until `n` exchanges match. TimeoutError reports the number so far."""
         query = Query.of(where, self._node_ids)
         try:
             async with asyncio.timeout(timeout_s):
@@ -120,12 +121,12 @@ class Journal:
         return found
 
     def clear(self) -> None:
-        """Forget all."""
+        """Clear the journal."""
         self._of_clients.clear()
         self._of_brokers.clear()
 
     def on_hit(self, armed: ActiveRule, node_id: int, what: Hit) -> None:
-        """A rule has hit something: perhaps a request."""
+        """Record a rule's hit, if it is a request."""
         if isinstance(what, Trigger):
             return
         entry = self._under_way.get(_key(node_id, what.peer, what.request))
@@ -135,7 +136,7 @@ class Journal:
     # --- called by recorders
 
     def begin(self, request: DecodedRequest, peer: Peer, at: NodeContext) -> JournalEntry:
-        """A request has come."""
+        """Open an exchange."""
         self._number += 1
         frames = frames_of(request) if self.keeps_frames else None
         entry = JournalEntry(self._number, asyncio.get_running_loop().time(), RequestView(request, peer, 0, at))
@@ -146,7 +147,7 @@ class Journal:
         return entry
 
     def end(self, entry: JournalEntry, outcome: str, response: Any = None) -> None:
-        """It is answered, or will not be."""
+        """Complete an exchange."""
         view = entry.view
         self._under_way.pop(_key(view.at.node_id, view.peer, view.request), None)
         if entry.frames is not None and response is not None:

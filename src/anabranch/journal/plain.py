@@ -1,4 +1,4 @@
-"""Messages as programs in any language read them: the fields that their version has, and no bytes of records. Pure."""
+"""Messages as JSON values: the fields of their version, without the bytes of records. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAGIC_AT: Final = 16
 
 
 def plain(message: Any, version: int) -> dict[str, Any]:
-    """A message as JSON tells it."""
+    """A message as a JSON object."""
     told = {}
     for field in fields_of(type(message)):
         if field.exists(version):
@@ -28,7 +28,7 @@ def plain(message: Any, version: int) -> dict[str, Any]:
 
 
 def _is_secret(setting: str | None) -> bool:
-    """Whether what is declared as secret is: but for values of settings that are known to be none, it always is."""
+    """Whether a field that is declared secret is one: always, except values of settings that are known to be public."""
     if setting is None or setting in config_def(Scope.TOPIC).known():
         return setting is None
     key = config_def(Scope.BROKER).known().get(base_name(setting)[1])
@@ -60,7 +60,7 @@ def _one(field: WireField, value: Any, version: int) -> Any:
 
 
 def records(data: Buffer) -> dict[str, Any]:
-    """How many bytes of records there are, and what the head of the first batch says."""
+    """The size of records, and the header of the first batch."""
     told: dict[str, Any] = {"bytes": len(data)}
     if len(data) >= HEADER_BYTES and data[MAGIC_AT] == 2:
         head = read_header(data)
@@ -76,7 +76,7 @@ def records(data: Buffer) -> dict[str, Any]:
 
 
 def holds_records(message: type[Any]) -> bool:
-    """Whether messages of this class may hold batches, whose bytes belong to somebody else."""
+    """Whether messages of this class may hold record batches, whose bytes belong to other code."""
     found = _known.get(message)
     if found is None:
         found = _known[message] = any(

@@ -1,4 +1,4 @@
-"""What is asked of the journal: the same words as where a rule is about, and some of its own."""
+"""Queries of the journal: the conditions of fault rules, and some of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLACES: Final[Mapping[str, str]] = {
     for field in FIELDS
     if field.metadata["part"] == WHERE and field.name not in NOT_HERE
 }
-"""The words of rules that the journal takes -> what they mean."""
+"""The conditions of rules that the journal accepts -> their meanings."""
 WORDS: Final[Mapping[str, str]] = {
     **PLACES,
     "error": "answered with this error code, at any level",
@@ -35,7 +35,7 @@ WORDS: Final[Mapping[str, str]] = {
 
 
 class JournalFilter(RequestFilter, total=False):
-    """Which exchanges are meant, as keyword arguments for type checkers; `WORDS` says what they mean."""
+    """The conditions as keyword arguments, for type checkers; `WORDS` explains them."""
 
     error: str
     rule: str
@@ -46,7 +46,7 @@ class JournalFilter(RequestFilter, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which exchanges are meant."""
+    """Conditions on exchanges."""
 
     matcher: Matcher
     error: str = ""
@@ -57,7 +57,7 @@ class Query:
 
     @classmethod
     def of(cls, words: Mapping[str, Any], brokers: Collection[int]) -> Query:
-        """What a request asks for, or a call. InvalidRule says what is wrong with it."""
+        """Parse the conditions of a request or call. InvalidRule names the error."""
         if unknown := words.keys() - WORDS.keys():
             raise InvalidRule(f"the journal is not asked by {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
         rule = from_json({"hold": True, **{name: read(name, words[name]) for name in PLACES if name in words}})
@@ -72,7 +72,7 @@ class Query:
         )
 
     def means(self, entry: JournalEntry) -> bool:
-        """Whether an exchange is one of them."""
+        """Whether an exchange matches."""
         return (
             entry.number > self.after
             and (not self.error or self.error in entry.errors)
@@ -83,7 +83,7 @@ class Query:
 
 
 def read(name: str, said: Any) -> Any:
-    """A word as JSON would have it: over HTTP all are texts, and several are written with commas."""
+    """A value as JSON would have it: in a URL all are texts, and lists are separated by commas."""
     hint = HINTS[name]
     if not isinstance(said, str):
         return said

@@ -1,4 +1,4 @@
-"""The dispatcher of a node whose exchanges are written down: outside of all others, so that it sees what rules do."""
+"""A dispatcher that records a node's exchanges: the outermost one, so that it sees the effects of rules."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class JournalPort(Protocol):
-    """What is written in."""
+    """The interface of the journal for recorders."""
 
     def begin(self, request: DecodedRequest, peer: Peer, at: NodeContext) -> JournalEntry:
-        """A request has come."""
+        """Open an exchange."""
 
     def end(self, entry: JournalEntry, outcome: str, response: Any = None) -> None:
-        """It is answered, or will not be."""
+        """Complete an exchange."""
 
 
 class RecordingDispatcher(Dispatcher):
-    """Writes down what comes, and what comes of it."""
+    """Records requests and their outcomes."""
 
     outermost = True
 

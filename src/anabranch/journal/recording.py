@@ -1,6 +1,6 @@
-"""What clients have said, read from a file: a capture of ours (pcapng), or lines of JSON with bytes. Pure.
+"""Reads recorded exchanges from a file: a capture of this package (pcapng), or JSON lines with bytes. Pure.
 
-Other captures are understood as far as they look like ours: IPv4 without fragments, TCP in order and without losses.
+Other captures can be read if they are alike: IPv4 without fragments, TCP in order and without losses.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ FRAME_BYTES_MAX: Final = 1 << 30
 
 
 class InvalidRecording(ValueError):
-    """A file that holds no exchanges; the message says what would do."""
+    """A file that holds no exchanges; the message names the remedy."""
 
 
 @value
 class RecordedExchange:
-    """One request, and what was answered."""
+    """One request with its response."""
 
     number: int
     at_s: float
     answered_s: float | None
-    """When the answer came; None: it did not."""
+    """The time of the response; None without one."""
     node_id: int
     connection: str
     request: bytes
     """Without its length."""
     answer: bytes
-    """Without its length; empty: there was none."""
+    """Without its length; empty without a response."""
 
 
 def read_recording(content: bytes) -> list[RecordedExchange]:
-    """The exchanges of a file, in the order in which they were asked. InvalidRecording says why there are none."""
+    """Read the exchanges of a file, in the order of the requests. InvalidRecording names the error."""
     found = list(_of_capture(content) if content.startswith(PCAPNG) else _of_lines(content))
     if not found:
         raise InvalidRecording(
@@ -76,7 +76,7 @@ def _of_row(row: Mapping[str, Any]) -> RecordedExchange:
 # --- captures
 
 Way = tuple[int, int, int, int]
-"""Address and port of who sends, and of who gets it."""
+"""Address and port of the sender, and of the receiver."""
 
 
 def _of_capture(content: bytes) -> Iterator[RecordedExchange]:
@@ -94,7 +94,7 @@ def _of_capture(content: bytes) -> Iterator[RecordedExchange]:
 def _paired(
     way: Way, requests: list[tuple[float, bytes]], answers: deque[tuple[float, bytes]]
 ) -> Iterator[RecordedExchange]:
-    """Each request of a connection with its answer: they come in the same order, and some requests have none."""
+    """Match each request of a connection with its response: responses come in order, and some requests have none."""
     for number, (at_s, frame) in enumerate(requests, start=1):
         answered_s, answer = None, b""
         if answers and answers[0][1][:4] == frame[4:8]:
@@ -103,7 +103,7 @@ def _paired(
 
 
 def _frames(stream: bytearray) -> Iterator[bytes]:
-    """The whole frames that a stream begins with, which are taken out of it."""
+    """Remove the complete frames from the beginning of a stream."""
     while len(stream) >= 4:
         length = int.from_bytes(stream[:4], "big")
         if length > FRAME_BYTES_MAX:
@@ -117,7 +117,7 @@ def _frames(stream: bytearray) -> Iterator[bytes]:
 
 
 def _packets(content: bytes) -> Iterator[tuple[float, Way, bytes]]:
-    """The time, the way and the content of each TCP segment."""
+    """The time, the addresses and the content of each TCP segment."""
     try:
         for kind, block in _blocks(content):
             if kind == INTERFACE_BLOCK and struct.unpack_from("<H", block)[0] != RAW_IP:

@@ -1,11 +1,12 @@
-"""Sends what clients have sent to another cluster, in its order, and tells which answers differ.
+"""Replays recorded requests on another cluster in order, and reports different responses.
 
-A request is sent when those have been answered whose answers had come before it when it was recorded: what depends on
-an answer waits for it, and what was under way at the same time is so again. With a pace it is not sent sooner either
-than it was then. Ids that a cluster draws are replaced by those of the other (`counterparts`).
+A request is sent after the responses that preceded it in the recording: causal order and concurrency are kept. With a
+pace, it is also not sent earlier than recorded. Generated ids are replaced by those of the other cluster
+(`id_mapping`).
 
-Each connection has one of its own, to the broker that the request is for there (`routes`), or else to the one of the
-same id. What an other cluster cannot do yet (no leader, no coordinator) although the first one could is asked again.
+Each recorded connection gets its own connections, to the broker that serves the request there (`routes`), or else to
+the broker with the same id. Requests that fail because the other cluster is not ready (no leader, no coordinator) are
+retried if they succeeded in the recording.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 
 READABLE: Final = {api.key: (0, api.last_version) for api in APIS}
 LOGINS: Final = (17, 36)
-"""SaslHandshake and SaslAuthenticate: logins are those of who replays."""
+"""SaslHandshake and SaslAuthenticate: the replay logs in by itself."""
 PRODUCE: Final = 0
 PATIENCE_S: Final = 15.0
-"""How much longer than it took then an answer may take now."""
+"""How much longer than recorded a response may take."""
 READY_S: Final = 10.0
 AGAIN_S: Final = 0.05
 NOT_YET: Final = frozenset({5, 6, 14, 15, 16, 41})
@@ -46,24 +47,24 @@ NOT_COORDINATOR, NOT_CONTROLLER."""
 PLACED: Final = re.compile(
     r"(^|\.)(node_id|leader_id|replica_nodes|isr_nodes|offline_replicas|broker_id|node_endpoints)\b"
 )
-"""Fields that say where something is."""
+"""Fields that name a location."""
 CLOSED: Final = "the connection was closed"
 SILENT: Final = "no answer"
 
 
 @value
 class Difference:
-    """One field of an answer that is another one now."""
+    """A field of a response that differs from the recording."""
 
     path: str
-    """Empty: there was an answer, and now there is none."""
+    """Empty if the response is missing."""
     then: Any
     now: Any
 
 
 @value
 class ReplayedExchange:
-    """One request, and what came of it."""
+    """One request and its outcome."""
 
     recorded: RecordedExchange
     api: str
@@ -71,11 +72,11 @@ class ReplayedExchange:
     client_id: str
     differences: tuple[Difference, ...]
     left_out: str = ""
-    """Why it was not sent; empty: it was."""
+    """Why it was not sent; empty if it was."""
 
 
 class _Sent:
-    """A request under way."""
+    """An open request."""
 
     def __init__(self, recorded: RecordedExchange, request: DecodedRequest, message: Any) -> None:
         self.recorded = recorded
@@ -88,7 +89,7 @@ class _Sent:
 
 
 class Replay:
-    """One recording, and the cluster that it is played to."""
+    """The replay of one recording on one cluster."""
 
     def __init__(self, recorded: Sequence[RecordedExchange], servers: str, security: Security | None = None) -> None:
         self._recorded = recorded
@@ -101,9 +102,9 @@ class Replay:
         self._under_way: list[_Sent] = []
 
     async def play(self, pace: float | None = None) -> AsyncIterator[ReplayedExchange]:
-        """Each request, as soon as it is answered. `pace`: how many seconds go by in one; None: no wait for time.
+        """Yield each request as soon as it is answered. `pace`: recorded seconds per real second; None: no delays.
 
-        ConnectionError, AuthenticationFailed if the cluster is not there, or lets nobody in.
+        Raises ConnectionError if the cluster is unreachable, AuthenticationFailed if the login fails.
         """
         await self._find_brokers()
         loop = asyncio.get_running_loop()
@@ -133,7 +134,7 @@ class Replay:
         self._routes.learn("Metadata", None, answer)
 
     async def _send(self, recorded: RecordedExchange) -> ReplayedExchange | None:
-        """Send a request; what became of it already if it is not sent, or gets no answer."""
+        """Send a request; returns the outcome at once if it is not sent, or gets no response."""
         try:
             request = decode_request(recorded.request, READABLE, len(recorded.request))
         except DecodeError as error:
@@ -177,7 +178,7 @@ class Replay:
         return known
 
     async def _settle(self, at_s: float) -> AsyncIterator[ReplayedExchange]:
-        """Wait for the answers that had come by then; and take in those that are there."""
+        """Wait for the responses that were recorded before this time; also yield others that have arrived."""
         waiting, self._under_way = self._under_way, []
         for sent in waiting:
             assert sent.answer is not None, "it is under way"
@@ -185,12 +186,12 @@ class Replay:
             if not sent.answer.done() and (then_s is None or then_s > at_s) and at_s != float("inf"):
                 self._under_way.append(sent)
             elif then_s is None and not sent.answer.done():
-                sent.answer.cancel()  # it was not answered then, and nobody waits for it now
+                sent.answer.cancel()  # unanswered in the recording: no response is awaited
             else:
                 yield self._compared(sent, await self._outcome(sent))
 
     async def _outcome(self, sent: _Sent) -> Any:
-        """The answer, or why there is none."""
+        """The response, or why there is none."""
         loop, request = asyncio.get_running_loop(), sent.request
         end_s = loop.time() + READY_S
         expected = _errors(sent.then)
@@ -233,7 +234,7 @@ def _errors(answer: Any) -> frozenset[int]:
 
 
 def row(replayed: ReplayedExchange) -> Mapping[str, Any]:
-    """For a program."""
+    """The outcome as a JSON row."""
     return {
         "number": replayed.recorded.number,
         "node": replayed.recorded.node_id,

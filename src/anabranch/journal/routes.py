@@ -1,7 +1,7 @@
-"""Which broker of another cluster a request is for: as a client would find it, by what that cluster has answered. Pure.
+"""Finds the broker of another cluster that serves a request, from that cluster's responses. Pure.
 
-Leaders and coordinators are elsewhere in another cluster. A request about partitions goes to the leader of the first;
-one about a group or a transactional id to its coordinator; one that only a controller answers to the controller.
+Leaders and coordinators differ between clusters. A request about partitions goes to the leader of the first; one about
+a group or a transactional id to its coordinator; a controller request to the controller.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ CONTROLLERS: Final = frozenset(
 
 
 class Routes:
-    """What one cluster has told of who does what."""
+    """The leaders, coordinators and controller that a cluster's responses have named."""
 
     def __init__(self) -> None:
         self.addresses: dict[int, tuple[str, int]] = {}
-        """Node id -> host and port."""
         self._controller = -1
         self._leaders: dict[tuple[str, int], int] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._names: dict[bytes, str] = {}
 
     def learn(self, api: str, request: Any, answer: Any) -> None:
-        """Take in an answer."""
+        """Learn from a response."""
         if api == "Metadata":
             self._learn_metadata(answer)
         elif api == "FindCoordinator":
@@ -62,7 +61,7 @@ class Routes:
                     self._leaders[topic.name, one.partition_index] = one.leader_id
 
     def node_for(self, api: str, request: Any, version: int) -> int | None:
-        """The broker that a request is for; None if any will do, or nobody knows."""
+        """The broker for a request; None if any broker will do, or it is unknown."""
         if api in CONTROLLERS:
             return self._known(self._controller)
         if api not in LEADERS and api not in GROUPS and api not in TRANSACTIONS:

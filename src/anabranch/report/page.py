@@ -1,6 +1,6 @@
-"""The pieces of a page: everything it needs is inside it, and it begins with the verdict.
+"""The parts of a self-contained HTML page that begins with the verdict.
 
-Pieces are strings of HTML; whatever comes from outside (keys, names of topics, what a fault said) is escaped here.
+Parts are strings of HTML; external text (keys, names of topics, errors) is escaped here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ dd { margin: 0; color: var(--soft); } footer { color: var(--soft); font-size: 13
 
 
 class Card(NamedTuple):
-    """One figure that matters, large."""
+    """A large figure with its label."""
 
     value: str
     label: str
@@ -61,7 +61,7 @@ class Card(NamedTuple):
 
 
 def page(title: str, parts: Iterable[str], *, footer: str = "") -> str:
-    """The whole file."""
+    """The whole page."""
     return (
         "<!doctype html>\n<html lang=en><meta charset=utf-8>"
         '<meta name=viewport content="width=device-width, initial-scale=1">'
@@ -71,7 +71,7 @@ def page(title: str, parts: Iterable[str], *, footer: str = "") -> str:
 
 
 def headline(eyebrow: str, verdict: str, sub: str, tone: str) -> str:
-    """The top of the page: the verdict, and the sentence below it."""
+    """The top of the page: the verdict, and a sentence below it."""
     return (
         f"<header class='{tone}'><p class=eyebrow>{escaped(eyebrow)}</p><h1>{escaped(verdict)}</h1>"
         f"<p class=sub>{escaped(sub)}</p></header>"
@@ -79,7 +79,7 @@ def headline(eyebrow: str, verdict: str, sub: str, tone: str) -> str:
 
 
 def cards(found: Iterable[Card]) -> str:
-    """Figures side by side."""
+    """Cards side by side."""
     made = (
         f"<div class='card {one.tone}'><b>{escaped(one.value)}</b><span>{escaped(one.label)}</span></div>"
         for one in found
@@ -88,7 +88,7 @@ def cards(found: Iterable[Card]) -> str:
 
 
 def section(title: str, lead: str, *parts: str) -> str:
-    """A part of the page with its heading and one sentence on what it shows."""
+    """A section: its heading, a sentence about its content, and its parts."""
     told = f"<p class=lead>{escaped(lead)}</p>" if lead else ""
     return f"<section><h2>{escaped(title)}</h2>{told}{''.join(parts)}</section>"
 
@@ -96,7 +96,7 @@ def section(title: str, lead: str, *parts: str) -> str:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, marked: Sequence[int] = (), right: Sequence[int] = ()
 ) -> str:
-    """A table. Numbers are aligned right, words left except in the columns `right`; the rows `marked` stand out."""
+    """A table. Numbers are aligned right, words left, except in the columns `right`; rows `marked` are highlighted."""
     made = []
     numeric = [True] * len(columns)
     for number, row in enumerate(rows):
@@ -115,17 +115,17 @@ def table(
 
 
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
-    """Words and what they mean here."""
+    """A list of terms and their meanings."""
     return f"<dl>{''.join(f'<dt>{escaped(word)}</dt><dd>{escaped(text)}</dd>' for word, text in pairs)}</dl>"
 
 
 def collapsible(label: str, body: str) -> str:
-    """A part that is folded until the reader opens it."""
+    """A part that is collapsed until the reader opens it."""
     return f"<details><summary>{escaped(label)}</summary>{body}</details>"
 
 
 def shown(cell: Cell) -> str:
-    """A cell's value as people write it."""
+    """A cell's value as text."""
     if cell is None:
         return "-"
     if isinstance(cell, bool | str):
@@ -134,7 +134,7 @@ def shown(cell: Cell) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text with the characters escaped that HTML would read as markup."""
+    """Escape the characters that HTML reads as markup."""
     return html.escape(text)
 
 

@@ -1,4 +1,4 @@
-"""The plots of a report, drawn with Plotly into the page itself: a reader needs this one file and no network."""
+"""The plots of a report, drawn with Plotly into the page itself: it needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS: Final = (
     *("#4269d0", "#6cc5b0", "#efb118", "#a463f2", "#97bbf5", "#3ca951", "#9c6b4e", "#ff8ab7", "#5b6b8c", "#c9a227"),
     *("#1f3d8a", "#2b8a76", "#a3700a", "#6425b5", "#4f86d9", "#1e6b30", "#5f3c28", "#c44d84", "#2f3a52", "#7d6312"),
 )
-"""The colours of partitions, darker from the eleventh on; red is kept for violations."""
+"""The colours of partitions, darker from the eleventh on; red is reserved for violations."""
 RED: Final = "#c0392b"
 MOMENT_MARKS: Final = {
     "resize": ("#12794a", "diamond"),
@@ -28,17 +28,17 @@ MOMENT_MARKS: Final = {
 }
 OTHER_MARK: Final = ("#5d6878", "circle")
 LABEL_SHARE: Final = 0.006
-"""Of the plot's width, for a letter: a label that would be written over the next mark is left to the cursor."""
+"""The width of a letter, as a share of the plot's: a label that would cover the next mark shows only on hover."""
 SPAN_TEXTS_MAX: Final = 16
 LEGEND_BELOW: Final = 54
-"""Pixels under the plot, below the title of the axis."""
+"""Pixels between the plot and the legend, below the axis title."""
 EDGE: Final = 0.008
-"""Of the plot's width, before the beginning: what happens at once is not cut in two."""
+"""The margin before the first mark, as a share of the plot's width."""
 FONT: Final = {"family": 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif', "size": 12, "color": "#1d2430"}
 
 
 def embedded(figure: Any, *, with_library: bool) -> str:
-    """A figure as HTML; the first one of a page brings the library."""
+    """A figure as HTML; the first one of a page includes the library."""
     found: str = figure.to_html(
         full_html=False,
         include_plotlyjs="inline" if with_library else False,
@@ -48,7 +48,7 @@ def embedded(figure: Any, *, with_library: bool) -> str:
 
 
 def timeline(shown: Timeline) -> Any:
-    """What was done, how fast records came, how many waited, how keys changed hands: over one axis of time."""
+    """Actions, record rates, waiting records and key moves over one time axis."""
     lanes = _lanes([one for one in shown.moments if one.label])
     rows = [
         (row, height, title)
@@ -96,7 +96,7 @@ def timeline(shown: Timeline) -> Any:
 
 
 def distribution(values_ms: Sequence[int], *, what: str) -> Any:
-    """How often something took how long, with the median marked."""
+    """A histogram of durations, with the median marked."""
     figure = go.Figure()
     figure.add_trace(
         go.Histogram(x=list(values_ms), nbinsx=40, marker={"color": COLOURS[0], "line": {"width": 1, "color": "#fff"}})
@@ -122,7 +122,7 @@ def distribution(values_ms: Sequence[int], *, what: str) -> Any:
 
 
 def _lanes(moments: Sequence[Moment]) -> dict[str, list[Moment]]:
-    """Moments by kind, in the order in which a reader asks about them."""
+    """Moments by kind, in a fixed order."""
     lanes: dict[str, list[Moment]] = defaultdict(list)
     for kind in (*MOMENT_MARKS, *sorted({one.kind for one in moments} - set(MOMENT_MARKS))):
         for moment in moments:
@@ -158,7 +158,7 @@ def _draw_moments(figure: Any, row: int, shown: Timeline) -> None:
 
 
 def _labels(moments: Sequence[Moment], shown: Timeline) -> list[tuple[str, str]]:
-    """Of one lane, with the side of the mark on which there is room; empty where there is none."""
+    """The labels of one lane, with the side of the mark that has room; empty without room."""
     letter_ms = LABEL_SHARE * (shown.ended_ms - shown.began_ms)
     ends = [*(one.t_ms for one in moments[1:]), shown.ended_ms]
     labels, free_ms = [], float(shown.began_ms)
@@ -235,7 +235,7 @@ def _draw_waiting(figure: Any, row: int, shown: Timeline) -> None:
 
 
 def _took(span: Span, shown: Timeline) -> list[str]:
-    """What stands at both ends of a span: how long it took, on the right, or at the end of the plot on the left."""
+    """The labels at both ends of a span: its duration, on the right, or on the left at the end of the plot."""
     told = f"{span.took_ms:,} ms"
     room_ms = LABEL_SHARE * (shown.ended_ms - shown.began_ms) * (len(told) + 2)
     return ["", f"  {told}"] if span.ended_ms + room_ms < shown.ended_ms else [f"{told}  ", ""]
@@ -269,7 +269,7 @@ def _draw_spans(figure: Any, row: int, shown: Timeline) -> None:
 
 
 def _mark_resizes(figure: Any, shown: Timeline) -> None:
-    """Draw a thin line through all plots wherever the topic was resized or a process was killed."""
+    """Draw a thin line through all plots at each resize and each kill of a process."""
     for moment in shown.moments:
         if moment.label and moment.kind in ("resize", "kill"):
             colour, _ = MOMENT_MARKS[moment.kind]

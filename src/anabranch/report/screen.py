@@ -1,4 +1,4 @@
-"""Shows the state of something that runs: a live screen on a terminal, a line now and then anywhere else."""
+"""Shows the state of a running program: a live screen on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLAIN_EVERY_S: Final = 5.0
 
 
 class Screen:
-    """Shows the latest state; what is printed to `console` besides scrolls by above it."""
+    """Shows the latest state; text printed to `console` scrolls by above it."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -32,7 +32,7 @@ class Screen:
             self._live.stop()
 
     def update(self, now_s: float, *, whole: Callable[[], RenderableType], line: Callable[[], str]) -> None:
-        """The state as a terminal shows it, or in one line."""
+        """Show the state, as a screen or in one line."""
         if self._live is not None:
             self._live.update(whole())
         elif now_s >= self._plain_due_s:

@@ -1,6 +1,6 @@
-"""What a report's timeline shows, as data: how fast records came, how many waited, what was done meanwhile.
+"""The data of a report's timeline: record rates, waiting records, and actions on the cluster.
 
-Times are of the day, in ms; only the picture counts seconds from the beginning. Nothing here knows what draws it.
+Times are times of day in ms; only the plot counts seconds from the beginning. Independent of the plotting library.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ SECONDS_FROM_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Something that was done to the cluster, or that it did."""
+    """An action on the cluster, or an event in it."""
 
     t_ms: int
     kind: str
     text: str
     label: str = ""
-    """A few words for the timeline; none: not drawn there."""
+    """A few words for the timeline; empty: not shown there."""
 
 
 class Span(NamedTuple):
-    """Keys that changed hands: from the last that the old partition gave to the first that the new one did."""
+    """A move of keys: from the last record of the old partition to the first one of the new partition."""
 
     name: str
     partition: int
@@ -34,12 +34,12 @@ class Span(NamedTuple):
 
     @property
     def took_ms(self) -> int:
-        """How long the application got nothing of these keys."""
+        """How long the application got no records of these keys."""
         return self.ended_ms - self.began_ms
 
 
 class Offence(NamedTuple):
-    """A violation, as far as a timeline shows it."""
+    """A violation on the timeline."""
 
     t_ms: int
     kind: str
@@ -56,7 +56,7 @@ class Timeline:
     """Name of a partition -> (time, records per second)."""
     rates_title: str = "records per second, by partition"
     waiting: Sequence[tuple[int, int]] = ()
-    """(time, records that were stored and not yet delivered)."""
+    """(time, stored but undelivered records)."""
     moments: Sequence[Moment] = ()
     spans: Sequence[Span] = ()
     spans_title: str = "hand-offs"
@@ -68,7 +68,7 @@ class Timeline:
 
 
 def rates(series: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
-    """Records per second between reports of a running count that are at least `RATE_WINDOW_MS` apart."""
+    """Records per second between samples of a running count that are at least `RATE_WINDOW_MS` apart."""
     found: list[tuple[int, float]] = []
     if not series:
         return found
@@ -81,7 +81,7 @@ def rates(series: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
 
 
 def waiting(acked: Sequence[tuple[int, int]], delivered: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Stored but not yet delivered, at each report of deliveries; both are running counts in the order of time."""
+    """Stored but undelivered records at each sample of deliveries; both inputs are running counts in order of time."""
     found: list[tuple[int, int]] = []
     place = 0
     for t_ms, count in delivered:
@@ -93,7 +93,7 @@ def waiting(acked: Sequence[tuple[int, int]], delivered: Sequence[tuple[int, int
 
 
 def median(values: Sequence[int]) -> int:
-    """The median of the values, of which there is at least one."""
+    """The median of a non-empty list."""
     return sorted(values)[len(values) // 2]
 
 
@@ -104,10 +104,10 @@ def percentile(values: Sequence[int], percent: float) -> int:
 
 
 def duration(ms: int) -> str:
-    """A time as people say it."""
+    """Format a duration."""
     return f"{ms:,} ms" if abs(ms) < SECONDS_FROM_MS else f"{ms / 1000:,.1f} s"
 
 
 def pluralize(count: int, what: str) -> str:
-    """So many of something."""
+    """Format a count with its noun."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
