@@ -1,4 +1,4 @@
-"""Fixtures and helpers for the tests of other projects: clusters in a separate process, and their control.
+"""Fixtures and helpers for tests of other projects: clusters in a separate process, and their control.
 
     from anabranch.testing import Clusters, RunningCluster
 

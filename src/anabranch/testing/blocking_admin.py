@@ -1,4 +1,4 @@
-"""`anabranch.Admin` for tests that block, whether or not a loop runs around them: each call returns when it is done."""
+"""A blocking `anabranch.Admin` for synchronous tests, with or without a running event loop."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from anabranch.clients.security_config import refuse_unknown_arguments
 
 
 class BlockingAdmin:
-    """The methods of `Admin`, each of which connects, asks, and returns what it was told.
+    """The methods of `Admin`, each as a blocking call with its own connection.
 
-    admin.create_topics([NewTopic(name="orders", partitions=3)])
-    admin.describe_topic("orders")
+        admin.create_topics([NewTopic(name="orders", partitions=3)])
+        admin.describe_topic("orders")
 
-    They run in a thread of their own, as a loop may run in that of the test.
+    They run in a separate thread, because the test's thread may run a loop.
     """
 
     def __init__(self, bootstrap_servers: str, **security: Unpack[SecurityArguments]) -> None:
@@ -42,7 +42,7 @@ class BlockingAdmin:
         def run() -> None:
             try:
                 done["result"] = asyncio.run(ask())
-            except BaseException as error:  # it is for the caller's thread to hear of
+            except BaseException as error:  # raised in the caller's thread
                 done["error"] = error
 
         thread = threading.Thread(target=run, name=f"admin {name}", daemon=True)

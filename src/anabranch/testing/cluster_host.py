@@ -2,9 +2,9 @@
 
     python -m anabranch.testing.cluster_host
 
-Orders come as JSON, one a line: {"start": {"brokers": 3, "properties": {}, "journal": 0}} is answered with {"cluster":
-1, "bootstrap": "...", "control": "..."}, {"stop": 1} with {"stopped": 1}, and what cannot be done with {"error":
-"..."}. It ends, and all that it has started with it, when its standard input does.
+Commands are JSON lines: {"start": {"brokers": 3, "properties": {}, "journal": 0}} returns {"cluster": 1, "bootstrap":
+"...", "control": "..."}, {"stop": 1} returns {"stopped": 1}, and a failure {"error": "..."}. When standard input
+closes, the process ends with all its clusters.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ClusterHost:
         self._has_control = importlib.util.find_spec("aiohttp") is not None
 
     async def carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
-        """One order, and what to answer."""
+        """Execute one command; returns the result."""
         try:
             if "start" in order:
                 return await self._start(**order["start"])
@@ -79,7 +79,7 @@ class ClusterHost:
 
 
 async def serve() -> None:
-    """Carry out what standard input says, until it ends."""
+    """Execute the commands of standard input until it closes."""
     host, loop = ClusterHost(), asyncio.get_running_loop()
     orders = asyncio.StreamReader(limit=ORDER_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
@@ -93,6 +93,6 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
-    # It is for the tests to end it.
+    # The tests end this process.
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=ClockLoop) as runner:
         runner.run(serve())

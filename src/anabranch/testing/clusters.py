@@ -1,4 +1,4 @@
-"""Clusters for tests of any framework, each as new: one process hosts them all, and starts one in a few milliseconds.
+"""Fresh clusters for tests in any framework: one process hosts them all, and starts one in a few milliseconds.
 
 with Clusters() as clusters, clusters.running(brokers=3) as kafka:
     producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers})
@@ -27,7 +27,7 @@ class CannotStart(RuntimeError):
 
 
 class Clusters:
-    """Starts clusters in one process beside this one, which begins with the first; a context manager."""
+    """Starts clusters in a child process, which begins with the first cluster; a context manager."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -43,16 +43,16 @@ class Clusters:
         listeners: Sequence[str] = (),
         kafka: str = "",
     ) -> Iterator[RunningCluster]:
-        """A cluster for the length of a block; there may be several at a time.
+        """Run a fresh cluster while the block runs; several may run at a time.
 
         Args:
-            brokers: How many brokers, numbered from 1 on.
+            brokers: The number of brokers, with ids from 1 on.
             properties: Broker properties by their Kafka names.
-            journal: How many exchanges its journal keeps.
-            frames: Keep their bytes, too, for captures.
-            listeners: Several ways in, on free ports: `["SASL_PLAINTEXT://127.0.0.1:0"]`, and what they ask for in the
+            journal: The size of the journal, in exchanges.
+            frames: Keep the bytes of exchanges, too, for captures.
+            listeners: Several listeners, on free ports: `["SASL_PLAINTEXT://127.0.0.1:0"]`; their settings are
                 properties.
-            kafka: Which Kafka clients see: "4.1", or "1=3.9,2=4.1" in the middle of an upgrade; 3.9 if not said.
+            kafka: The compatibility profile: "4.1", or "1=3.9,2=4.1" in the middle of an upgrade; default 3.9.
 
         Raises:
             CannotStart: A property does not exist, or has an impossible value.
@@ -72,17 +72,17 @@ class Clusters:
             control = _client(told["control"]) if "control" in told else None
             yield RunningCluster(told["bootstrap"], control, told["listeners"])
         finally:
-            if process is self._process:  # else `close` has ended it
+            if process is self._process:  # otherwise `close` has ended it
                 _answer(process, {"stop": told["cluster"]})
 
     def close(self) -> None:
-        """End the process, and all clusters with it."""
+        """End the child process with all its clusters."""
         process, self._process = self._process, None
         if process is None:
             return
         with process:  # closes its pipes, which ends it
             assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # what it was told last, and had ended before
+            with contextlib.suppress(BrokenPipeError):  # the process ended before it read the last command
                 process.stdin.close()
             try:
                 process.wait(STOP_TIMEOUT_S)
@@ -98,7 +98,7 @@ class Clusters:
         self.close()
 
     def _living_process(self) -> subprocess.Popen[str]:
-        """The process of the clusters: a new one if there is none, or if it has ended."""
+        """The child process; a new one if there is none or it has ended."""
         if self._process is not None and self._process.poll() is not None:
             self.close()
         if self._process is None:
@@ -108,7 +108,7 @@ class Clusters:
 
 
 def _answer(process: subprocess.Popen[str], order: dict[str, Any]) -> dict[str, Any]:
-    """Have the process carry an order out. CannotStart if it cannot, or if it ends meanwhile."""
+    """Have a process execute a command. CannotStart if it fails, or if the process ends."""
     assert process.stdin is not None and process.stdout is not None
     line = ""
     with contextlib.suppress(BrokenPipeError):
@@ -126,7 +126,7 @@ def _answer(process: subprocess.Popen[str], order: dict[str, Any]) -> dict[str, 
 
 
 def _why(status: int) -> str:
-    """How a process has ended, by its status; its own last words are on the standard error output."""
+    """How a process has ended, by its status; its own output is on stderr."""
     return f"killed by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
 
 

@@ -36,7 +36,7 @@ from anabranch.testing.running_cluster import RunningCluster
 READY: Final = re.compile(r"^ready bootstrap=(\S+) control=http://\S+:(\d+)$", re.MULTILINE)
 TOKEN: Final = "ANABRANCH_CONTROL_TOKEN"
 START_TIMEOUT_S: Final = 60
-PORTS: Final = range(20_000, 32_000)  # below the ports that systems hand out to clients
+PORTS: Final = range(20_000, 32_000)  # below the ports that systems use for outgoing connections
 TRIES: Final = 100
 ANYWHERE: Final = "0.0.0.0"
 LOCALHOST: Final = "127.0.0.1"
@@ -66,7 +66,7 @@ class AnabranchContainer(DockerContainer, RunningCluster):
         self._host_network = host_network
 
     def start(self) -> AnabranchContainer:
-        """Start the container and wait for its ready line. Without one, the error has what the container wrote."""
+        """Start the container and wait for its ready line. The error has the container's output."""
         first = adjacent_free_ports(self._brokers + 1)
         token = secrets.token_urlsafe()
         host = LOCALHOST
@@ -98,7 +98,7 @@ class AnabranchContainer(DockerContainer, RunningCluster):
 
     @contextlib.contextmanager
     def fork(self, snapshot: str = "") -> Iterator[RunningCluster]:
-        """See RunningCluster. RuntimeError without `host_network`: nobody has published the ports of a fork."""
+        """See RunningCluster. RuntimeError without `host_network`: a fork's ports are not published."""
         if not self._host_network:
             raise RuntimeError("a fork listens on ports that the container does not publish: use host_network=True")
         with super().fork(snapshot) as other:
@@ -108,14 +108,14 @@ class AnabranchContainer(DockerContainer, RunningCluster):
 def command(
     brokers: int, first: int, *, advertise: str, properties: Mapping[str, str] | None = None, journal: int = 0
 ) -> list[str]:
-    """What the container runs: brokers from one port on, and the control plane behind them.
+    """The container's command line: brokers from the first port on, then the control plane.
 
     Args:
-        brokers: How many.
-        first: The port of the first.
-        advertise: The host by which clients reach the container; none if it shares this machine's network.
+        brokers: The number of brokers.
+        first: The first broker's port.
+        advertise: The host by which clients reach the container; empty if it shares this machine's network.
         properties: Broker properties by their Kafka names.
-        journal: How many exchanges its journal keeps.
+        journal: The size of the journal, in exchanges.
     """
     words = ["up", "--brokers", str(brokers), "--port", str(first)]
     if advertise:
@@ -129,7 +129,7 @@ def command(
 
 
 def told(written: str, host: str, token: str) -> tuple[str, ControlClient]:
-    """What the ready line says: the brokers' addresses, and their control plane as it is reached from here."""
+    """Parse the ready line: the bootstrap servers, and a client for the control plane as reachable from here."""
     ready = READY.search(written)
     assert ready is not None, "the container has not said that it is ready"
     return ready[1], ControlClient(f"http://{format_host_port(host, ready[2])}", token)

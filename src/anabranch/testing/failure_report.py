@@ -1,6 +1,6 @@
-"""What a failing test shows of its cluster: rules with their hits, the last exchanges of its clients, the last events.
+"""The cluster's part in the report of a failed test: rules with their hits, the last exchanges, the last events.
 
-Together they have less than 40 lines: a report that has more hides the assertion. Everything else goes to a file.
+It is limited to 40 lines, because more would hide the assertion. Everything else goes to a file.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class ReportStart:
 
 @dataclass(frozen=True, slots=True)
 class FailureReport:
-    """The rows of a cluster since a test began, each kind in the order of time."""
+    """The rows of a cluster since a test began, each kind in order of time."""
 
     rules: Sequence[Row] = ()
     exchanges: Sequence[Row] = ()
     events: Sequence[Row] = ()
     unreachable: str = field(default="")
-    """Why there are no rows."""
+    """The reason for missing rows."""
 
     def sections(self) -> Iterator[tuple[str, str]]:
-        """Return titles and texts, those without content left out."""
+        """Return titles and texts; empty sections are left out."""
         clients = [row for row in self.exchanges if is_of_test(row)]
         for title, lines in (
             ("cluster", [self.unreachable] if self.unreachable else []),
@@ -58,18 +58,18 @@ class FailureReport:
 
 
 def is_of_test(exchange: Row) -> bool:
-    """Whether an exchange shows what the clients of a test did, and not how they connected or were set up."""
+    """Whether an exchange shows an action of the test's clients, and not their connection or setup."""
     return exchange["api"] not in OF_NO_INTEREST and exchange["client_id"] != ADMIN_CLIENT
 
 
 def rule_line(row: Row) -> str:
-    """Return one rule: its hits, and what it says."""
+    """Format a rule with its hits."""
     said = {name: value for name, value in row["rule"].items() if name != "name"}
     return f"{row['name']}: {row['hits']} hits in {row['met']} requests  {json.dumps(said)}"
 
 
 def event_line(row: Row) -> str:
-    """Return one event: when, what, and its details."""
+    """Format an event with its time and details."""
     details = (f"{name}={value}" for name, value in row.items() if name not in ("number", "at", "kind"))
     return "  ".join([f"{row['at']:12.3f}", row["kind"], *details])
 

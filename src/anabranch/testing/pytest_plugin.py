@@ -58,7 +58,7 @@ STOP_TIMEOUT_S = 10
 BEGAN: pytest.StashKey[ReportStart] = pytest.StashKey()
 FIXTURES = ("anabranch", "anabranch_cluster")
 ARGUMENTS = ("rules", "brokers", "config", "listeners", "journal", "frames", "kafka")
-"""What the marker may say."""
+"""The arguments of the marker."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a marker that says what it cannot say; pytest calls it."""
+    """Refuse a marker with invalid arguments; pytest calls it."""
     said = _marked(item)
     if said is None:
         return
@@ -93,7 +93,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _marked(item: pytest.Item) -> dict[str, Any] | None:
-    """What the markers of a test, its class and its module say together, the nearest one first; None without any."""
+    """The merged arguments of the markers of a test, its class and its module, the nearest first; None without any."""
     markers = list(item.iter_markers("anabranch"))
     for marker in markers:
         if marker.args:
@@ -115,7 +115,7 @@ def _refuse(reason: str) -> NoReturn:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Have the cluster follow the rules of a test that has some; pytest calls it."""
+    """Apply the rules of a test's marker; pytest calls it."""
     said = _marked(item)
     cluster = _cluster_of(item)
     if cluster is not None:
@@ -133,7 +133,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add what its cluster tells to the report of a test that has failed; pytest calls it."""
+    """Add the cluster's sections to the report of a failed test; pytest calls it."""
     report = yield
     if report.failed and report.when == "call":
         cluster = _cluster_of(item)
@@ -145,7 +145,7 @@ def pytest_runtest_makereport(
 
 
 def _kept(found: FailureReport) -> Iterator[str]:
-    """Write all rows of a report to a file, and return its path; nothing if there are none."""
+    """Write all rows of a report to a file, and return its path; nothing without rows."""
     lines = list(found.json_lines())
     if lines:
         with tempfile.NamedTemporaryFile(
@@ -156,18 +156,18 @@ def _kept(found: FailureReport) -> Iterator[str]:
 
 
 def _cluster_of(item: pytest.Item) -> RunningCluster | None:
-    """The cluster of a test: its own, if it has one."""
+    """The cluster of a test, if it has one."""
     given = getattr(item, "funcargs", {})
-    found = (given.get(name) for name in FIXTURES)  # somebody else may call something else so
+    found = (given.get(name) for name in FIXTURES)  # the name may belong to another plugin's fixture
     return next((one for one in found if isinstance(one, RunningCluster)), None)
 
 
 @pytest.fixture(scope="session")
 def anabranch_clusters() -> Iterator[Clusters]:
-    """Starts clusters for tests that need several, or need them with other settings: `anabranch_clusters.running(...)`.
+    """Starts clusters for tests that need several, or special settings: `anabranch_clusters.running(...)`.
 
     Returns:
-        What starts them, in one process for the whole session.
+        The starter of clusters, in one process for the whole session.
     """
     from anabranch.testing.clusters import Clusters
 
@@ -177,10 +177,10 @@ def anabranch_clusters() -> Iterator[Clusters]:
 
 @pytest.fixture
 def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> Iterator[RunningCluster]:
-    """A cluster as new, for one test.
+    """A fresh cluster for one test.
 
-    Its size, properties, listeners, journal and version of Kafka are what `@pytest.mark.anabranch(brokers=, ...)` says,
-    or else the settings of pytest.ini.
+    `@pytest.mark.anabranch(brokers=, ...)` sets its size, properties, listeners, journal and compatibility profile; the
+    defaults are in pytest.ini.
 
     Returns:
         The cluster, with `bootstrap_servers` for any Kafka client.
@@ -214,16 +214,16 @@ def _number(config: pytest.Config, name: str) -> int:
 
 @pytest.fixture(scope="session")
 def anabranch_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
-    """A running cluster, started at the first test that asks for it and stopped at the end of the session.
+    """A cluster for the whole session, started at the first test that uses it.
 
-    Its size and properties are the settings `anabranch_brokers` (1 if not set) and `anabranch_properties`; it keeps a
+    The settings `anabranch_brokers` (default 1) and `anabranch_properties` set its size and properties; it keeps a
     journal of `anabranch_journal` exchanges.
 
     Returns:
         The cluster, with `bootstrap_servers` for any Kafka client.
 
     Raises:
-        pytest.fail.Exception: The cluster did not start; its own words are on the standard error output.
+        pytest.fail.Exception: The cluster did not start; its own output is on stderr.
     """
     words = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0"]
     words += ["--brokers", str(request.config.getini("anabranch_brokers"))]

@@ -1,4 +1,4 @@
-"""A cluster that runs in another process, in the hands of a test that blocks."""
+"""A handle to a cluster in another process, for blocking tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_JOURNAL: Final = 409
 
 
 class RunningCluster:
-    """A cluster in another process, as a test has it: what the fixtures are."""
+    """A cluster in another process; the value of the fixtures."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class RunningCluster:
         listeners: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
-        """Its brokers as "HOST:PORT,HOST:PORT": what any Kafka client is given; of several listeners, the first's."""
+        """The brokers as "HOST:PORT,HOST:PORT"; with several listeners, the first one's addresses."""
         self.listeners = listeners
-        """The same by the name of each listener, where they are known."""
+        """Listener name -> bootstrap servers, where known."""
         self._control = control
 
     @property
     def control(self) -> ControlClient:
-        """All that may be done to it, and asked of it.
+        """The client of the cluster's control plane.
 
         Raises:
             RuntimeError: The extra `control` is not installed.
@@ -53,17 +53,17 @@ class RunningCluster:
 
     @property
     def admin(self) -> BlockingAdmin:
-        """The methods of `anabranch.Admin`, each of which returns when it is done: `admin.create_topics([...])`."""
+        """A blocking `anabranch.Admin`: `admin.create_topics([...])`."""
         from anabranch.testing.blocking_admin import BlockingAdmin
 
         return BlockingAdmin(self.bootstrap_servers)
 
     def admin_as(self, listener: str, **security: Unpack[SecurityArguments]) -> BlockingAdmin:
-        """The same by one of the listeners, let in as `anabranch.Admin` would be.
+        """A blocking admin client for one listener, with credentials as for `anabranch.Admin`.
 
         Args:
-            listener: Its name.
-            **security: `security_protocol`, `sasl_plain_username` and its kind, by aiokafka's names.
+            listener: The listener's name.
+            **security: `security_protocol`, `sasl_plain_username` and so on, by aiokafka's names.
         """
         from anabranch.testing.blocking_admin import BlockingAdmin
 
@@ -71,44 +71,44 @@ class RunningCluster:
 
     @property
     def nodes(self) -> Mapping[int, NodeControl]:
-        """Its nodes by id: `nodes[2].kill()`, `nodes[2].start()`, `nodes[2].expire_session()`."""
+        """The nodes by id: `nodes[2].kill()`, `nodes[2].start()`, `nodes[2].expire_session()`."""
         return self.control.nodes
 
     @property
     def clock(self) -> ClockClient:
-        """Its time: `clock.advance("45s")` lets happen what is due in 45 seconds."""
+        """The clock: `clock.advance("45s")` makes everything due in 45 seconds happen."""
         return self.control.clock
 
     @property
     def faults(self) -> FaultsClient:
-        """Its rules: `faults.add(api="Produce", error="REQUEST_TIMED_OUT", times=2)`, or a `with` block."""
+        """The fault rules: `faults.add(api="Produce", error="REQUEST_TIMED_OUT", times=2)`, or a `with` block."""
         return self.control.faults
 
     @property
     def journal(self) -> JournalClient:
-        """Its last exchanges, if it keeps any: `journal.count(api="OffsetCommit", group="billing")`."""
+        """The journal, if one is kept: `journal.count(api="OffsetCommit", group="billing")`."""
         return self.control.journal
 
     @property
     def snapshots(self) -> SnapshotsClient:
-        """Its states that are kept by name: `snapshots.take("seeded")`, `snapshots.restore("seeded")`."""
+        """The snapshots by name: `snapshots.take("seeded")`, `snapshots.restore("seeded")`."""
         return self.control.snapshots
 
     @property
     def telemetry(self) -> TelemetryClient:
-        """What clients push of their own metrics, if brokers take them: `telemetry.wait_for("shop")`."""
+        """The metrics that clients push, if brokers accept them: `telemetry.wait_for("shop")`."""
         return self.control.telemetry
 
     def reset(self) -> None:
-        """Have it be as after its start: same ports, no topics, groups or rules; clients' connections are closed."""
+        """Reset the cluster: same ports, no topics, groups or rules; client connections are closed."""
         self.control.reset()
 
     @contextlib.contextmanager
     def fork(self, snapshot: str = "") -> Iterator[RunningCluster]:
-        """Another cluster for the length of a block, on other ports, that begins with what this one holds.
+        """Run another cluster while the block runs, on other ports, with this cluster's data.
 
         Args:
-            snapshot: Or with what a snapshot of this name holds.
+            snapshot: The name of a snapshot whose data it gets instead.
         """
         from anabranch.control.client import ControlClient
 
@@ -119,12 +119,12 @@ class RunningCluster:
             self.control.snapshots.end_fork(number)
 
     def topic(self, name: str = "", partitions: int = 1, **configs: str) -> str:
-        """Create a topic, and return its name when it can be used.
+        """Create a topic, and wait until it is usable.
 
         Args:
-            name: Its name; a new one if empty.
-            partitions: How many it begins with.
-            **configs: Settings by their Kafka names, with _ for dots.
+            name: The topic's name; a new one if empty.
+            partitions: The number of partitions.
+            **configs: Topic configs by their Kafka names, with _ for dots.
 
         Returns:
             The topic's name.
@@ -138,7 +138,7 @@ class RunningCluster:
         self.control.wait_for(timeout_s=timeout_s, **condition)
 
     def report_start(self) -> ReportStart:
-        """Return where a report on what happens from now on begins."""
+        """Return the starting point of a failure report."""
         if self._control is None:
             return ReportStart()
         events, exchanges = self.control.events(), self._exchanges(limit=1)
@@ -147,7 +147,7 @@ class RunningCluster:
         )
 
     def report(self, since: ReportStart | None = None) -> FailureReport:
-        """Return what to look at when a test has failed: rules, exchanges and events."""
+        """Return a failure report: rules, exchanges and events."""
         since = since or ReportStart()
         if self._control is None:
             return FailureReport()
@@ -161,7 +161,7 @@ class RunningCluster:
             return FailureReport(unreachable=str(error))
 
     def _exchanges(self, **where: Unpack[JournalFilter]) -> list[dict[str, Any]]:
-        """Return exchanges of the journal; none if none is kept."""
+        """Return exchanges of the journal; none without a journal."""
         from anabranch.control.control_error import ControlError
 
         try:
