@@ -1,4 +1,4 @@
-"""`anabranch acls`: who may do what with which topics, groups and ids."""
+"""`anabranch acls`: adds, lists and removes access control entries for topics, groups and ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPERATIONS = (
 
 
 def resources(command: Callable[..., None]) -> Callable[..., None]:
-    """What an entry is about."""
+    """Add the options for the resources of an entry."""
     for option in (
         click.option("--prefixed", is_flag=True, help="The names are what names begin with."),
         click.option("--token", "tokens", multiple=True, metavar="ID", help="Delegation tokens of this id."),
@@ -34,7 +34,7 @@ def resources(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def subjects(command: Callable[..., None]) -> Callable[..., None]:
-    """Whom an entry is about, and what it says."""
+    """Add the options for the principals of an entry, and its permission."""
     for option in (
         click.option("--host", metavar="ADDRESS", help="Only from this address, not a name. Default: all."),
         click.option(
@@ -59,7 +59,7 @@ Examples:
 """,
 )
 def command() -> None:
-    """Say who may do what, while brokers run.
+    """Control who may do what, while brokers run.
 
     They need authorizer.class.name, as in: anabranch up --config
     authorizer.class.name=kafka.security.authorizer.AclAuthorizer --config super.users=User:admin
@@ -78,7 +78,7 @@ Examples:
 @resources
 @bootstrap
 def add(bootstrap: str, **said: Any) -> None:
-    """Add entries: each user, each operation, each name."""
+    """Add entries: one for each user, operation and name."""
     about, says = list(_patterns(said)), list(_entries(said))
     if not about:
         raise click.UsageError("about what? write --topic, --group, --transactional-id, --token or --cluster")
@@ -108,7 +108,7 @@ Examples:
 @as_json
 @with_admin()
 async def list_acls(admin: Admin, as_json: bool, **said: Any) -> None:
-    """List entries, all or those that are named."""
+    """List all entries, or those that match."""
     for wanted in _filters(said, matching=not said["prefixed"]):
         for pattern, acl in await admin.describe_acls(wanted):
             tell(as_json, _row(pattern, acl), [_line(pattern, acl)])
@@ -126,7 +126,7 @@ Examples:
 @resources
 @bootstrap
 def remove(bootstrap: str, **said: Any) -> None:
-    """Remove entries that fit all that is named."""
+    """Remove the entries that match all options."""
     if not any(said.values()):
         raise click.UsageError("which? write at least one of --topic, --group, --allow, --deny and so on")
 
@@ -169,7 +169,7 @@ def _entries(said: dict[str, Any]) -> Iterator[Acl]:
 
 
 def _filters(said: dict[str, Any], *, matching: bool) -> list[Any]:
-    """What `said` means as filters; all of what is not said. `matching`: also what a name falls under."""
+    """The options as filters; unset ones match everything. `matching`: include prefixed entries that cover a name."""
     from anabranch.protocol.acls import ANY, MATCH, AclFilter
 
     about: list[tuple[int, str | None, int]] = [

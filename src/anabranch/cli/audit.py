@@ -1,4 +1,4 @@
-"""`anabranch audit`: judge the deliveries of a group while they happen, or afterwards."""
+"""`anabranch audit`: checks the deliveries of a group with Spark, live or afterwards."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ INSTALL: Final = (
 )
 LOG_COLUMNS: Final = 120
 OF_SUBMISSION: Final = frozenset({"package", "master", "conf"})
-"""Options that say how a packaged job is submitted; the others are the job's."""
+"""Options for the submission of a packaged job; the others are the job's."""
 ALWAYS_TOLD: Final = frozenset({"bootstrap_servers", "out"})
-"""Options of the job that the printed command line names even at their default, as a user may want to change them."""
+"""Job options that the printed command line has even at their default, because users may want to change them."""
 
 
 class CannotRun(click.ClickException):
-    """The audit cannot run: the message is one line, the exit status 2."""
+    """The audit cannot run: one line of message, exit status 2."""
 
     exit_code = 2
 
@@ -72,7 +72,7 @@ is what Spark said.
 """,
 )
 @click.option(
-    "--bootstrap-server",  # as Kafka's own tools spell it
+    "--bootstrap-server",  # as in Kafka's own tools
     "--bootstrap-servers",
     "bootstrap_servers",
     default="127.0.0.1:9092",
@@ -242,18 +242,18 @@ def run(wish: AuditOptions) -> int:
         raise CannotRun(str(error)) from None
     except (PySparkException, OSError) as error:
         raise CannotRun(f"cannot go on: {service.cause(str(error))}") from None
-    except Py4JError:  # the JVM is gone, and cannot be asked why
+    except Py4JError:  # the JVM has ended
         told = "its log says why; if memory was short: --conf spark.driver.memory=2g"
         raise CannotRun(f"cannot go on: Spark has ended; {wish.out / 'spark.log'}: {told}") from None
 
 
 def stop_without_verdict() -> NoReturn:
-    """End the process after Ctrl-C before anything was judged: exit status 2."""
+    """End the process with exit status 2 after Ctrl-C without any verdict."""
     raise CannotRun("stopped before there was a verdict")
 
 
 def words(context: click.Context) -> list[str]:
-    """The command line of the packaged job: every option that was given here, but those of `spark-submit`."""
+    """The command line of the packaged job: all given options except those of `spark-submit`."""
     found: list[str] = []
     for option in context.command.params:
         assert isinstance(option, click.Option) and option.name is not None
@@ -270,7 +270,7 @@ def words(context: click.Context) -> list[str]:
 
 
 def package(wish: AuditOptions, told: Sequence[str]) -> None:
-    """Write what `spark-submit` needs into a directory, and print its command line."""
+    """Write the files for `spark-submit` into a directory, and print its command line."""
     from anabranch.spark_jobs import shipping
 
     assert wish.package is not None

@@ -1,4 +1,4 @@
-"""`anabranch certs`: a certificate authority for a local cluster, and certificates of it."""
+"""`anabranch certs`: creates a certificate authority and certificates for a local cluster."""
 
 from __future__ import annotations
 

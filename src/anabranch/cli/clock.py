@@ -1,4 +1,4 @@
-"""`anabranch clock`: the time of a cluster of `up --control`."""
+"""`anabranch clock`: shows and changes the time of a cluster of `up --control`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Examples:
 """,
 )
 def command() -> None:
-    """Look at the time in a cluster, move it on, stop it."""
+    """Show a cluster's time, advance it, stop it."""
 
 
 @command.command(epilog=examples("anabranch clock show", "anabranch clock show --json | jq .time_ms"))
 @as_json
 @with_control
 def show(control: ControlClient, as_json: bool) -> None:
-    """Tell what time it is in the cluster."""
+    """Show the cluster's time."""
     row = control.clock.row()
     now = datetime.datetime.fromtimestamp(row["time_ms"] / 1000, datetime.UTC)
     pace = f"{row['pace']:g}x" if row["pace"] else "stands still"
@@ -45,10 +45,10 @@ def show(control: ControlClient, as_json: bool) -> None:
 @click.argument("span")
 @with_control
 def advance(control: ControlClient, span: str) -> None:
-    """Move it on by 500ms, 45s, 5m, 2h or 7d.
+    """Advance the time by 500ms, 45s, 5m, 2h or 7d.
 
-    What is due on the way happens in its order: sessions, rebalances, transactions that time out, retention. The
-    command returns when the cluster has nothing left to do.
+    Everything due until then happens in order: sessions, rebalances, transaction timeouts, retention. The command
+    returns when the cluster is idle.
     """
     control.clock.advance(span)
 
@@ -56,7 +56,7 @@ def advance(control: ControlClient, span: str) -> None:
 @command.command(epilog=examples("anabranch clock stop"))
 @with_control
 def stop(control: ControlClient) -> None:
-    """Let it stand still unless it is advanced."""
+    """Stop the clock; only advance moves it."""
     control.clock.stop()
 
 
@@ -69,5 +69,5 @@ def stop(control: ControlClient) -> None:
 @click.option("--pace", default=1.0, show_default=True, help="How many seconds go by in one.")
 @with_control
 def run(control: ControlClient, pace: float) -> None:
-    """Let it go on, also faster or slower."""
+    """Run the clock, also faster or slower."""
     control.clock.run(pace)

@@ -1,4 +1,4 @@
-"""`anabranch cluster`: shows brokers and what they hold, elects leaders, moves partitions."""
+"""`anabranch cluster`: shows brokers and their replicas, elects leaders, moves partitions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Examples:
 """,
 )
 def command() -> None:
-    """Brokers: what they hold and lead; elections, and moves from broker to broker."""
+    """Show brokers, elect leaders, move partitions."""
 
 
 @command.command(
@@ -39,9 +39,9 @@ def command() -> None:
 @as_json
 @with_admin()
 async def describe(admin: Admin, as_json: bool) -> None:
-    """Show brokers and what they hold and lead.
+    """Show brokers, their replicas and leaderships.
 
-    A replica that is not in sync is one that its leader has to wait for no more, and that may not lead.
+    A replica that is not in sync does not delay acknowledgements, and may not become leader.
     """
     cluster = await admin.describe_cluster()
     topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
@@ -100,7 +100,7 @@ Examples:
 def elect(topic: str | None, partitions: tuple[int, ...], unclean: bool, bootstrap: str, timeout_s: float) -> None:
     """Elect preferred leaders.
 
-    The preferred leader of a partition is the first of its replicas. All partitions, unless a TOPIC is named.
+    A partition's preferred leader is its first replica. Without TOPIC, all partitions.
     """
     if partitions and topic is None:
         raise click.UsageError("--partition needs a TOPIC")
@@ -127,7 +127,7 @@ def elect(topic: str | None, partitions: tuple[int, ...], unclean: bool, bootstr
 def move(topic: str, partition: int, to: str | None, cancel: bool, bootstrap: str, timeout_s: float) -> None:
     """Begin to move a partition.
 
-    The brokers that are to hold it copy it while it is read and written; `anabranch cluster moves` shows what is left.
+    The new replicas copy the partition while it is in use; `anabranch cluster moves` shows the progress.
     """
     if (to is None) != cancel:
         raise click.UsageError("write --to ID[,ID...] or --cancel")
@@ -151,7 +151,7 @@ def move(topic: str, partition: int, to: str | None, cancel: bool, bootstrap: st
 @as_json
 @with_admin()
 async def moves(admin: Admin, watch: bool, as_json: bool) -> None:
-    """List partitions that are on their way."""
+    """List partitions that are being moved."""
     import asyncio
 
     while True:
@@ -178,7 +178,7 @@ def _ids(brokers: tuple[int, ...]) -> str:
 
 
 def _tell_outcomes(outcomes: Mapping[TopicPartition, KafkaError | None], done: str) -> None:
-    """What became of each partition; raises the refusals as one, unless there was only nothing to do."""
+    """Print the outcome for each partition; raises the errors as one, except if there was nothing to do."""
     refused = []
     for partition, error in sorted(outcomes.items()):
         if error is None:

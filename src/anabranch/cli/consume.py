@@ -1,4 +1,4 @@
-"""`anabranch consume`: writes records as lines."""
+"""`anabranch consume`: prints records as lines."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ EARLIEST, LATEST = "earliest", "latest"
 AGO: Final = re.compile(r"(\d+)(s|m|h|d)")
 AGO_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LOOK_MS: Final = 200
-"""How long one request for records waits: then the command looks whether it is through."""
+"""The maximum wait of one poll, after which the command checks whether it is done."""
 
 Start = int | datetime | None
-"""An offset, a time, or where the group or the log begins."""
+"""An offset, a time, or None for the group's or the log's beginning."""
 
 
 @click.command(
@@ -112,11 +112,11 @@ def command(
         except KeyboardInterrupt:
             pass
         except BrokenPipeError:
-            sys.stderr.close()  # whoever read has gone; so would Python's last words
+            sys.stderr.close()  # the reader of the output has exited; suppress Python's error message, too
 
 
 def parse_start(text: str, *, now: datetime) -> Start:
-    """What `--from` says; None for the two ends. Raises UsageError."""
+    """Parse `--from`; None for the two ends. Raises UsageError."""
     if text in (EARLIEST, LATEST):
         return None
     if text.isdecimal():
@@ -133,7 +133,7 @@ def parse_start(text: str, *, now: datetime) -> Start:
 
 
 async def place(consumer: Consumer, start: Start, partitions: tuple[int, ...]) -> None:
-    """Begin at an offset or a time, in some partitions only. Raises UsageError for one that is not there."""
+    """Seek to an offset or a time, optionally in some partitions only. Raises UsageError for an unknown partition."""
     there = consumer.assignment()
     if missing := set(partitions) - {one.partition for one in there}:
         raise click.UsageError(f"there is no partition {min(missing)}: there are {len(there)}")
@@ -160,12 +160,12 @@ async def show(
     ends: Awaitable[Ends] | None,
     timeout_s: float | None,
 ) -> None:
-    """Write records until there were `count`, the `ends` are reached, or nothing came for a time."""
+    """Print records until there were `count`, the `ends` are reached, or none came for `timeout_s`."""
     loop = asyncio.get_running_loop()
     left, last_s = count, loop.time()
     goal: Ends | None = None
     while left != 0:
-        if ends is not None and consumer.assignment():  # a member of a group has to ask for records to get partitions
+        if ends is not None and consumer.assignment():  # a group member must poll to get partitions
             goal, ends = await ends, None
         if goal is not None and _passed(consumer, goal):
             return
@@ -181,7 +181,7 @@ async def show(
 
 
 async def _ends(consumer: Consumer, partitions: tuple[int, ...]) -> Ends:
-    """Where the log ends now, in each partition with something to read."""
+    """The current end offset of each partition that has records to read."""
     read = [one for one in consumer.assignment() if not partitions or one.partition in partitions]
     starts, ends = await consumer.beginning_offsets(read), await consumer.end_offsets(read)
     return {one: end for one, end in ends.items() if end > starts[one]}

@@ -1,4 +1,4 @@
-"""`anabranch control`: does things to a cluster that was started with `up --control`, and asks it."""
+"""`anabranch control`: acts on a cluster of `up --control`, and queries it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ token = click.option(
 
 @contextlib.contextmanager
 def connected(url: str, token: str) -> Iterator[ControlClient]:
-    """The control plane; a refusal, or that it is not there, becomes one line and exit code 1."""
+    """Connect to the control plane; a refusal or failed connection becomes one line and exit code 1."""
     from anabranch.control.client import ControlClient, ControlError
 
     try:
@@ -41,13 +41,13 @@ def connected(url: str, token: str) -> Iterator[ControlClient]:
     except ControlError as error:
         raise click.ClickException(str(error)) from None
     except BrokenPipeError:
-        raise  # whoever reads our output has had enough of it
+        raise  # the reader of the output has exited
     except ConnectionError as error:
         raise click.ClickException(f"{error}; start the cluster with `anabranch up --control HOST:PORT`") from None
 
 
 def with_control(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command a `ControlClient`, found by the options --control and --control-token."""
+    """Pass a command a `ControlClient`, made from the options --control and --control-token."""
 
     @url
     @token
@@ -108,7 +108,7 @@ _node_action("thaw", "Let a frozen node go on.", "goes on")
 @click.option("--unclean", is_flag=True, help="Any replica that lives, although records may be lost by that.")
 @with_control
 def elect(control: ControlClient, topic: str, partition: int, unclean: bool) -> None:
-    """Have a leader elected for a partition."""
+    """Elect a leader for a partition."""
     control.elect(topic, partition, unclean=unclean)
     click.echo(f"{topic}-{partition} has another leader")
 
@@ -125,9 +125,9 @@ Examples:
 @click.argument("node", type=int)
 @with_control
 def session(control: ControlClient, what: str, node: int) -> None:
-    """End or cut a node's ZooKeeper session.
+    """Expire or suspend a node's ZooKeeper session.
 
-    The node runs on: it takes itself for a leader, while the others know better.
+    The node runs on and believes that it is still leader, although other nodes have elected a new one.
     """
     control.ask("POST", f"/v1/nodes/{node}/session/{what}")
     click.echo(f"{what}: done for node {node}")
@@ -136,7 +136,7 @@ def session(control: ControlClient, what: str, node: int) -> None:
 @command.command(epilog=examples("anabranch control state | jq '.nodes[] | select(.controller)'"))
 @with_control
 def state(control: ControlClient) -> None:
-    """Write all that is, as one JSON object."""
+    """Print the whole state as one JSON object."""
     click.echo(json.dumps(control.state(), indent=2))
 
 
@@ -154,8 +154,8 @@ Examples:
 def wait(control: ControlClient, condition: tuple[str, ...], timeout_s: float) -> None:
     """Wait until all of a CONDITION holds.
 
-    It is made of NAME=VALUE: topic, partitions, partition, leader, isr (1,2,3 or 2+), high_watermark; group, state,
-    members, lag; node; controller. What was missing in the end is said.
+    It consists of NAME=VALUE: topic, partitions, partition, leader, isr (1,2,3 or 2+), high_watermark; group, state,
+    members, lag; node; controller. A timeout names the unmet part.
     """
     words: dict[str, object] = {}
     for one in condition:
@@ -163,7 +163,7 @@ def wait(control: ControlClient, condition: tuple[str, ...], timeout_s: float) -
         if not found:
             raise click.UsageError(f"a condition is NAME=VALUE, such as topic=orders, not {one!r}")
         words[name] = value
-    control.wait_for(timeout_s=timeout_s, **cast("WaitCondition", words))  # texts, which the cluster reads
+    control.wait_for(timeout_s=timeout_s, **cast("WaitCondition", words))  # as text, which the cluster parses
 
 
 @command.command(
@@ -179,14 +179,14 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
 @with_control
 def events(control: ControlClient, after: int, follow: bool, as_json: bool) -> None:
-    """Show what has happened."""
+    """Show the events."""
     with contextlib.suppress(KeyboardInterrupt):
         for one in control.follow(after) if follow else control.events(after):
             click.echo(json.dumps(one) if as_json else event_line(one))
 
 
 def event_line(event: dict[str, Any]) -> str:
-    """One event for a person: its number, the loop's seconds, what it was, and the details."""
+    """Format an event: its number, the loop's seconds, its kind and details."""
     detail = {name: value for name, value in event.items() if name not in ("number", "at", "kind")}
     told = "  ".join(f"{name}={value}" for name, value in detail.items())
     return f"{event['number']:>6}  {event['at']:12.3f}  {event['kind']:<18} {told}".rstrip()

@@ -42,7 +42,7 @@ def command(out: str, flights: int | None) -> None:
     from anabranch.demo.scenario import failures
 
     directory = fresh(Path(out))
-    # A log file has no width of its own, and 80 columns would fold every line.
+    # Without a terminal the width would be 80 columns, which would wrap every line.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_COLUMNS)
     try:
         job, control = asyncio.run(play(directory, console, flights))
@@ -58,7 +58,7 @@ def command(out: str, flights: int | None) -> None:
 
 
 def fresh(directory: Path) -> Path:
-    """The directory, emptied of what an earlier demonstration has left. Raises UsageError if it holds anything else."""
+    """The directory, without the files of an earlier demonstration. Raises UsageError if it holds anything else."""
     if directory.exists() and any(directory.iterdir()):
         if not (directory / MARK).exists():
             raise click.UsageError(f"--out {directory}: holds something else; name a new or empty directory")
@@ -81,7 +81,7 @@ async def play(directory: Path, console: Console, flights: int | None) -> list[S
 
 
 def show_verdict(console: Console, job: Story, control: Story, wrong: list[str], directory: Path) -> None:
-    """The verdict, as a table and in words."""
+    """Print the verdict, as a table and in words."""
     from rich.table import Table
 
     table = Table("", "the job", "control: as Kafka does it today", title="Verdict of the order audit")

@@ -1,4 +1,4 @@
-"""`anabranch faults`: rules that fail, hold, delay or damage what a cluster of `up --control` answers."""
+"""`anabranch faults`: rules that fail, hold, delay or damage responses of a cluster of `up --control`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ Examples:
 """,
 )
 def command() -> None:
-    """Fail, hold, delay or damage what brokers answer."""
+    """Fail, hold, delay or damage brokers' responses."""
 
 
 def rule_options(function: Callable[..., None]) -> Callable[..., None]:
-    """An option for each field of a rule."""
+    """Add an option for each field of a rule."""
     for field in reversed(FIELDS):
         hint, help = HINTS[field.name], field.metadata["help"]
         kind = get_args(hint)[0] if get_origin(hint) is tuple else str if field.name == EDIT else hint
@@ -66,7 +66,7 @@ Examples:
 @rule_options
 @with_control
 def add(control: ControlClient, **said: Any) -> None:
-    """Follow a rule from now on, and write its name."""
+    """Add a rule, and print its name."""
     rule = {name: content for name, content in said.items() if content not in (None, (), False)}
     if EDIT in rule:
         rule[EDIT] = dict(_edit(one) for one in rule[EDIT])
@@ -90,7 +90,7 @@ def _edit(said: str) -> tuple[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="All that is known, as one JSON list.")
 @with_control
 def list_(control: ControlClient, as_json: bool) -> None:
-    """Every rule, and what it has hit."""
+    """List rules and their hits."""
     from anabranch.faults.rule_json import from_json
 
     rows = control.faults.rows()
@@ -118,7 +118,7 @@ def wait(control: ControlClient, name: str, hits: int, timeout_s: float) -> None
 @click.argument("name")
 @with_control
 def release(control: ControlClient, name: str) -> None:
-    """Let go what a rule holds."""
+    """Release what a rule holds."""
     from anabranch.control.fault_client import RuleClient
 
     RuleClient(control.ask, name).release()
@@ -129,7 +129,7 @@ def release(control: ControlClient, name: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="Remove every rule.")
 @with_control
 def remove(control: ControlClient, name: str | None, everything: bool) -> None:
-    """Follow a rule no more."""
+    """Remove a rule."""
     from anabranch.control.fault_client import RuleClient
 
     if (name is None) is not everything:
@@ -142,7 +142,7 @@ def remove(control: ControlClient, name: str | None, everything: bool) -> None:
 
 
 def follow_rules(faults: Faults, path: str) -> None:
-    """Follow the rules of a file. UsageError if one of them can hit nothing."""
+    """Add the rules of a file. UsageError if one of them can never hit."""
     from anabranch.faults.rule_file import read_rules
     from anabranch.faults.rule_json import InvalidRule
 

@@ -1,4 +1,4 @@
-"""`anabranch features`: shows what every broker must support, and finalizes features after an upgrade (KIP-584)."""
+"""`anabranch features`: shows the features that brokers must support, and finalizes them after an upgrade (KIP-584)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Examples:
 """,
 )
 def command() -> None:
-    """Features that are finalized: no broker without them may join any more."""
+    """Finalized features: brokers without them cannot join."""
 
 
 @command.command(
@@ -35,7 +35,7 @@ def command() -> None:
 @as_json
 @with_admin()
 async def describe(admin: Admin, as_json: bool) -> None:
-    """Show what is supported and what finalized.
+    """Show supported and finalized features.
 
     Supported by the broker that answers, finalized for the cluster.
     """
@@ -79,7 +79,7 @@ def downgrade(name: str, bootstrap: str) -> None:
 
 
 async def update(admin: Admin, name: str, level: int, kind: int) -> None:
-    """Ask the controller for the changes, and print the outcome."""
+    """Send the update to the controller, and print the outcome."""
     from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 
     row = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)

@@ -1,6 +1,6 @@
 """`anabranch groups`: shows a group's members, offsets and closed gates, and resets its offsets.
 
-Listed, described and deleted are groups of all kinds; gates and offsets to reset are of groups that commit.
+It lists, describes and deletes groups of all kinds; gates and offset resets apply to groups that commit offsets.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ async def describe(admin: Admin, group: str, watch: bool, as_json: bool) -> None
 async def gates(admin: Admin, group: str, only: tuple[str, ...], watch: bool, as_json: bool) -> None:
     """Show closed gates and what would open them.
 
-    A gate keeps a split or merged partition back until the group has committed what came before its records. Shown is
-    what waits, for which partition and owner, and since when. For members of other makes, which hold no gates, the
-    coordinator does: it assigns such a partition to none of them, and says why.
+    A gate withholds a split or merged partition until the group has committed the earlier segments of its keys. The
+    output shows each waiting partition, what it waits for, its owner, and since when. For stock consumers the
+    coordinator holds the gates: it assigns such a partition to no member, and reports the reason.
     """
     import asyncio
 
@@ -141,7 +141,7 @@ async def gates(admin: Admin, group: str, only: tuple[str, ...], watch: bool, as
 
 
 def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
-    """The lines that tell a person about a closed gate: the waiting partition, then what would open it."""
+    """A closed gate as lines: the waiting partition, then what would open it."""
     since = "nothing behind it yet"
     if gate.waiting_since_ms >= 0:
         since = f"records behind it for {max(now_ms - gate.waiting_since_ms, 0) / 1000:,.1f} s"
@@ -156,7 +156,7 @@ def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
 
 
 def gate_row(gate: ClosedGate) -> Mapping[str, Any]:
-    """The same for a program."""
+    """A closed gate as a JSON row."""
     return {
         "topic": gate.partition.topic,
         "partition": gate.partition.partition,
@@ -249,7 +249,7 @@ def reset(
 
 
 async def find_group(admin: Admin, group_id: str) -> Group | None:
-    """Describe a group of any kind; None if there is none."""
+    """Describe a group of any kind; None if it does not exist."""
     from anabranch.clients.group_kinds import describe_any_group
 
     try:
@@ -261,7 +261,7 @@ async def find_group(admin: Admin, group_id: str) -> Group | None:
 
 
 def refuse_members(group: Group | None) -> None:
-    """ClickException that names the members of a group, if it has any: its offsets are theirs."""
+    """Raise ClickException if a group has members, with their names: they own its offsets."""
     if group is not None and group.members:
         named = ", ".join(f"{one} ({one.member_id})" for one in group.members[:MEMBERS_NAMED_MAX])
         more = len(group.members) - MEMBERS_NAMED_MAX
@@ -272,7 +272,7 @@ def refuse_members(group: Group | None) -> None:
 
 
 def refuse_to_leave(later: Sequence[TopicPartition]) -> None:
-    """UsageError for a reset that would leave partitions with later records of the same keys where they are."""
+    """Raise UsageError if a reset leaves later records of the same keys behind in other partitions."""
     if later:
         raise click.UsageError(
             f"later records of the same keys are in {', '.join(map(str, later))}: write --reset-lineage to read those "

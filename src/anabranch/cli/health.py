@@ -1,4 +1,4 @@
-"""`anabranch health`: whether something is in service, for health checks of containers and for scripts."""
+"""`anabranch health`: checks whether a server is in service, for containers and scripts."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def command(server: str, role: str) -> None:
 
 
 async def zookeeper_trouble(host: str, port: int) -> str:
-    """Why the ZooKeeper at this address is not in service, in words; empty if it is."""
+    """Why the ZooKeeper at this address is not in service; empty if it is."""
     from anabranch.cluster.zookeeper import answers
 
     return "" if await answers(host, port) else "no ZooKeeper answers"
 
 
 async def node_trouble(host: str, port: int, role: str) -> str:
-    """Why the node at this address is not in service, in words; empty if it is.
+    """Why the node at this address is not in service; empty if it is.
 
-    A broker is in service when it is among the brokers that it names to clients.
+    A broker is in service when its own Metadata response names it.
     """
     from anabranch.clients.connection import Connection
     from anabranch.protocol.apis.metadata import MetadataRequest

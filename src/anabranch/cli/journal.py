@@ -1,4 +1,4 @@
-"""`anabranch journal`: what clients asked a cluster of `up --control-journal`, and what they got."""
+"""`anabranch journal`: shows the last exchanges of a cluster of `up --control-journal`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def command(
 
 
 def _to_explain(where: tuple[str, ...]) -> int | None:
-    """The number behind `explain`. UsageError if there is none."""
+    """The number behind `explain`. Raises UsageError without a number."""
     if where[:1] != ("explain",):
         return None
     if len(where) != 2 or not where[1].isdecimal():

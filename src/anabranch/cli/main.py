@@ -1,8 +1,7 @@
-"""The command line `anabranch`: finds the subcommand, runs it, and turns a user's mistakes into one line.
+"""The command line `anabranch`: finds the subcommand, runs it, and reports a user's errors in one line.
 
-Each subcommand lives in `anabranch.cli` and is imported when it is called, so `anabranch up` does not import the
-others. A wrong setting, address or id ends in one line on the standard error output that says what to write instead,
-and in exit code 2.
+Each subcommand is a module of `anabranch.cli`, imported when it is called: `anabranch up` does not import the others.
+An invalid setting, address or id ends in one line on stderr that suggests a correction, and in exit code 2.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class LazyCommands(click.Group):
     """Lists subcommands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the subcommands, in the order in which a newcomer needs them; click calls it."""
+        """The names of the subcommands, in the order in which newcomers need them; click calls it."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -84,7 +83,7 @@ class LazyCommands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of subcommands, without importing them."""
+        """Write the list of subcommands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 

@@ -1,4 +1,4 @@
-"""`--metrics-port`: the endpoint for Prometheus; without the option nothing of it is imported."""
+"""`--metrics-port`: the endpoint for Prometheus; without the option its code is not imported."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Metrics:
         return "" if self.endpoint is None else f" metrics={self.endpoint.url}"
 
     def show(self, node: Node) -> None:
-        """Show the metrics of a node that is started."""
+        """Show the metrics of a started node."""
         if self.endpoint is not None:
             self.endpoint.show(node)
 
 
 @contextlib.asynccontextmanager
 async def metrics_endpoint(host: str, port: int | None) -> AsyncIterator[Metrics]:
-    """Listen on `port` while the block runs; None: do not. Entered before any node starts, as the port may be taken."""
+    """Listen on `port`, unless None, while the block runs. Enter before nodes start: the port may be taken."""
     if port is None:
         yield Metrics()
         return

@@ -1,4 +1,4 @@
-"""`anabranch node`: one node of a cluster whose state lives in a real ZooKeeper."""
+"""`anabranch node`: runs one node of a cluster with a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OPTIONS = {
     "advertised.listeners": "--advertised-listener",
     "broker.rack": "--rack",
 }
-"""Properties that options of this command set instead."""
+"""Properties that options of this command set."""
 
 
 @click.command(
@@ -144,7 +144,7 @@ def command(
 
 
 def address(text: str, option: str = "--listen") -> tuple[str, int]:
-    """The two parts of HOST:PORT. Raises UsageError, whose message names `option`."""
+    """Split HOST:PORT. Raises UsageError, whose message names `option`."""
     try:
         host, port = parse_host_port(text)
     except ValueError as error:
@@ -155,7 +155,7 @@ def address(text: str, option: str = "--listen") -> tuple[str, int]:
 
 
 def place(text: str) -> tuple[str, int]:
-    """The two parts of HOST or HOST:PORT; 0 for no port. A bare IPv6 address is a host."""
+    """Split HOST or HOST:PORT; 0 for no port. A bare IPv6 address is a host."""
     if text.count(":") == 1 or text.rpartition(":")[0].endswith("]"):
         return address(text, "--advertise")
     try:
@@ -193,7 +193,7 @@ async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | No
         except DuplicateBroker as error:
             raise ConfigError(str(error)) from None
         metrics.show(node)
-        stop = StopSignal()  # not before: a start that waits for ZooKeeper can be given up
+        stop = StopSignal()  # so that a start which waits for ZooKeeper can be interrupted
         announcement = asyncio.ensure_future(announce(node, metrics.ready))
         try:
             await stop.wait(node.failed)
@@ -203,7 +203,7 @@ async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | No
 
 
 async def announce(node: Node, more: str = "") -> None:
-    """Print the ready line once the node can serve: a broker when a controller knows it, a controller at once."""
+    """Print the ready line once the node can serve: for a broker, when it has registered; for a controller, at once."""
     settings = node.settings
     trial = asyncio.create_task(warn_while_unreachable(settings.bound(node.server.ports)))
     try:

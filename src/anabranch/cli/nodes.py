@@ -1,4 +1,4 @@
-"""`anabranch nodes`: shows the nodes of `anabranch up --processes`, and starts those again that have died."""
+"""`anabranch nodes`: lists the nodes of `anabranch up --processes`, and restarts ended ones."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def list_nodes(cluster: str, as_json: bool) -> None:
 @click.argument("node", type=click.IntRange(0))
 @click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="The node's cluster: its directory or ZooKeeper.")
 def start(node: int, cluster: str) -> None:
-    """Start a node that has died.
+    """Start a node that has ended.
 
-    It keeps its port and its data; returns when it serves.
+    It keeps its port and its data; the command returns when it serves.
     """
     from anabranch.cluster.control_socket import OrderRefused
     from anabranch.cluster.process_registry import start_node

@@ -1,4 +1,4 @@
-"""Options of a command from a TOML file: those that are written on the command line win.
+"""Reads a command's options from a TOML file; options on the command line take precedence.
 
     brokers = 3
     control = "127.0.0.1:9190"
@@ -22,7 +22,7 @@ from anabranch.protocol.suggestion import suggest
 
 
 def options_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
-    """Take the defaults of a command's options from a file; click calls it for an option that is eager."""
+    """Set the defaults of a command's options from a file; click calls it for an eager option."""
     if path is None:
         return
     try:
@@ -40,7 +40,7 @@ def options_file(ctx: click.Context, _: click.Parameter, path: str | None) -> No
 
 
 def _given(path: str, name: str, option: click.Option, value: Any) -> Any:
-    """What click takes for what the file says."""
+    """Convert a value of the file to what click expects."""
     if isinstance(value, dict):
         if not option.multiple:
             raise click.UsageError(f"--options {path}: {name} is one value, and no table")

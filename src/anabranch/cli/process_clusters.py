@@ -1,4 +1,4 @@
-"""`anabranch up --processes`: runs a cluster of processes until a signal stops it; `anabranch nodes` finds its door."""
+"""`anabranch up --processes`: runs a cluster of processes, with a control socket for `anabranch nodes`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def serve_processes(
     kafka: str = "",
 ) -> None:
     """Run a cluster of processes until a signal. A node that ends is reported; `anabranch nodes` can start it again."""
-    # A wrong property is told here, once, and not by every node.
+    # Report an invalid property once here, instead of once by each node.
     refuse_twice(properties, {**OPTIONS, "broker.rack": "`anabranch node --rack` for each node"})
     named = {"listeners": ",".join(listeners)} if listeners else {}
     settings = start_settings(BrokerSettings(host=host), {**properties, **named})
@@ -73,6 +73,6 @@ async def serve_processes(
 
 
 def complain(line: str) -> None:
-    """Write one line to the terminal, on the standard error output."""
+    """Write one line to stderr."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

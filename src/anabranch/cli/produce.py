@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 1 << 16
 SKIPPED_NAMED_MAX: Final = 10
-"""How many lines that were left out are named."""
+"""The maximum number of skipped lines that are named."""
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -118,7 +118,7 @@ def command(
 
 
 class Stored:
-    """What has become of the records."""
+    """Counts and offsets of the sent records."""
 
     def __init__(self, topic: str, *, skip_bad: bool = False) -> None:
         self._topic = topic
@@ -130,7 +130,7 @@ class Stored:
         self._wrong_line = ""
 
     async def send(self, producer: Producer, record: LineRecord) -> None:
-        """Hand a record to the producer. Raises KafkaError when it takes none."""
+        """Pass a record to the producer. Raises KafkaError if it is refused."""
         future = await producer.send(
             self._topic,
             record.value,
@@ -145,7 +145,7 @@ class Stored:
     async def send_all(
         self, producer: Producer, lines: AsyncIterator[bytes], parse: Callable[[bytes], LineRecord], from_line: int = 1
     ) -> None:
-        """Hand over one record a line, up to the first line that is none, or without those that are none."""
+        """Send one record per line, up to the first invalid line, or skipping invalid lines."""
         number = 0
         async for line in lines:
             number += 1
@@ -177,7 +177,7 @@ class Stored:
             self._wrong_line += f"; {before} sent: {other_way}go on with --from-line {number}"
 
     def lines(self) -> Iterator[str]:
-        """Where the records are."""
+        """The partitions and offsets of the records."""
         stored = sum(count for count, _ in self._ends.values())
         yield f"{stored:,} record{'' if stored == 1 else 's'} stored in {self._topic}"
         for partition, (count, last) in sorted(self._ends.items()):
@@ -187,7 +187,7 @@ class Stored:
             yield f"{self._skipped:,} line{'' if self._skipped == 1 else 's'} left out"
 
     def judge(self) -> None:
-        """Raises what is to be said, in one line, about records that were not stored, and lines that were none."""
+        """Raise an exception, with one line, if records were not stored or lines were invalid."""
         if self._failed:
             reason, count = max(self._failed.items(), key=lambda one: one[1])
             raise click.ClickException(f"{sum(self._failed.values()):,} records were not stored: {reason} ({count:,})")
@@ -217,7 +217,7 @@ async def _values(values: Iterable[str]) -> AsyncIterator[bytes]:
 
 
 async def _lines() -> AsyncIterator[bytes]:
-    """The lines of the standard input, each as soon as it is there, without the LF or CRLF that ends it."""
+    """The lines of standard input as they arrive, without their LF or CRLF."""
     begun: list[bytes] = []
     read = functools.partial(sys.stdin.buffer.read1, READ_BYTES)  # type: ignore[union-attr]
     while chunk := await asyncio.to_thread(read):  # noqa: TID251  # a file cannot be polled, a terminal takes its time

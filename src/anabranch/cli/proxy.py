@@ -1,4 +1,4 @@
-"""`anabranch proxy`: rules and the journal in front of any cluster that speaks Kafka's protocol."""
+"""`anabranch proxy`: fault rules and a journal in front of any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def command(
 
 
 def _upstream_tls(path: str | None) -> ssl.SSLContext | None:
-    """How the cluster is reached. UsageError if a file says something else, or nothing that can be used."""
+    """The TLS context for the upstream. Raises UsageError for unsupported or invalid settings."""
     if path is None:
         return None
     from anabranch.broker.config.properties_file import properties_in
@@ -130,7 +130,7 @@ def _upstream_tls(path: str | None) -> ssl.SSLContext | None:
     try:
         properties = properties_in(Path(path).read_text())
         protocol = properties.get("security.protocol", "PLAINTEXT").upper()
-        if protocol.startswith("SASL_"):  # who logs in is the client
+        if protocol.startswith("SASL_"):  # the clients log in
             properties["security.protocol"] = "SSL" if protocol == "SASL_SSL" else "PLAINTEXT"
         return security_of(properties).tls
     except (ValueError, OSError) as error:
@@ -138,7 +138,7 @@ def _upstream_tls(path: str | None) -> ssl.SSLContext | None:
 
 
 def _own_tls(path: str | None, pairs: tuple[str, ...]) -> ReportingContext | None:
-    """How clients come, if that is by TLS. Raises ConfigError, ValueError, OSError."""
+    """The TLS context of the listeners, if they use TLS. Raises ConfigError, ValueError, OSError."""
     from anabranch.broker.authentication.listener_properties import ListenerProperties
     from anabranch.broker.authentication.tls_handshakes import ReportingContext
     from anabranch.broker.config.listeners import Listener

@@ -1,6 +1,6 @@
-"""What all commands have in common that ask a cluster: where it is, how long to wait, what to say when it refuses.
+"""The common parts of commands that query a cluster: its address, the timeout, the messages for errors.
 
-A listing is told as lines to a person, or with `--json` as one JSON object for each thing that is listed.
+A listing is printed as lines or, with `--json`, as one JSON object per entry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anabranch.clients.security import SecurityArguments
 
 _bootstrap = click.option(
-    "--bootstrap-server",  # as Kafka's own tools spell it
+    "--bootstrap-server",  # as in Kafka's own tools
     "--bootstrap-servers",
     "bootstrap",
     default="127.0.0.1:9092",
@@ -33,7 +33,7 @@ _bootstrap = click.option(
     help="Brokers of the cluster; the others are learned from them.",
 )
 SECURITY = "anabranch.security"
-"""Where click keeps the file that says how this command is let in."""
+"""The key under which click keeps the file with this command's client properties."""
 
 
 def _keep_path(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
@@ -52,12 +52,12 @@ _command_config = click.option(
 
 
 def bootstrap(command: Callable[..., None]) -> Callable[..., None]:
-    """Where the cluster is, and how this command is let in (`security`)."""
+    """Add the options for the cluster's address and this command's credentials (`security`)."""
     return _bootstrap(_command_config(command))
 
 
 def security() -> SecurityArguments:
-    """How clients that this command makes are let in: by its file of Kafka's client properties, if there is one."""
+    """The security arguments of this command's clients, from its file of client properties, if it has one."""
     given = client_properties()
     if not given:
         return {}
@@ -68,7 +68,7 @@ def security() -> SecurityArguments:
 
 
 def client_properties() -> dict[str, str]:
-    """What the file says, if there is one."""
+    """The content of the client properties file, if there is one."""
     path = click.get_current_context().meta.get(SECURITY)
     if path is None:
         return {}
@@ -96,7 +96,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="For programs: on
 
 
 def tell(as_json: bool, row: Mapping[str, Any], lines: Iterable[str]) -> None:
-    """Write one thing of a listing: an object for a program, or lines for a person."""
+    """Print one entry of a listing: as JSON, or as lines."""
     for line in [json.dumps(row, ensure_ascii=False)] if as_json else lines:
         click.echo(line)
 
@@ -108,9 +108,9 @@ def run(
     *,
     hints: Mapping[ErrorCode, str] | None = None,
 ) -> None:
-    """Do something with an Admin; what goes wrong becomes one line and exit code 1.
+    """Run an action with an Admin; an error becomes one line and exit code 1.
 
-    `hints` say what to do about an error, where this command knows more than `HINTS`.
+    `hints` name remedies for errors, where this command knows more than `HINTS`.
     """
     from anabranch import Admin
 
@@ -125,7 +125,7 @@ def run(
 def with_admin(
     *, hints: Mapping[ErrorCode, str] | None = None
 ) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
-    """Give a command an `Admin`, found by the options of `bootstrap`; for `hints` see `run`."""
+    """Pass a command an `Admin`, made from the options of `bootstrap`; for `hints` see `run`."""
 
     def decorate(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         @bootstrap
@@ -140,7 +140,7 @@ def with_admin(
 
 @contextlib.contextmanager
 def refusals(bootstrap_servers: str, *, hints: Mapping[ErrorCode, str] | None = None) -> Iterator[None]:
-    """What a cluster refuses, or that there is none, becomes one line and exit code 1; a wrong value, exit code 2."""
+    """Turn a cluster's errors and failed connections into one line and exit code 1; a wrong value into exit code 2."""
     try:
         yield
     except KafkaError as error:

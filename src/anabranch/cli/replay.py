@@ -1,4 +1,4 @@
-"""`anabranch replay`: send what clients have sent to another cluster, and tell which answers differ."""
+"""`anabranch replay`: replays recorded requests on another cluster, and reports different responses."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _pace(said: str | None) -> float | None:
 
 
 async def _play(recorded: list[RecordedExchange], servers: str, pace: float | None, as_json: bool) -> int:
-    """How many answers differ."""
+    """Replay, and count the different responses."""
     from anabranch.journal.replay import Replay, row
 
     sent = differ = left_out = 0
@@ -91,7 +91,7 @@ async def _play(recorded: list[RecordedExchange], servers: str, pace: float | No
 
 
 def lines(one: ReplayedExchange) -> list[str]:
-    """A request whose answer differs, or that was left out, for a person."""
+    """Format a request that was left out or has a different response."""
     head = f"{one.recorded.number:>6}  {one.api} v{one.version} of {one.client_id or '-'}"
     if one.left_out:
         return [f"{head}: not sent: {one.left_out}"]

@@ -1,7 +1,6 @@
-"""The line that a user sees when a node or cluster cannot start: the system's error, and what to do about it.
+"""The message when a node or cluster cannot start: the system's error, and its remedy.
 
-The system's errors are told apart by their number, never by their text. An error that has no line here is shown as it
-is.
+Errors are recognised by their number, never by their text. Other errors are shown unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ PATH_ADVICE: Final = {
 
 
 def cannot_start(error: BaseException) -> str:
-    """The one line for an error that ended the start."""
+    """The one-line message for an error that ended the start."""
     if isinstance(error, socket.gaierror):
         return f"cannot start: {error.strerror}; {NAME_ADVICE}"
     if not isinstance(error, OSError) or error.errno is None:

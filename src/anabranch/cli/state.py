@@ -1,4 +1,4 @@
-"""`anabranch state`: what a cluster of `up --control` holds: reset, kept by a name, gone back to, begun with anew."""
+"""`anabranch state`: resets, saves, restores and forks the data of a cluster of `up --control`."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ Examples:
 """,
 )
 def command() -> None:
-    """Reset what a cluster holds, keep it, go back to it."""
+    """Reset a cluster's data; take and restore snapshots."""
 
 
 @command.command(epilog=examples("anabranch state reset"))
 @with_control
 def reset(control: ControlClient) -> None:
-    """Be as after the start.
+    """Return to the state after the start.
 
-    Same ports; no topics, groups, rules or exchanges; everybody's time. Clients' connections are closed.
+    Same ports; no topics, groups, rules or exchanges; real time. Client connections are closed.
     """
     control.reset()
 
@@ -45,7 +45,7 @@ def reset(control: ControlClient) -> None:
 @click.argument("name")
 @with_control
 def take(control: ControlClient, name: str) -> None:
-    """Keep what the cluster holds, by a name."""
+    """Take a snapshot of the cluster's data."""
     control.snapshots.take(name)
 
 
@@ -53,7 +53,7 @@ def take(control: ControlClient, name: str) -> None:
 @click.argument("name")
 @with_control
 def restore(control: ControlClient, name: str) -> None:
-    """Hold what a snapshot holds; connections are closed."""
+    """Restore a snapshot; connections are closed."""
     control.snapshots.restore(name)
 
 
@@ -64,7 +64,7 @@ def restore(control: ControlClient, name: str) -> None:
 @as_json
 @with_control
 def list_(control: ControlClient, as_json: bool) -> None:
-    """The snapshots that are kept."""
+    """List the snapshots."""
     for row in control.snapshots.rows():
         nodes = ", ".join(map(str, row["nodes"]))
         tell(as_json, row, [f"{row['snapshot']:<20} {row['bytes']:>12,} bytes, nodes {nodes}"])
@@ -74,7 +74,7 @@ def list_(control: ControlClient, as_json: bool) -> None:
 @click.argument("name")
 @with_control
 def remove(control: ControlClient, name: str) -> None:
-    """Keep a snapshot no more."""
+    """Remove a snapshot."""
     control.snapshots.remove(name)
 
 
@@ -92,7 +92,7 @@ def save(control: ControlClient, name: str, file: str) -> None:
 @click.argument("file", type=click.Path(dir_okay=False))
 @with_control
 def load(control: ControlClient, name: str, file: str) -> None:
-    """Keep what a file holds, by a name."""
+    """Store a snapshot from a file."""
     if not Path(file).is_file():
         raise click.UsageError(f"there is no file {file}")
     control.snapshots.load(name, file)
@@ -102,9 +102,9 @@ def load(control: ControlClient, name: str, file: str) -> None:
 @click.argument("name", required=False, default="")
 @with_control
 def fork(control: ControlClient, name: str) -> None:
-    """Start another cluster that holds the same.
+    """Start another cluster with the same data.
 
-    It runs in the process of the first, and as long, unless it is ended by DELETE of `/v1/state/forks/NUMBER`.
+    It runs in the process of the first one until that ends, or until DELETE of `/v1/state/forks/NUMBER`.
     """
     number, told = control.snapshots.fork(name)
     click.echo(f"fork {number} bootstrap={told['bootstrap']} control={told['control']}")

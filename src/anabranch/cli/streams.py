@@ -1,4 +1,4 @@
-"""`anabranch streams`: run an instance of a streams application whose topology stands in a Python file."""
+"""`anabranch streams`: runs an instance of a streams application whose topology is in a Python file."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def command(
 
 
 def load_topology(where: str) -> Topology:
-    """The topology FILE.py:NAME or MODULE:NAME, or the one that a function of that name returns. Raises ValueError."""
+    """Load the topology FILE.py:NAME or MODULE:NAME, or call the function of that name. Raises ValueError."""
     from anabranch.clients.streams.topology import Topology
 
     place, _, name = where.rpartition(":")
@@ -101,7 +101,7 @@ def load_topology(where: str) -> Topology:
 
 
 def _parsed(settings: tuple[str, ...]) -> dict[str, Any]:
-    """Words of the form NAME=VALUE as keyword arguments of the right types. Raises ValueError."""
+    """Parse NAME=VALUE into keyword arguments of the right types. Raises ValueError."""
     from anabranch.clients.streams.config import StreamsConfig
 
     types = {field.name: str(field.type) for field in dataclasses.fields(StreamsConfig)}
@@ -133,7 +133,7 @@ async def _work(topology: Topology, config: Any) -> None:
 
 
 async def _talk(streams: Streams) -> None:
-    """Print a line whenever the instance's tasks have changed."""
+    """Print a line whenever the instance's tasks change."""
     import asyncio
 
     before: dict[str, Any] = {}

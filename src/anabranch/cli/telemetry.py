@@ -1,4 +1,4 @@
-"""`anabranch telemetry`: what clients push of their own metrics (KIP-714), and which of them they are asked for."""
+"""`anabranch telemetry`: shows the metrics that clients push (KIP-714), and manages their subscriptions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Examples:
 """,
 )
 def command() -> None:
-    """Whether clients push metrics of theirs, and which; what they are asked for."""
+    """Client metrics: clients, pushes, subscriptions."""
 
 
 @command.command(
@@ -46,7 +46,7 @@ def command() -> None:
 @as_json
 @with_control
 def clients(control: ControlClient, as_json: bool) -> None:
-    """Show who has asked what to push, and who pushes."""
+    """Show clients with subscriptions and pushes."""
     rows = control.telemetry.clients()
     for row in rows:
         tell(as_json, row, [client_line(row)])
@@ -71,7 +71,7 @@ Examples:
 @as_json
 @with_control
 def show(control: ControlClient, client: str, save: str | None, as_json: bool) -> None:
-    """Show what came last of a CLIENT.
+    """Show the last push of a CLIENT.
 
     CLIENT is a client id, or a client instance id.
     """
@@ -106,7 +106,7 @@ def show(control: ControlClient, client: str, save: str | None, as_json: bool) -
 def wait(control: ControlClient, client: str, pushes: int, terminated: bool, timeout_s: float) -> None:
     """Wait until a CLIENT has pushed.
 
-    What was missing in the end is said.
+    A timeout names the unmet condition.
     """
     for row in control.telemetry.wait_for(client, pushes, terminated=terminated, timeout_s=timeout_s):
         click.echo(client_line(row))
@@ -163,7 +163,7 @@ def subscribe(name: str, metrics: str, interval_ms: int, match: tuple[str, ...],
 @click.argument("name")
 @with_admin(hints=HINTS)
 async def unsubscribe(admin: Admin, name: str) -> None:
-    """Take a subscription away."""
+    """Delete a subscription."""
     await admin.alter_configs(client_metrics=name, unset=SETTINGS)
     click.echo(f"{name} asks clients for nothing any more")
 
@@ -172,7 +172,7 @@ async def unsubscribe(admin: Admin, name: str) -> None:
 @as_json
 @with_admin(hints=HINTS)
 async def subscriptions(admin: Admin, as_json: bool) -> None:
-    """List what is wanted of which clients, and how often."""
+    """List the subscriptions: metrics, clients, intervals."""
     for name in await admin.list_client_metrics():
         entries = await admin.describe_configs(client_metrics=name)
         settings = {one: entries[one].value or "" for one in SETTINGS if one in entries}
@@ -180,7 +180,7 @@ async def subscriptions(admin: Admin, as_json: bool) -> None:
 
 
 def subscription_line(name: str, settings: dict[str, str]) -> str:
-    """One subscription for a person."""
+    """Format a subscription."""
     match = settings["match"]
     return (
         f"{name:<20} {settings['metrics'] or 'nothing'} every {settings['interval.ms']} ms"
@@ -189,7 +189,7 @@ def subscription_line(name: str, settings: dict[str, str]) -> str:
 
 
 def client_line(row: dict[str, Any]) -> str:
-    """One client for a person."""
+    """Format a client."""
     last = row["last"]
     who = f"node {row['node']}  {row['client'] or '-':<20} {row['software']} {row['software_version']:<10}"
     if last is not None:
@@ -205,7 +205,7 @@ def client_line(row: dict[str, Any]) -> str:
 
 
 def point_line(point: dict[str, Any]) -> str:
-    """One data point for a person."""
+    """Format a data point."""
     value = point["value"] if "count" not in point else f"{point['sum']:g} in {point['count']}"
     shown = f"{value:g}" if isinstance(value, float) else str(value)
     kind = ", ".join(filter(None, (point["kind"], point["temporality"])))

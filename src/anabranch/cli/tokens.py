@@ -1,4 +1,4 @@
-"""`anabranch tokens`: delegation tokens, to log in with in place of a password."""
+"""`anabranch tokens`: manages delegation tokens, with which clients log in instead of a password."""
 
 from __future__ import annotations
 

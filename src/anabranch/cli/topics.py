@@ -44,7 +44,7 @@ def command() -> None:
 @click.argument("name")
 @click.option("--partitions", type=click.IntRange(1), help="How many partitions. Default: the broker's num.partitions.")
 @click.option(
-    "--replication-factor",  # as Kafka's own tools spell it
+    "--replication-factor",  # as in Kafka's own tools
     "--replicas",
     "replicas",
     type=click.IntRange(1),
@@ -309,7 +309,7 @@ def delete(names: tuple[str, ...], bootstrap: str, timeout_s: float) -> None:
 
 
 def describe_lines(topic: Topic) -> list[str]:
-    """The lines that tell a person about a topic."""
+    """Format a topic."""
     head = f"{topic.name}: {len(topic.live)} partitions"
     if topic.lineage is not None:
         steps = ", ".join(f"{count} (generation {generation})" for generation, count in topic.lineage.history)
@@ -324,7 +324,7 @@ def describe_lines(topic: Topic) -> list[str]:
 
 
 def described(topic: Topic) -> Mapping[str, Any]:
-    """The same for a program."""
+    """A topic as a JSON row."""
     history = () if topic.lineage is None else topic.lineage.history
     return {
         "name": topic.name,

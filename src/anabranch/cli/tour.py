@@ -1,4 +1,4 @@
-"""`anabranch tour`: stories that drive a live cluster step by step, and check what they claim."""
+"""`anabranch tour`: plays stories on a live cluster step by step, and checks their claims."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _there(url: str, token: str) -> Iterator[ControlClient]:
 
 @contextlib.contextmanager
 def _own() -> Iterator[ControlClient]:
-    """A cluster of three brokers, as long as the block runs."""
+    """Run a cluster of three brokers while the block runs."""
     with subprocess.Popen([sys.executable, *OWN_CLUSTER], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -90,7 +90,7 @@ def _list(stories: dict[str, dict[str, Any]]) -> None:
 
 
 def _tell(console: Console, control: ControlClient, story: dict[str, Any], *, wait: bool) -> bool:
-    """Tell a story; returns whether all held that it claims."""
+    """Play a story; returns whether all its claims held."""
     from rich.rule import Rule
 
     console.print(Rule(f"[bold]{story['title']}[/bold]"))

@@ -1,7 +1,7 @@
 """`anabranch up`: a whole cluster on this machine.
 
-By default one process holds all brokers, with ZooKeeper and the logs in memory: no Java, no disk, ready in a
-fraction of a second. With --processes every broker is a process of its own and ZooKeeper a real one.
+By default one process holds all brokers, with ZooKeeper and the logs in memory: no Java, no disk, ready in a fraction
+of a second. With --processes every broker is a separate process and ZooKeeper is real.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INSTEAD: Final = {
     "advertise": "; write --host with --processes",
     "racks": "; else write `anabranch node --rack` for each",
 }
-"""What a cluster of processes takes in place of an option."""
+"""The alternative for an option that a cluster of processes does not have."""
 
 
 @click.command(
@@ -222,7 +222,7 @@ def command(
 
 @contextlib.contextmanager
 def failures_explained() -> Iterator[None]:
-    """What keeps a cluster from starting is one line, and says what to do next."""
+    """Turn an error that prevents the start into one line with its remedy."""
     from anabranch.broker.config.broker_settings import ConfigError
     from anabranch.clients.directory_lock import DirectoryInUse
 
@@ -239,7 +239,7 @@ def failures_explained() -> Iterator[None]:
 
 
 def new_cluster(brokers: int, **wishes: Any) -> Cluster:
-    """A cluster in this process; `wishes` are those of `Cluster`."""
+    """Create a cluster in this process; `wishes` are arguments of `Cluster`."""
     postpone_collection()
     from anabranch.cluster.in_process import Cluster
 
@@ -247,7 +247,7 @@ def new_cluster(brokers: int, **wishes: Any) -> Cluster:
 
 
 def refuse_too_high_ports(port: int, brokers: int) -> None:
-    """UsageError if some of the brokers would listen on ports that there are not."""
+    """Raise UsageError if a broker's port would exceed 65535."""
     if port and not 0 < port <= 65536 - brokers:
         raise click.UsageError(
             f"--port {port} leaves no room for {brokers} brokers; write a port up to {65536 - brokers}"
@@ -255,7 +255,7 @@ def refuse_too_high_ports(port: int, brokers: int) -> None:
 
 
 def refuse_with_processes(zookeeper: str | None, metrics_port: int | None, **options: object) -> None:
-    """UsageError for what a cluster of processes lacks, or does not take."""
+    """Raise UsageError for options that a cluster of processes does not have."""
     if not zookeeper:
         raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
     if metrics_port == 0:
@@ -266,7 +266,7 @@ def refuse_with_processes(zookeeper: str | None, metrics_port: int | None, **opt
 
 
 def read_snapshot(path: str, data_dir: str | None) -> Snapshot:
-    """What a file holds. UsageError if that is no snapshot."""
+    """Read a snapshot from a file. Raises UsageError if the file holds none."""
     from anabranch.state.snapshot import InvalidSnapshot, Snapshot
 
     if data_dir:
@@ -280,7 +280,7 @@ def read_snapshot(path: str, data_dir: str | None) -> Snapshot:
 def control_door(
     control: str | None, token: str | None, journal_size: int, *, frames: bool = False, file_bytes_max: int
 ) -> ControlEndpoint | None:
-    """Where the control plane is asked for, if it is. UsageError when the options do not fit together."""
+    """Create the control endpoint, if an option asks for it. Raises UsageError for conflicting options."""
     if not control and not token and not journal_size and not frames:
         return None
     from anabranch.control.endpoint import make_control_endpoint
@@ -289,7 +289,7 @@ def control_door(
 
 
 def clock_pace(clock: str | None, control: str | None) -> float | None:
-    """How fast the cluster's time goes, if it is said. UsageError if it is no pace, or nobody could move it on."""
+    """The pace of the cluster's clock, if given. Raises UsageError if it is invalid, or nothing could advance it."""
     if clock is None:
         return None
     from anabranch.clock.spans import parse_pace
@@ -304,14 +304,14 @@ def clock_pace(clock: str | None, control: str | None) -> float | None:
 
 
 def clock_loop() -> type[asyncio.AbstractEventLoop]:
-    """The loop on which a cluster has a time of its own."""
+    """The loop class that supports a separate clock."""
     from anabranch.clock.loop import ClockLoop
 
     return ClockLoop
 
 
 def run_processes(*, log_level: str, **wishes: Any) -> None:
-    """Run a cluster of processes; `wishes` are those of `serve_processes`."""
+    """Run a cluster of processes; `wishes` are arguments of `serve_processes`."""
     from anabranch.cli.process_clusters import serve_processes
     from anabranch.cluster.processes import NodeFailed
     from anabranch.cluster.zookeeper import ZooKeeperUnavailable
@@ -323,7 +323,7 @@ def run_processes(*, log_level: str, **wishes: Any) -> None:
 
 
 def own_clock() -> ClusterClock | None:
-    """A clock for the cluster, on a loop that has such."""
+    """A clock for the cluster, if the loop supports it."""
     from anabranch.clock.cluster_clock import ClusterClock
 
     return ClusterClock.new()
@@ -336,7 +336,7 @@ async def serve(
     door: ControlEndpoint | None = None,
     pace: float | None = None,
 ) -> None:
-    """Run a single-process cluster until a signal; from the ready line on its time goes at this pace."""
+    """Run a single-process cluster until a signal; from the ready line on, its clock runs at this pace."""
     from anabranch.state.data_directory import node_command_options
 
     stop = StopSignal()

@@ -1,4 +1,4 @@
-"""`anabranch users`: who may log in with SCRAM, and their passwords."""
+"""`anabranch users`: creates, lists and deletes SCRAM users."""
 
 from __future__ import annotations
 

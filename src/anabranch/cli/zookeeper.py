@@ -1,4 +1,4 @@
-"""`anabranch zookeeper`: a real ZooKeeper server in the foreground, alone or one of an ensemble on several machines."""
+"""`anabranch zookeeper`: runs a real ZooKeeper server in the foreground, alone or in an ensemble."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from anabranch.cluster.zookeeper import LocalZooKeeper
 
 PEER_PORTS: Final = "2888:3888"
-"""For followers and for elections, as ZooKeeper's own examples have them."""
+"""The ports for followers and elections, as in ZooKeeper's own examples."""
 SERVER: Final = re.compile(r"(?P<number>\d+)=(?P<host>[^:\s\[\]]+|\[[^\[\]\s]+\])(:(?P<ports>\d+:\d+))?")
 
 
@@ -70,7 +70,7 @@ def command(listen: str, data_dir: str | None, server_id: int | None, servers: S
 
 
 def quorum_of(servers: Sequence[str], server_id: int | None, data_dir: str | None) -> Mapping[int, str]:
-    """The servers of an ensemble, each with both of its ports; none for a server alone. Raises UsageError."""
+    """The servers of an ensemble, each with both of its ports; empty for a single server. Raises UsageError."""
     quorum: dict[int, str] = {}
     for text in servers:
         said = SERVER.fullmatch(text)
@@ -90,7 +90,7 @@ def quorum_of(servers: Sequence[str], server_id: int | None, data_dir: str | Non
 
 
 async def serve(server: LocalZooKeeper, size: int) -> None:
-    """Run the server, of an ensemble of so many, until a signal, or until it ends."""
+    """Run the server of an ensemble of this size until a signal, or until it ends."""
     stop = StopSignal()
     if size:
         click.echo(f"in service once {size // 2 + 1} of the {size} servers run", err=True)

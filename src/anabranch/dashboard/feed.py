@@ -1,10 +1,10 @@
-"""What pages are sent: the whole state when they come, then what has changed, at most five times a second.
+"""Sends pages the cluster's state: first all of it, then the changes, at most five times a second.
 
-Only while somebody looks is anything looked at, for all pages at once, and never for more than `SHARE` of a processor:
-the larger a cluster, the longer the pauses. A page that does not keep up gets the whole state again.
+The state is collected only while a page is open, once for all pages, and with at most `SHARE` of a processor: a larger
+cluster is collected less often. A page that does not keep up gets the whole state again.
 
-Once a page has been there, each burst of events is followed by a look, at most one a second, so that the history has
-what happened while the page was closed; an hour after the last page that ends, too.
+Once a page has been open, each burst of events triggers a collection, at most one a second, so that the history covers
+times without a page; an hour after the last page this ends.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ log: Final = logging.getLogger(__name__)
 
 PERIOD_S: Final = 0.2
 SHARE: Final = 0.02
-"""Of a processor, at most, for looking."""
+"""The maximum share of a processor for collections."""
 TRAFFIC_S: Final = 1.0
 TRAFFIC_KEPT: Final = 600
 MESSAGES_KEPT: Final = 50
-"""A page that is further behind begins anew."""
+"""A page that is further behind gets the whole state again."""
 QUIET_S: Final = 1.0
-"""Between two looks that nobody waits for."""
+"""The interval of collections without an open page."""
 
 Message = tuple[str, str]
-"""What kind of message it is, and its JSON."""
+"""The kind of a message, and its JSON."""
 
 
 class FeedEvent(Protocol):
-    """Something that happened in the cluster."""
+    """The interface of a cluster event."""
 
     def row(self) -> dict[str, Any]:
-        """For a program."""
+        """The event as a JSON row."""
 
 
 class Feed:
-    """Looks at one cluster for all pages.
+    """Collects the state of one cluster for all pages.
 
     Args:
         cluster: The cluster.
-        clock: Its time, if it has one of its own.
-        tell: Hears, as `tell(kind, **detail)`, of what is an event and shows only to who looks: rebalances, gates,
-            slow requests.
+        clock: Its clock, if it has its own.
+        tell: Called as `tell(kind, **detail)` for events that only a collection reveals: rebalances, gates, slow
+            requests.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Feed:
         self._tell_event = tell
         self._untold: list[tuple[str, dict[str, Any]]] = []
         self.history = History()
-        """What was seen."""
+        """The collected states."""
         self._traffic: Traffic | None = None
         self._traffic_kept: deque[dict[str, Any]] = deque(maxlen=TRAFFIC_KEPT)
         self._messages: deque[Message] = deque(maxlen=MESSAGES_KEPT)
         self._events: list[dict[str, Any]] = []
-        """Those that pages are to be told."""
+        """The events that pages have not yet received."""
         self._number = 0
         self._news: asyncio.Future[None] | None = None
         self._watchers = 0
@@ -90,7 +90,7 @@ class Feed:
         self._stirred = asyncio.Event()
 
     async def follow(self) -> AsyncGenerator[Message, None]:
-        """The whole state, and then what changes, without an end."""
+        """Yield the whole state, then the changes, without end."""
         self._watchers += 1
         try:
             if self._watchers == 1:
@@ -116,13 +116,13 @@ class Feed:
                 self._end()
 
     def on_event(self, event: FeedEvent) -> None:
-        """Something has happened: pages are told, and if there are none, it is looked at once, for the history."""
+        """Send an event to the pages; without a page, collect the state once for the history."""
         self._stirred.set()
         if self._watchers:
             self._events.append(event.row())
 
     def look(self) -> StateDelta:
-        """Look at the cluster now; returns what has changed."""
+        """Collect the state now; returns the changes."""
         sheet = self._sheet
         nodes.collect_nodes(self._cluster, sheet)
         self._topics.collect(sheet)
@@ -147,15 +147,15 @@ class Feed:
 
     @property
     def rows(self) -> dict[str, Any]:
-        """The state that was seen last."""
+        """The state of the last collection."""
         return self._sheet.rows
 
     def now_s(self) -> float:
-        """The time of the cluster, from the same zero as that of events."""
+        """The cluster's time, from the same zero as that of events."""
         return round(self._loop.time() if self._clock is None else self._clock.now_s(), 3)
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop collecting."""
         if self._looking is not None:
             self._looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -211,7 +211,7 @@ class Feed:
             self._traffic.watch(node)
 
     async def _look_on(self) -> None:
-        """Look as long as somebody watches, and after each burst of events for an hour more."""
+        """Collect while a page is open, and after bursts of events for another hour."""
         told_s = self._loop.time()
         while self._left_s is None or self._loop.time() - self._left_s < SPAN_S:
             if not self._watchers:

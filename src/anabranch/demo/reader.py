@@ -1,8 +1,8 @@
 """A consumer process of the demonstration: `python -m anabranch.demo.reader`.
 
-One member of a group that reads the flights, each delivery written to the audit topic. What happens to it is told on
-standard output as JSON lines: how much it read per partition, which gates are closed and why, when its boundaries were
-crossed and when its gates opened. It works until it is told to stop (SIGTERM, or standard input closes).
+One member of the group that reads the flights; it writes each delivery to the audit topic. Its output is JSON lines:
+records read per partition, closed gates and their reasons, crossed boundaries and opened gates. It runs until SIGTERM,
+or until standard input closes.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ METADATA_MAX_AGE_MS = 1000
 
 
 def write_event(event: str, **facts: Any) -> None:
-    """One JSON line for the parent process."""
+    """Print a JSON line for the parent process."""
     sys.stdout.write(json.dumps({"event": event, "t": wall_clock_ms(), **facts}) + "\n")
     sys.stdout.flush()
 
 
 class Timeline(PartitionKeyRebalanceListener):
-    """Tells when keys leave and arrive."""
+    """Reports when keys leave and arrive."""
 
     def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Keys of these partitions may go elsewhere from now on."""
+        """Report that keys of these partitions may move away from now on."""
         write_event("revoked", partitions=[one.partition for one in partitions])
 
     def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Keys may arrive in these partitions from now on."""
+        """Report that keys may arrive in these partitions from now on."""
         write_event("assigned", partitions=[one.partition for one in partitions])
 
 
 class Reader:
-    """Reads, counts, reports."""
+    """Reads, counts and reports records."""
 
     def __init__(self, consumer: Consumer, *, records_per_s: float) -> None:
         self._consumer = consumer
@@ -55,7 +55,7 @@ class Reader:
         self._openings_told = 0
 
     async def run(self) -> None:
-        """Read until cancelled. `records_per_s` is how fast this application works; 0 is as fast as it can."""
+        """Read until cancelled. `records_per_s` limits the rate of this application; 0: no limit."""
         loop = asyncio.get_running_loop()
         reported = 0.0
         while True:
@@ -71,7 +71,7 @@ class Reader:
                 self.report()
 
     def report(self) -> None:
-        """Say where things stand."""
+        """Report the current counts."""
         offset_ms = wall_clock_ms() - asyncio.get_running_loop().time() * 1000
         openings = self._consumer.gate_openings()
         for opening in openings[self._openings_told :]:
@@ -92,7 +92,7 @@ class Reader:
 
 
 async def read(options: argparse.Namespace) -> int:
-    """Join the group and read until told to stop."""
+    """Join the group and read until stopped."""
     async with Consumer(
         options.topic,
         bootstrap_servers=options.bootstrap_servers,

@@ -1,7 +1,7 @@
 """The producer process of the demonstration: `python -m anabranch.demo.replay`.
 
-Sends the flights at a steady rate and says on standard output, as JSON lines, how many were sent and acknowledged. The
-rate is kept against the clock, so a stall (a resize, a leader's death) is caught up with afterwards.
+Sends the flights at a steady rate, and prints as JSON lines how many were sent and acknowledged. The rate is kept over
+time, so the process catches up after a stall (a resize, a leader's failure).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anabranch.demo import flights
 SLICE_S = 0.02
 REPORT_EVERY_S = 0.25
 METADATA_MAX_AGE_MS = 1000
-"""How soon a producer without generations notices new partitions: Kafka's default of 5 minutes outlasts the control."""
+"""How soon a stock producer notices new partitions: Kafka's default of 5 minutes is longer than the control run."""
 
 
 class Replay:
@@ -38,7 +38,7 @@ class Replay:
         self._sent = 0
 
     async def run(self) -> dict[str, Any]:
-        """Send everything, wait until all of it is acknowledged, and return the totals."""
+        """Send everything, wait until all records are acknowledged, and return the totals."""
         loop = asyncio.get_running_loop()
         begin, reported = loop.time(), 0.0
         while self._sent < len(self._rows):
@@ -70,7 +70,7 @@ class Replay:
 
 
 def write_event(event: str, **facts: Any) -> None:
-    """One JSON line for the parent process."""
+    """Print a JSON line for the parent process."""
     sys.stdout.write(json.dumps({"event": event, "t": wall_clock_ms(), **facts}) + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""The HTML report of a demonstration: the job with its verdict first, then the control, which breaks the order."""
+"""The HTML report of a demonstration: the job with its verdict first, then the control, which violates the order."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _hand_offs(story: Story) -> str:
 
 
 def _examples(story: Story) -> str:
-    """The first violations, each with what was handed out before and after."""
+    """The first violations, each with the deliveries before and after it."""
     if not story.examples:
         return ""
     from anabranch.audit.report import told

@@ -1,11 +1,10 @@
-"""The demonstration itself: what is started, what is done to it and when, and what must come out.
+"""The demonstration: its processes, its schedule of resizes and failures, and the expected result.
 
-A real ZooKeeper, three broker processes and a spare controller. The replay sends the flights; three readers of one
-group deliver them and write each delivery down; a Spark job audits the deliveries meanwhile. While that goes on the
-topic grows from 4 partitions to 6 and to 8, its controller is killed in the middle of a resize, it shrinks to 5, the
-leader of one of its partitions is killed, and what was killed comes back. A second, shorter replay does the same
-resizes as Kafka does them today; the audit must find violations there, or its silence about the first would mean
-nothing.
+It runs a real ZooKeeper, three broker processes and a spare controller. The replay sends the flights; three readers of
+one group deliver them and record each delivery; a Spark job audits the deliveries meanwhile. The topic grows from 4
+partitions to 6 and to 8, its controller is killed in the middle of a resize, it shrinks to 5, the leader of one of its
+partitions is killed, and the killed nodes restart. A second, shorter replay does the same resizes as Kafka does them
+today; the audit must find violations there, which proves that it can.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ JOB_RATE: Final = 3600.0
 CONTROL_FLIGHTS: Final = 40_000
 CONTROL_RATE: Final = 4000.0
 CONTROL_READER_RATE: Final = 900.0
-"""The control's readers are slow, as applications are: with a backlog in the old partition order must break."""
+"""The control's readers are slow, as applications are: with a backlog in the old partition, order must break."""
 POLL_S: Final = 0.05
 SPARE: Final = FIRST_CONTROLLER_ID
 CRASH_STEP: Final = "resize:after-bump:1"
@@ -132,7 +131,7 @@ class Demonstration:
         )
 
     async def _resize_and_kill_controller(self, story: Story, count: int) -> None:
-        """Resize the topic, with the active controller killed at a chosen step; its successor finishes the plan."""
+        """Resize the topic, and kill the active controller at a chosen step; its successor completes the plan."""
         assert self._admin is not None
         began = wall_clock_ms()
         self._say("resize", f"resize {story.topic} to {count} partitions", story)
@@ -145,7 +144,7 @@ class Demonstration:
             story,
             "controller killed",
         )
-        await request  # its first answer died with the controller; the plan did not, and the successor carries it out
+        await request  # the first request failed with the controller; the successor continues the plan
         self._say(
             "resize",
             f"{story.topic} has {count} partitions, {wall_clock_ms() - began} ms after it was asked",
@@ -203,7 +202,7 @@ class Demonstration:
 
     @contextlib.asynccontextmanager
     async def _replay(self, story: Story, *, rate: float, limit: int | None, ordered: bool) -> AsyncIterator[Child]:
-        """The producer and the readers, running for as long as the block does."""
+        """Run the producer and the readers while the block runs."""
         common = ["--bootstrap-servers", self._servers, "--topic", story.topic]
         words = ["anabranch.demo.replay", *common, "--rate", str(rate)]
         words += ["--partitioner", "linear" if ordered else "modulo", *(["--limit", str(limit)] if limit else [])]
@@ -238,7 +237,7 @@ class Demonstration:
         await self._until(lambda: story.delivered >= story.total, f"all of {story.topic} to be delivered", story)
 
     async def _until(self, condition: Callable[[], bool], what: str, story: Story) -> None:
-        """Wait for a condition as long as the counts of the story grow and no process fails."""
+        """Wait for a condition as long as the story's counts grow and no process fails."""
         with self._waiting_for(what):
             try:
                 await wait_while_progressing(
@@ -269,10 +268,10 @@ class Demonstration:
         self._say("phase", f"the audit of {story.topic} has its verdict", story)
         return story
 
-    # telling
+    # reporting
 
     def _take(self, name: str, line: Line) -> None:
-        """Add a line that a process has printed to the story that it belongs to."""
+        """Add an output line to the story that it belongs to."""
         topic = str(line.get("topic", ""))
         for story in self._stories.values():
             if name.startswith((f"{story.topic}-replay", f"{story.topic}-reader")):
@@ -299,7 +298,7 @@ def _audit_topic(topic: str) -> str:
 
 
 def failures(job: Story, control: Story) -> list[str]:
-    """Why the demonstration failed, in words; empty if it did what it promises."""
+    """The reasons why the demonstration failed; empty if it succeeded."""
     checks: list[tuple[bool, str]] = [
         (job.acked == job.total, f"{job.acked:,} of {job.total:,} flights were acknowledged"),
         (job.verdict.get("delivered") == job.total, f"{job.verdict.get('delivered')} flights were delivered"),

@@ -1,4 +1,4 @@
-"""What the demonstration shows while it runs: a live screen on a terminal, a line now and then anywhere else."""
+"""The demonstration's output while it runs: a live screen on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ MARKS: Final = {"resize": "green", "kill": "red", "restart": "cyan", "controller
 
 
 class View(Screen):
-    """Shows one story at a time, and every moment as it comes."""
+    """Shows one story at a time, and every event as it happens."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._story: Story | None = None
         self._waits: dict[str, float] = {}
-        """What is waited for -> since when, in seconds after the start."""
+        """Awaited condition -> start of the wait, in seconds after the start."""
 
     @contextlib.contextmanager
     def waiting_for(self, what: str, now_s: Callable[[], float]) -> Iterator[None]:
-        """Show what is waited for, and for how long, while the block runs."""
+        """Show an awaited condition, and how long it has been awaited, while the block runs."""
         self._waits[what] = now_s()
         try:
             yield
@@ -42,11 +42,11 @@ class View(Screen):
         self._story = story
 
     def tell(self, moment: Moment, at_s: float) -> None:
-        """Print something that happened `at_s` seconds after the start."""
+        """Print an event that happened `at_s` seconds after the start."""
         self.console.print(Text(f"{at_s:7.2f} s  "), Text(moment.text, style=MARKS.get(moment.kind, "")), sep="")
 
     def tick(self, now_s: float) -> None:
-        """Show the present state."""
+        """Show the current state."""
         story = self._story
         waits = [f"waiting for {what}, {now_s - since_s:.0f} s" for what, since_s in self._waits.items()]
         if story is not None or waits:

@@ -1,7 +1,7 @@
-"""Consumer groups: who is in them and owns what, what they have committed, and which gates are closed for them.
+"""Collects groups for the dashboard: members, assignments, committed offsets and closed gates.
 
-How far a group is behind is what a page counts out of its commits and the high watermarks; for a group that shares
-partitions the starts stand for the commits. Looked at are those only whose journal, state or topics have changed.
+The page computes lag from committed offsets and high watermarks; for share groups, start offsets replace committed
+offsets. Only groups whose journal, state or topics have changed are read.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 Tell = Callable[..., None]
 Mark = tuple[Any, ...]
-"""What a group's rows are made of has not changed while this has not."""
+"""A version of the inputs of a group's rows: equal marks mean unchanged rows."""
 Sources = tuple[Any, ...]
-"""What its gates are."""
+"""A version of the inputs of a group's gates."""
 
 
 class GroupCollector:
-    """What is known of groups, from one look to the next."""
+    """Collects the rows of groups, and caches them between collections."""
 
     def __init__(self, cluster: Cluster, topics: TopicCollector, tell: Tell) -> None:
-        """`tell` hears of rebalances and gates, with their details."""
+        """`tell` is called for rebalances and gates, with their details."""
         self._cluster = cluster
         self._topics = topics
         self._tell = tell
@@ -150,7 +150,7 @@ class GroupCollector:
 
 
 def by_topic(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
-    """Offsets as a page takes them: topic -> partition -> offset."""
+    """Convert offsets for the page: topic -> partition -> offset."""
     found: dict[str, dict[str, int]] = {}
     for (topic, index), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(index)] = offset
@@ -171,7 +171,7 @@ def _member(one: Member) -> dict[str, Any]:
 
 
 def _dealt(one: StreamsMember) -> dict[str, Any]:
-    """A member of a group of Kafka Streams: it owns tasks, of subtopologies."""
+    """A member of a streams group, with its tasks by subtopology."""
     owns = {f"{role.value} {name}": sorted(indexes) for (role, name), indexes in one.assigned.items()}
     return {"id": one.member_id, "instance": None, "client": one.client_id, "owns": owns}
 

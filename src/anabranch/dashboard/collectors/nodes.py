@@ -1,4 +1,4 @@
-"""Nodes: whether they run, what they are, under which epoch and session."""
+"""Collects nodes for the dashboard: their state, roles, epochs and sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resizes under way, transactions, rules of faults, and the cluster's clock."""
+"""Collects resizes in progress, transactions, fault rules and the cluster's clock for the dashboard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def collect_resizes(cluster: Cluster, sheet: StateSheet) -> None:
-    """Put a row for each topic that the controller works at, with how far it is."""
+    """Put a row for each topic with a resize in progress, with its step."""
     rows = {}
     for node in cluster.nodes.values():
         state = None if node.controller is None else node.controller.state
@@ -70,7 +70,7 @@ def collect_transactions(cluster: Cluster, sheet: StateSheet) -> None:
 
 
 def collect_rules(cluster: Cluster, sheet: StateSheet) -> None:
-    """Put a row for each rule, with what it has hit."""
+    """Put a row for each rule, with its hits."""
     rows = {f"rule/{one.rule.name}": one.row() for one in cluster.faults} if cluster.has_rules else {}
     sheet.keep("rule", rows)
     for key, row in rows.items():
@@ -78,6 +78,6 @@ def collect_rules(cluster: Cluster, sheet: StateSheet) -> None:
 
 
 def collect_clock(clock: ClusterClock | None, sheet: StateSheet) -> None:
-    """Put what the cluster's clock does; the time itself goes with each message."""
+    """Put the state of the cluster's clock; each message has the time itself."""
     if clock is not None:
         sheet.put("clock/", {"pace": clock.scale})

@@ -1,6 +1,6 @@
-"""Where groups that share partitions stand, as the share coordinators of a cluster in this process keep it (KIP-932).
+"""The positions of share groups, from the share coordinators of a cluster in this process (KIP-932).
 
-Such a group commits nothing: its start in a partition is what a committed offset is for others.
+A share group commits nothing: its start offset in a partition corresponds to a committed offset.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from anabranch.cluster.in_process import Cluster
 
 Standings = dict[str, dict[tuple[str, int], "ShareState"]]
-"""Group -> (topic, partition) -> where it stands, of what some member has begun to read."""
+"""Group -> (topic, partition) -> state, for partitions that a member has begun to read."""
 
 
 def shared_standings(cluster: Cluster) -> Standings:
-    """Those of all groups."""
+    """The positions of all share groups."""
     found: Standings = {}
     for node in cluster.nodes.values():
         shares = None if node.services.broker is None else node.services.broker.shares.built

@@ -1,6 +1,6 @@
-"""Topics and their partitions: who leads, what each replica has, where resizes have cut.
+"""Collects topics and partitions for the dashboard: leaders, replicas and cuts.
 
-A look costs a comparison for each replica; a row is made of those that have changed only.
+A collection compares every replica, and makes rows only of those that have changed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 Place = tuple[str, int]
 Mark = tuple[Any, ...]
 DRAWN_MAX: Final = 128
-"""Partitions of a topic whose lineage is drawn."""
+"""The maximum number of partitions for which a lineage is drawn."""
 
 
 class TopicCollector:
-    """What is known of topics, from one look to the next."""
+    """Collects the rows of topics, and caches them between collections."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -63,9 +63,9 @@ class TopicCollector:
                 sheet.put(f"topic/{name}", self._topic_row(topics[name]))
 
     def ends(self, topic: known.Topic) -> dict[Segment, int]:
-        """Segment -> where its leader says that it ends, for those that a resize has cut.
+        """Segment -> its end offset according to the leader, for segments that end in a cut.
 
-        Where a cut lies does not change while the same brokers lead.
+        The offset of a cut does not change while the leaders stay the same.
         """
         kept = self._ends.get(topic.name)
         if kept is not None and kept[0] is topic:
@@ -83,7 +83,7 @@ class TopicCollector:
         return found
 
     def resized(self, name: str) -> known.Topic | None:
-        """A topic as a client knows it; None if there is none of this name, or it was never resized."""
+        """A topic as a client sees it; None if it does not exist, or was never resized."""
         image = self._topics.get(name)
         if image is None or image.generation <= 0 or image.base <= 0 or not image.history:
             return None
@@ -93,7 +93,7 @@ class TopicCollector:
         return kept[1]
 
     def _changed_replicas(self) -> dict[Place, None]:
-        """The partitions of which some replica is not as it was."""
+        """The partitions with a changed replica."""
         changed: dict[Place, None] = {}
         seen: dict[Place, dict[int, Mark]] = {}
         for node_id, node in self._cluster.nodes.items():
@@ -166,7 +166,7 @@ class TopicCollector:
 
 @lru_cache(maxsize=1024)
 def _river(base: int, history: tuple[tuple[int, int], ...]) -> dict[str, Any] | None:
-    """What a drawing of the lineage is made of: beside which partition each split off, and who holds how many keys."""
+    """The data of a lineage drawing: the partition that each one split off from, and each one's share of keys."""
     widest = max((count for _, count in history), default=0)
     if base <= 0 or not 0 < widest <= DRAWN_MAX:
         return None
