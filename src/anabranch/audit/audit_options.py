@@ -1,4 +1,4 @@
-"""The options of `anabranch audit` as one value, and the check that they go together."""
+"""The options of `anabranch audit` as one value, and the check of their combinations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOUR_MS: Final = 3600 * 1000
 
 
 class InvalidOptions(ValueError):
-    """Options that exclude one another; the message says which, and what to write instead."""
+    """Conflicting options; the message names them, and an alternative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,41 +42,41 @@ class AuditOptions:
     source: str = "anabranch"
     groups: tuple[str, ...] = ()
     forget_after: int = FORGET_MS // HOUR_MS
-    """Hours."""
+    """In hours."""
     allow_empty: bool = False
     fail_on_data_loss: bool = True
     isolation_level: str = READ_COMMITTED
     deliveries: tuple[Path, ...] = ()
-    """What members have written down themselves, in place of an audit topic."""
+    """Files of deliveries that members have written themselves, instead of an audit topic."""
     sent: tuple[Path, ...] = ()
-    """What producers have."""
+    """Files of records that producers have sent."""
     client: Client = field(default_factory=dict, repr=False)
-    """How one is let in: Kafka's client properties."""
+    """Credentials as Kafka's client properties."""
 
     @property
     def directory(self) -> Path:
-        """The directory of this audit's output. A batch job has another one than the stream of the same topic."""
+        """The output directory of this audit. A batch job and a stream of the same topic have different ones."""
         assert self.topic is not None, "checked"
         return self.out / self.topic / ("backfill" if self.is_batch else "")
 
     @property
     def is_batch(self) -> bool:
-        """Whether the audit is a batch job over what the topics hold now, or a copy of them."""
+        """Whether the audit is a batch job over the current topics or a copy of them."""
         return self.backfill or self.replay is not None or bool(self.deliveries)
 
     @property
     def scope(self) -> Scope:
-        """Which groups and records are judged."""
+        """The groups and records that are audited."""
         groups = tuple(sorted(set(self.groups)))
         return Scope(self.expect, groups, self.forget_after * HOUR_MS, self.isolation_level)
 
     @property
     def topics(self) -> list[str | None]:
-        """The topics that the cluster must have."""
+        """The topics that must exist."""
         return [self.topic, self.expect, self.violations_to]
 
     def check(self) -> None:
-        """Raise InvalidOptions if the options exclude one another."""
+        """Raise InvalidOptions for conflicting options."""
         for path in (*self.deliveries, *self.sent):
             if not path.exists():
                 raise InvalidOptions(f"{path}: there is no such file")
@@ -113,7 +113,7 @@ class AuditOptions:
 
 
 def settings(pairs: Sequence[str]) -> dict[str, str]:
-    """Spark's configuration from words of the form NAME=VALUE. Raises InvalidOptions."""
+    """Parse NAME=VALUE into Spark's configuration. Raises InvalidOptions."""
     found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -124,7 +124,7 @@ def settings(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def client_in(path: Path | None) -> Client:
-    """How one is let in, from a file of Kafka's client properties. Raises InvalidOptions."""
+    """Read credentials from a file of Kafka's client properties. Raises InvalidOptions."""
     if path is None:
         return OPEN
     try:

@@ -1,4 +1,4 @@
-"""The state of a running audit at this moment, for the live view and for Prometheus."""
+"""The current state of a running audit, for the live view and for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SPEED_HOLDS_MS: Final = 10_000
 
 @dataclass(slots=True)
 class AuditSnapshot:
-    """The present state of one audit."""
+    """The current state of one audit."""
 
     topic: str
     judgement: Mapping[str, int] = field(default_factory=dict)
-    """Kind of violation -> count at this moment; a record that counts as lost may still be delivered."""
+    """Kind of violation -> current count; a record that counts as lost may still be delivered."""
     progress: list[Progress] = field(default_factory=list)
     behind: int = 0
-    """Records of the audit topic that no batch has read yet."""
+    """The number of audit topic records that no batch has read yet."""
     delivered_ms: int = 0
-    """The time of the newest delivery that was judged."""
+    """The time of the newest audited delivery."""
     speeds: list[float] = field(default_factory=list)
-    """Deliveries judged per second of the newest batches."""
+    """Deliveries audited per second, in the newest batches."""
     answered_ms: int = 0
-    """When a broker has last said how far the audit topic goes."""
+    """When a broker last reported the audit topic's end offsets."""
     silent: bool = False
     """Whether no broker has answered since."""
     hand_offs: Sequence[HandOff] = ()
@@ -39,11 +39,11 @@ class AuditSnapshot:
     """The newest violations."""
 
     def add_event(self, story: Mapping[str, Any]) -> None:
-        """Note a violation that was found."""
+        """Add a violation."""
         self.heard.append(story)
 
     def add_progress(self, batch: Progress) -> bool:
-        """Note a batch that has ended. Returns False if it was noted before."""
+        """Add a finished batch. Returns False if it was added before."""
         if self.progress and self.progress[-1].batch >= batch.batch:
             return False
         self.progress.append(batch)
@@ -51,22 +51,22 @@ class AuditSnapshot:
 
     @property
     def records(self) -> int:
-        """How many records all batches since the start of the audit have read."""
+        """The number of records that all batches since the audit's start have read."""
         return sum(one.records for one in self.progress)
 
     def judge(self, judgement: Mapping[str, int], busy_ms: int) -> None:
-        """Note the verdict after batches that took `busy_ms` together."""
+        """Set the verdict after batches that took `busy_ms` together."""
         events = judgement.get("events", 0) - self.judgement.get("events", 0)
         if busy_ms > 0 and events > 0:
             self.speeds = [*self.speeds, 1000 * events / busy_ms][-SPEEDS_KEPT:]
         self.judgement = judgement
 
     def speed(self, now_s: float) -> float:
-        """Deliveries judged per second now: none, if no batch has ended lately."""
+        """Deliveries audited per second now; 0 if no batch has ended recently."""
         recent = self.progress and now_s * 1000 - self.progress[-1].ended_ms < SPEED_HOLDS_MS
         return self.speeds[-1] if recent and self.speeds else 0.0
 
     @property
     def violations(self) -> dict[str, int]:
-        """Kind -> how many, for those that there are."""
+        """Kind -> count, without zeros."""
         return {kind: self.judgement[kind] for kind in KINDS if self.judgement.get(kind)}

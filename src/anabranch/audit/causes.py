@@ -1,7 +1,7 @@
-"""Why a group was not given records that are stored: asked of the cluster, one line per cause.
+"""Asks the cluster why a group did not receive stored records: one line per cause.
 
-An audit sees that records of a partition were never delivered, and from which offset on. The cluster knows the reason:
-a gate that waits for another partition, a commit beyond the records, a group without members.
+The audit knows which records of a partition were never delivered. The cluster knows the reason: a gate that waits for
+another partition, a commit beyond the records, a group without members.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ASK_MS = 10_000
 
 
 def in_lines(servers: str | None, unread: Sequence[Unread], client: Client = OPEN) -> list[str]:
-    """The causes in words, a line for each group and cause.
+    """The causes as text, a line for each group and cause.
 
-    `servers` is the cluster's address, `client` says how one is let in. Without the address, or if the cluster does not
-    answer, the lines name the places alone.
+    `servers` is the cluster's address, `client` the credentials. Without the address or a response from the cluster,
+    the lines name only the partitions and offsets.
     """
     causes: Mapping[Unread, str] = {}
     if servers is not None and unread:
@@ -40,7 +40,7 @@ def in_lines(servers: str | None, unread: Sequence[Unread], client: Client = OPE
 
 
 def lines_of(unread: Iterable[Unread], causes: Mapping[Unread, str]) -> list[str]:
-    """The lines of these places; those of one group that have the same cause share a line."""
+    """The lines of these partitions; those of one group with the same cause share a line."""
 
     def cause(one: Unread) -> tuple[str, str]:
         return one.group, causes.get(one, "")
@@ -75,7 +75,7 @@ async def _asked(servers: str, unread: Sequence[Unread], client: Client) -> dict
 
 
 def cause_of(one: Unread, group: Group, committed: Mapping[TopicPartition, int], gates: Collection[ClosedGate]) -> str:
-    """Why records of one partition were not given to a group, from what it has committed and which gates are closed."""
+    """Why a group did not receive records of one partition, from its committed offsets and closed gates."""
     partition = TopicPartition(one.topic, one.partition)
     for gate in gates:
         if gate.partition == partition and one.offset >= gate.offset:

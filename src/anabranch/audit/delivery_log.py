@@ -1,16 +1,16 @@
-"""Deliveries that any client has written down itself, as what the audit reads: `anabranch audit --deliveries FILE`.
+"""Converts deliveries that any client has logged itself to the audit's input: `anabranch audit --deliveries FILE`.
 
-A line of JSON for each record that an application was handed, written before the record's offset is committed:
+Each delivered record has a JSON line, written before the record's offset is committed:
 
     {"key": "42", "sequence": 7, "partition": 3, "offset": 91}
 
-`sequence` numbers the records of a key, from 0, as their producer sent them; it travels in the record. Who has none
-leaves it out: then a key is judged by generation and offset. A line may also have `topic`, `group`, `member` (who was
-handed it; else the name of the file), `producer`, where several number the same keys, `generation` and `time_ms`. What
-producers were told is stored comes in the same lines (`--sent`), and what of it nobody was handed is lost.
+`sequence` numbers the records of a key, from 0, in the order in which their producer sent them; it is part of the
+record. Without it, a key is checked by generation and offset. Optional fields are `topic`, `group`, `member` (default:
+the file's name), `producer` (if several number the same keys), `generation` and `time_ms`. Acknowledged records of
+producers have the same lines (`--sent`); those that were never delivered are lost.
 
-The order of the lines is the order of deliveries, also of several members that append to one file. Several files are
-merged by `time_ms`, which all their lines then have. Pure: lines in, runs of `protocol.audit` and records out.
+The order of lines is the order of deliveries, also if several members append to one file. Several files are merged by
+`time_ms`, which is then required. Pure: lines in, runs of `protocol.audit` and records out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOPIC: Final = "records"
 GROUP: Final = "readers"
 ONLY_PRODUCER: Final = 1
 EVENTS_MAX: Final = 1000
-"""Of a run."""
+"""Events per run."""
 NUMBERS: Final = {
     "sequence": (0, (1 << 62) - 1),
     "partition": (0, (1 << 23) - 1),
@@ -36,26 +36,26 @@ NUMBERS: Final = {
     "generation": (0, (1 << 31) - 1),
     "time_ms": (0, (1 << 53) - 1),
 }
-"""The least and the greatest value of each; offsets are those that the audit tells apart."""
+"""The range of each number; offsets in the range that the audit distinguishes."""
 NEEDED: Final = ("partition", "offset")
 TEXTS: Final = ("topic", "group", "member", "producer")
 KNOWN: Final = ("key", *NUMBERS, *TEXTS)
 
 
 class InvalidLine(ValueError):
-    """A line that is none of a delivery; the message says where, and what is wrong."""
+    """A line that is no valid delivery; the message has the position and the error."""
 
 
 class Lines(NamedTuple):
     """The lines of one file."""
 
     name: str
-    """What the lines are said to be in: the file's name."""
+    """The name of the file, for messages."""
     lines: Iterable[str]
 
 
 class Row(NamedTuple):
-    """One record of a topic, as the audit's source would bring it."""
+    """One record of a topic, as the audit's source reads it."""
 
     key: bytes | None
     value: bytes
@@ -78,7 +78,7 @@ def deliveries(files: Iterable[Lines]) -> Iterator[Delivery]:
 
 
 def runs(found: Iterable[Delivery], topic: str) -> Iterator[Row]:
-    """Deliveries as records of an audit topic: each of a member's in a row, of one bucket of keys."""
+    """Deliveries as records of an audit topic: runs of one member's deliveries, in one bucket of keys."""
     waiting: dict[int, list[Delivery]] = {}
     offset = 0
     for one in found:
@@ -95,7 +95,7 @@ def runs(found: Iterable[Delivery], topic: str) -> Iterator[Row]:
 
 
 def stored(files: Iterable[Lines]) -> Iterator[Row]:
-    """What producers were told is stored, as records of the audited topic. Raises InvalidLine."""
+    """The acknowledged records of producers, as records of the audited topic. Raises InvalidLine."""
     for one in files:
         for sent in _of_file(one, timed=None):
             mark = wire.encode_header(sent.producer, sent.sequence)
@@ -103,7 +103,7 @@ def stored(files: Iterable[Lines]) -> Iterator[Row]:
 
 
 def _of_file(file: Lines, *, timed: bool | None) -> Iterator[Delivery]:
-    """`timed`: whether its lines have times, if that is known beforehand."""
+    """`timed`: whether the lines have times; None if unknown."""
     for number, line in enumerate(file.lines, 1):
         if not line.strip():
             continue
@@ -165,7 +165,7 @@ def _number(given: Mapping[str, Any], field: str) -> int | None:
 
 
 def _identity(text: str) -> int:
-    """A number for a name; never that of who does not number."""
+    """A number for a producer's name; never the number of an unnumbered producer."""
     return int.from_bytes(wire.digest(text.encode(errors="surrogatepass"))[:8], "little") or ONLY_PRODUCER
 
 

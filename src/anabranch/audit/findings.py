@@ -1,8 +1,7 @@
-"""Everything that one audit has to tell, as plain data: what the report is drawn from.
+"""All results of one audit as plain data, the input of the report.
 
-Counts and violations are those of the checks (`spark_jobs.verdict`). Times and hand-offs come from what was counted
-beside them (`spark_jobs.tallies`). What was done to the cluster meanwhile comes from a file of events, which the user
-gives with `--events`.
+Counts and violations come from the checks (`spark_jobs.verdict`), times and hand-offs from `spark_jobs.tallies`.
+Actions on the cluster during the audit come from a file of events, given with `--events`.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ Story = Mapping[str, Any]
 
 
 class InvalidEvents(ValueError):
-    """A file of events that cannot be read; the message names the line."""
+    """An unreadable file of events; the message names the line."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """One audit, finished or under way."""
+    """The results of one audit, finished or running."""
 
     topic: str
     """The audit topic."""
@@ -37,24 +36,24 @@ class Findings:
     judgement: Mapping[str, int]
     rows: Sequence[Tally] = ()
     unread: Sequence[Unread] = ()
-    """Where records were lost, by group and partition; known if the audited topic was named with --expect."""
+    """Lost records by group and partition; known if --expect names the audited topic."""
     causes: Sequence[str] = ()
-    """Why they were lost, as far as the cluster tells: a line for each cause, with the places."""
+    """The causes of losses, as far as the cluster knows: a line for each cause, with the partitions."""
     counted: Tallies = field(default_factory=Tallies)
     lineages: Mapping[str, Lineage] = field(default_factory=dict)
-    """Topic -> lineage, of the ordered ones."""
+    """Topic -> lineage, of ordered topics."""
     stories: Sequence[Story] = ()
-    """The stories of the first violations."""
+    """The first violations."""
     found: int = 0
-    """How many violations there are."""
+    """The number of violations."""
     paths: Sequence[Sequence[Story]] = ()
-    """For each of the first stories, the deliveries of its key around it; nothing where they were not read."""
+    """For each of the first violations, the deliveries of its key around it; empty if they were not read."""
     moments: Sequence[Moment] = ()
     progress: Sequence[Progress] = ()
     how: str = "while it happened"
 
     def audiences(self) -> list[tuple[str, str]]:
-        """The pairs of group and topic, that with the most deliveries first."""
+        """The pairs of group and topic, the one with the most deliveries first."""
         delivered = {
             one: sum(handed.records for where, handed in self.counted.segments.items() if where[:2] == one)
             for one in self.counted.audiences()
@@ -67,7 +66,7 @@ class Findings:
         return [] if lineage is None else self.counted.hand_offs(group, topic, lineage)
 
     def timeline(self, group: str, topic: str) -> Timeline:
-        """How one topic reached one group."""
+        """The timeline of one topic in one group."""
         delivered = self.counted.series(group, topic)
         starts = [t_ms for series in delivered.partitions.values() for t_ms, _ in series]
         began_ms, ended_ms = min(starts), max(starts) + delivered.bin_ms
@@ -93,7 +92,7 @@ class Findings:
         )
 
     def _resizes(self, group: str, topic: str) -> list[Moment]:
-        """What deliveries alone tell of resizes: when the first record of a generation came."""
+        """Resizes inferred from deliveries: the first record of each generation."""
         lineage = self.lineages.get(topic)
         firsts: dict[int, int] = {}
         for (its_group, its_topic, segment), handed in self.counted.segments.items():
@@ -110,10 +109,11 @@ class Findings:
 
 
 def waiting(stored: Series, delivered: Series, began_ms: int) -> list[tuple[int, int]]:
-    """How many records were stored and not delivered, over time, from the first delivery on.
+    """The number of stored and undelivered records over time, from the first delivery on.
 
     Returns (end of a bin in ms, count) pairs; none if the times of the stored records are unknown, or later than their
-    delivery."""
+    delivery.
+    """
     changes: dict[int, int] = {}
     for sign, (bin_ms, partitions) in ((1, stored), (-1, delivered)):
         for t_ms, count in itertools.chain.from_iterable(partitions.values()):
@@ -128,7 +128,7 @@ def waiting(stored: Series, delivered: Series, began_ms: int) -> list[tuple[int,
 
 
 def time_of(story: Story) -> int | None:
-    """When a violation happened, as far as it is known."""
+    """The time of a violation, as far as it is known."""
     place = story.get("delivered") or story.get("next") or story.get("before")
     return None if place is None else int(place["time_ms"])
 
@@ -147,7 +147,7 @@ def violation_text(story: Story) -> str:
 
 
 def _hole(story: Story) -> str:
-    """Events of a member that are missing: how many, and by which of its numbers."""
+    """Missing events of a member: how many, and the gap in its numbers."""
     count = sum(last - first + 1 for first, last in story["sequences"])
     numbers = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in story["sequences"])
     what = f"1 event of member {story['member']}" if count == 1 else f"{count:,} events of member {story['member']}"
@@ -155,7 +155,7 @@ def _hole(story: Story) -> str:
 
 
 def read_events(path: Path) -> list[Moment]:
-    """What was done to a cluster: a JSON object per line, with t_ms, kind, text, and label for the timeline."""
+    """Read actions on a cluster: a JSON object per line, with t_ms, kind, text, and label for the timeline."""
     moments = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip():
@@ -171,7 +171,7 @@ def read_events(path: Path) -> list[Moment]:
 
 
 def write_events(path: Path, moments: Iterable[Moment]) -> None:
-    """Write a file of events that `read_events` reads."""
+    """Write a file of events for `read_events`."""
     lines = (json.dumps({"t_ms": one.t_ms, "kind": one.kind, "text": one.text, "label": one.label}) for one in moments)
     path.write_text("".join(f"{line}\n" for line in lines))
 

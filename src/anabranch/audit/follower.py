@@ -1,4 +1,4 @@
-"""Follows a running query: makes the audit's present state of Spark's progress reports and the batches' files."""
+"""Follows a running query: derives the audit's current state from Spark's progress reports and the batches' files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from anabranch.spark_jobs.tallies import Tallies
 
 ASK_PATIENCE_S: Final = 2.0
 WAITING: Final = "Waiting for"
-"""How Spark's status message of a query begins that has nothing to do."""
+"""The beginning of Spark's status message for an idle query."""
 
 
 class Follower:
-    """Looks at one audit whenever it is asked to."""
+    """Updates the state of one audit on request."""
 
     def __init__(
         self, target: audit.Target, query: Callable[[], Any], sight: AuditSnapshot, clock_ms: Callable[[], int]
     ) -> None:
-        """`query` returns the query that does the audit now: a failed one is replaced."""
+        """`query` returns the current query: a failed one is replaced."""
         self._target = target
         self._query = query
         self._sight = sight
@@ -39,12 +39,12 @@ class Follower:
 
     @property
     def begun(self) -> bool:
-        """Whether the query takes in what comes: it has done a batch, or would if there were anything."""
+        """Whether the query processes input: it has finished a batch, or is idle."""
         query = self._query()
         return query.lastProgress is not None or str(query.status["message"]).startswith(WAITING)
 
     def look(self) -> None:
-        """Read what has happened since the last call."""
+        """Read the changes since the last call."""
         last = self._query().lastProgress
         busy_ms = 0 if last is None else self._take(last)
         if busy_ms:
@@ -52,11 +52,11 @@ class Follower:
         self._measure({} if last is None else progress.reached(last))
 
     def settle(self) -> None:
-        """Read what the last batches wrote, when the query has ended."""
+        """Read the output of the last batches, after the query's end."""
         self._read(0)
 
     def _take(self, last: Any) -> int:
-        """Note the batches that have ended. Returns how long they took together, in ms."""
+        """Add the finished batches. Returns their total duration in ms."""
         newest = progress.of_query(last)
         if newest is None or (self._sight.progress and self._sight.progress[-1].batch >= newest.batch):
             return 0
@@ -82,7 +82,7 @@ class Follower:
         self._sight.hand_offs = sorted(found, key=lambda one: one.ended_ms)
 
     def _learn(self, counted: Tallies) -> None:
-        """Ask how topics were resized, when deliveries tell of generations that are not known."""
+        """Query the topics' resizes when deliveries have unknown generations."""
         unknown = {
             topic
             for _, topic, segment in counted.segments
@@ -96,17 +96,17 @@ class Follower:
                 self._target.servers, unknown, self._target.client, patience_s=ASK_PATIENCE_S
             )
         except (KafkaError, OSError):
-            return  # the next batch asks again
+            return  # retried at the next batch
         lineages.save(self._lineages_path, self._lineages)
 
     def _measure(self, reached: dict[tuple[str, int], int]) -> None:
-        """Count the records of the audit topic that no batch has read yet."""
+        """Count the audit topic records that no batch has read yet."""
         topic = self._target.topic
         try:
             with TopicReader(self._target.servers, self._target.client, patience_s=ASK_PATIENCE_S) as reader:
                 ends = reader.offsets(topic, LATEST)
         except (KafkaError, OSError):
             self._sight.silent = True
-            return  # a number that no broker can tell now stays what it was
+            return  # without an answer the number stays unchanged
         self._sight.silent, self._sight.answered_ms = False, self._clock_ms()
         self._sight.behind = sum(max(0, end - reached.get((topic, index), 0)) for index, end in ends.items())

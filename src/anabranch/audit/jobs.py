@@ -1,4 +1,4 @@
-"""What `anabranch audit` does once Spark is there: as a stream, or over what is finished; then verdict and report."""
+"""Runs the audit in Spark, as a stream or a batch, and writes verdict and report."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.5
 TOLD_MAX: Final = 20
-"""How many violations are written to the terminal; the files have all of them."""
+"""The maximum number of violations on the terminal; the files have all of them."""
 COPY_FACTS: Final = "_audit.json"
-"""The file in a copy's directory that says what was copied; Spark ignores names that begin with an underscore."""
+"""The description of a copy, in its directory; Spark ignores names that begin with an underscore."""
 ALL: Final = "all"
 
 
 def run_stream(session: SparkSession, wish: AuditOptions, console: Console) -> Findings:
-    """Audit a topic as it is now, or until told to stop."""
+    """Audit a topic's current content, or until stopped."""
     assert wish.topic is not None, "checked"
     audits = service.AuditService(
         session,
@@ -69,7 +69,7 @@ def run_stream(session: SparkSession, wish: AuditOptions, console: Console) -> F
 
             console.print(f"metrics={stack.enter_context(expose(sight, wish.metrics_host, wish.metrics_port))}")
         following = target.directory / results.FOLLOWING
-        following.unlink(missing_ok=True)  # of one that was killed
+        following.unlink(missing_ok=True)  # left by a killed audit
         stack.callback(following.unlink, missing_ok=True)
         running = audits.begin(wish.topic, wish.scope, outputs)
         follower = Follower(target, lambda: running.query, sight, lambda: time.time_ns() // 1_000_000)
@@ -95,7 +95,7 @@ def run_stream(session: SparkSession, wish: AuditOptions, console: Console) -> F
 
 
 def run_batch(session: SparkSession, wish: AuditOptions, console: Console) -> Findings:
-    """Audit what a topic holds by now, or a copy of it."""
+    """Audit a topic's current content, or a copy of it."""
     assert wish.topic is not None, "checked"
     records, known = _finished(session, wish)
     found = backfill.run(records, wish.scope)
@@ -115,7 +115,7 @@ def run_batch(session: SparkSession, wish: AuditOptions, console: Console) -> Fi
 
 
 def copy(records: DataFrame, wish: AuditOptions, known: dict[str, Lineage]) -> None:
-    """Write what a batch job has read into a directory, so that it can be audited again without the cluster."""
+    """Write a batch job's input to a directory, for another audit without the cluster."""
     assert wish.copy is not None
     records.write.parquet(str(wish.copy))
     facts = {"topic": wish.topic, "expect": wish.expect, "groups": wish.groups, "forget_after": wish.forget_after}
@@ -124,9 +124,9 @@ def copy(records: DataFrame, wish: AuditOptions, known: dict[str, Lineage]) -> N
 
 
 def read_deliveries(wish: AuditOptions) -> AuditOptions:
-    """The options of a replay of what clients have written down, from a copy that is made here.
+    """The options for auditing logged deliveries, from a copy that this function makes.
 
-    Raises CannotAudit for a line that makes no sense, OSError.
+    Raises CannotAudit for an invalid line, OSError.
     """
     topic = wish.deliveries[0].name.partition(".")[0]
     directory = Path(path_below(str(wish.out), topic)) / "written"
@@ -152,7 +152,7 @@ def read_deliveries(wish: AuditOptions) -> AuditOptions:
 
 
 def read_copy(wish: AuditOptions) -> AuditOptions:
-    """The options of a replay: those that the user has not given are as the copy was made with."""
+    """The options for auditing a copy: options that the user has not given are those of the copy."""
     assert wish.replay is not None
     path = wish.replay / COPY_FACTS
     if not path.exists():
@@ -167,7 +167,7 @@ def read_copy(wish: AuditOptions) -> AuditOptions:
 
 
 def conclude(findings: Findings, directory: Path, console: Console, *, allow_empty: bool = False) -> int:
-    """Write verdict and report, and show the verdict. Returns the exit status.
+    """Write verdict and report, and print the verdict. Returns the exit status.
 
     Raises CannotAudit if nothing was delivered, unless `allow_empty`.
     """
@@ -212,13 +212,13 @@ def _topic(stack: contextlib.ExitStack, wish: AuditOptions) -> TopicWriter | Non
 
 
 def _with_causes(findings: Findings, wish: AuditOptions) -> Findings:
-    """The findings with the causes of losses, asked of the cluster; not for a replay, whose cluster may be gone."""
+    """Add the causes of losses, as known by the cluster; not for a copy, whose cluster may be gone."""
     servers = wish.bootstrap_servers if wish.replay is None else None
     return replace(findings, causes=causes.in_lines(servers, findings.unread, wish.client))
 
 
 def _but_losses(tell: violations.Tell) -> violations.Tell:
-    """A listener that passes on all violations but losses, which are summed up in a line for each cause."""
+    """A listener that passes on all violations except losses, which get one line per cause."""
 
     def told(story: dict[str, Any]) -> None:
         if story["kind"] != LOST:
@@ -256,7 +256,7 @@ def _finished(session: SparkSession, wish: AuditOptions) -> tuple[DataFrame, dic
 
 
 def _in_order(records: DataFrame, wish: AuditOptions) -> DataFrame:
-    """Each audited log by its offsets, which lines of several producers are not, and the checks rest upon."""
+    """Sort each audited log by offset: the checks require it, and logged lines of several producers are unsorted."""
     if not wish.deliveries or wish.expect is None:
         return records
     stored = F.col("topic") == F.lit(wish.expect)
@@ -276,7 +276,7 @@ def _topics(session: SparkSession, wish: AuditOptions, topics: Sequence[str]) ->
 
 
 def _with_paths(findings: Findings, records: Callable[[], DataFrame]) -> Findings:
-    """The findings with the deliveries of each key that has a violation, as far as they can still be read."""
+    """Add the deliveries of each key with a violation, as far as they can still be read."""
     if not findings.stories:
         return findings
     try:

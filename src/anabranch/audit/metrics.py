@@ -1,4 +1,4 @@
-"""The metrics of an audit behind `--metrics-port`: each family, and its value, read when Prometheus asks."""
+"""The metrics of an audit behind `--metrics-port`: families whose values are read at each scrape."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Family:
 
 
 def one(value: float) -> Samples:
-    """A value without more labels."""
+    """A value without additional labels."""
     return [({}, value)]
 
 
 def hand_offs(sight: AuditSnapshot) -> Iterator[tuple[Mapping[str, str], Histogram]]:
-    """How long keys waited when they changed hands."""
+    """How long keys waited in hand-offs."""
     for kind in ("split", "merge"):
         lengths = Histogram(SECONDS)
         for found in sight.hand_offs:
@@ -50,7 +50,7 @@ def hand_offs(sight: AuditSnapshot) -> Iterator[tuple[Mapping[str, str], Histogr
 
 
 def newest(hand_offs: Iterable[HandOff]) -> float:
-    """When the last of the hand-offs ended, in seconds since 1970; 0 without any."""
+    """The end of the last hand-off, in seconds since 1970; 0 without one."""
     return max((found.ended_ms / 1000 for found in hand_offs), default=0.0)
 
 
@@ -123,7 +123,7 @@ FAMILIES: Final = (
 
 
 def families(sight: AuditSnapshot) -> Iterator[FamilySamples]:
-    """All families with their present values."""
+    """All families with their current values."""
     for family in FAMILIES:
         samples = (({"topic": sight.topic, **labels}, value) for labels, value in family.read(sight))
         yield family.full_name, family.kind, family.help, samples
@@ -131,10 +131,10 @@ def families(sight: AuditSnapshot) -> Iterator[FamilySamples]:
 
 @contextlib.contextmanager
 def expose(sight: AuditSnapshot, host: str, port: int) -> Iterator[str]:
-    """Answer Prometheus for as long as the block runs, on a thread with a loop of its own. Yields the URL.
+    """Serve Prometheus while the block runs, on a thread with its own loop. Yields the URL.
 
-    The audit waits for Spark most of the time, so it has no loop of its own. It replaces what this thread reads as a
-    whole. Raises OSError when the port is taken.
+    The audit has no event loop, because it waits for Spark most of the time. It replaces the data that this thread
+    reads as a whole. Raises OSError if the port is taken.
     """
     loop = asyncio.new_event_loop()
     endpoint = Endpoint(host, port, lambda: families(sight))

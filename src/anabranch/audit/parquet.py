@@ -1,4 +1,4 @@
-"""Rows of `written` as a Parquet file with the columns of the audit's source: what Spark reads of a copy."""
+"""Writes rows of `delivery_log` as a Parquet file with the columns of the audit's source, for Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anabranch.audit.delivery_log import Row
 from anabranch.protocol import audit as wire
 
 ROWS: Final = 20_000
-"""Written at once."""
+"""Rows per write."""
 SCHEMA: Final = pa.schema(
     [
         ("key", pa.binary()),
@@ -30,7 +30,7 @@ SCHEMA: Final = pa.schema(
 
 
 def write(path: Path, rows: Iterable[Row]) -> set[str]:
-    """Write all rows. Returns the topics that they are of."""
+    """Write all rows. Returns their topics."""
     topics: set[str] = set()
     with pq.ParquetWriter(path, SCHEMA) as writer:
         left = iter(rows)

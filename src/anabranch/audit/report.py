@@ -1,4 +1,4 @@
-"""The HTML report of an audit: the verdict, what happened over time, what was wrong, and how to read it."""
+"""The HTML report of an audit: verdict, timelines, violations and explanations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from anabranch.spark_jobs.verdict import COUNTED, KINDS, MEANINGS, clean
 
 STORIES_MAX: Final = 20
 STORIES_OPEN: Final = 5
-"""How many violations are shown open; the others are folded, so that what follows is not far down."""
+"""The number of expanded violations; the others are collapsed, to keep the page short."""
 IN_HEADLINE: Final = {"wrong_payload": "with a wrong payload", "two_owners": "with two owners"}
-"""Kind -> its words behind a number, for those whose name alone does not fit there."""
+"""Kind -> its words after a count, if its name does not fit there."""
 PLOTTED_MAX: Final = 4
-"""How many pairs of group and topic get a timeline: a page with more of them would be too long."""
+"""The maximum number of timelines; more would make the page too long."""
 EXPLAINED: Final = {
     "delivered": "records that were handed to the application for the first time",
     "redelivered": "read again after a member failed, with all that follows them in their partition; Kafka allows it",
@@ -38,7 +38,7 @@ _PLACES: Final = (("before", "handed out before"), ("delivered", "the delivery")
 
 
 def write(path: Path, findings: Findings) -> None:
-    """Write the report: one HTML file that needs no other and no network."""
+    """Write the report: one self-contained HTML file."""
     audiences = findings.audiences()
     parts = [_headline(findings), page.cards(_cards(findings))]
     if findings.found:
@@ -112,7 +112,7 @@ def _cards(findings: Findings) -> Iterator[Card]:
 
 
 def _course(findings: Findings, group: str, topic: str, *, with_library: bool) -> str:
-    """The section on how one topic reached one group over time."""
+    """The section on the deliveries of one topic to one group over time."""
     figure = plots.timeline(findings.timeline(group, topic))
     parts = [plots.embedded(figure, with_library=with_library)]
     if hand_offs := findings.hand_offs(group, topic):
@@ -228,7 +228,7 @@ def _summary(findings: Findings) -> str:
 
 
 def _job(findings: Findings) -> Iterator[str]:
-    """The section on how the audit itself kept up, if it was a stream."""
+    """The section on the audit's own progress, for a stream."""
     batches = [one for one in findings.progress if one.records]
     if not batches:
         return

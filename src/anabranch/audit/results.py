@@ -1,4 +1,4 @@
-"""Findings of an audit that ran as a stream, from the files that it keeps, and of one that ran as a batch."""
+"""Collects the findings of an audit, from the files of a stream or the result of a batch job."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PROGRESS = "progress.jsonl"
 VERDICT = "verdict.json"
 REPORT = "report.html"
 FOLLOWING = "following"
-"""A file that exists while a stream reads what comes: not while Spark warms up, and not after the end."""
+"""A file that exists while a stream reads its input: not while Spark starts, and not after the end."""
 
 
 def of_stream(target: audit.Target, judgement: Mapping[str, int], moments: Sequence[Moment] = ()) -> Findings:
-    """The findings of an audit that ran as a stream, from its files."""
+    """The findings of a stream, from its files."""
     return Findings(
         topic=target.topic,
         expect=target.expect,
@@ -49,7 +49,7 @@ def of_batch(
     known: Mapping[str, Lineage],
     moments: Sequence[Moment] = (),
 ) -> Findings:
-    """The findings of an audit that ran as a batch job."""
+    """The findings of a batch job."""
     return Findings(
         topic=topic,
         expect=expect,
@@ -71,13 +71,13 @@ def topics(findings: Findings) -> set[str]:
 
 
 def append_progress(path: Path, progress: Progress) -> None:
-    """Append a batch to the file of all batches."""
+    """Append a batch to the progress file."""
     with path.open("a") as lines:
         lines.write(json.dumps(progress) + "\n")
 
 
 def read_progress(path: Path) -> list[Progress]:
-    """Every batch since the audit began, restarts included."""
+    """All batches since the audit's start, including restarts."""
     return [Progress(*json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 

@@ -1,4 +1,4 @@
-"""What `anabranch audit --follow` shows: a live screen on a terminal, a line now and then anywhere else."""
+"""The output of `anabranch audit --follow`: a live screen on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class View(Screen):
     """The view of one audit."""
 
     def tick(self, sight: AuditSnapshot, now_s: float) -> None:
-        """Show the present state."""
+        """Show the current state."""
         self.update(now_s, whole=lambda: screen(sight, now_s), line=lambda: line(sight, now_s))
 
     def tell(self, story: Mapping[str, Any]) -> None:
-        """Show a violation with all that is known of it."""
+        """Show a violation with all details."""
         self.console.print(violation_line(story))
 
 
@@ -46,7 +46,7 @@ def line(sight: AuditSnapshot, now_s: float) -> str:
 
 
 def silence(sight: AuditSnapshot) -> str:
-    """What is shown while no broker answers; empty while one does."""
+    """The message while no broker answers; otherwise empty."""
     since = datetime.datetime.fromtimestamp(sight.answered_ms / 1000, datetime.UTC)
     return f"no broker has answered since {since:%H:%M:%S} UTC"
 
@@ -74,7 +74,7 @@ def screen(sight: AuditSnapshot, now_s: float) -> Panel:
 
 
 def hand_offs(sight: AuditSnapshot) -> Table:
-    """The newest hand-offs, and how long one usually takes."""
+    """The newest hand-offs, and a typical duration."""
     took = [one.took_ms for one in sight.hand_offs]
     table = Table("hand-off", "from", "to", "ms", box=None, padding=(0, 2))
     for one in sight.hand_offs[-HAND_OFFS_SHOWN:]:

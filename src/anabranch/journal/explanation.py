@@ -3,9 +3,8 @@
     Produce v11 of shop to broker 1 was refused with NOT_LEADER_OR_FOLLOWER for orders-3: its leader is broker 2 in
     epoch 5, since 11 ms before, after broker 1 was killed, 26 ms before.
 
-Each error has the kinds of events that bring it about; of these the last one before the answer is named, or else the
-first one after it: a broker may refuse what its controller tells of a moment later. Where nothing is known, that is
-said. Pure.
+Each error has the kinds of events that cause it. The explanation names the last such event before the response, or else
+the first one after it: a broker may act before it records the event. An unknown cause is reported as unknown. Pure.
 """
 
 from __future__ import annotations
