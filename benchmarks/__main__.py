@@ -1,9 +1,9 @@
-"""Run every benchmark in one go, and end with one table of the aims: `python -m benchmarks [NAME ...]`.
+"""Run every benchmark, and print one table of all targets: `python -m benchmarks [NAME ...]`.
 
-One alone takes the options of its own: `python -m benchmarks scale --topics 1000 5000`.
+A single benchmark accepts its own options: `python -m benchmarks scale --topics 1000 5000`.
 
-The exit code is 1 when a ratio that must hold anywhere is missed (generated codecs against the reference), or when a
-benchmark could not run; never because the machine was slow.
+The exit code is 1 if a machine-independent ratio is missed (generated codecs against the reference), or if a benchmark
+could not run; never because the machine was slow.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ MUST_HOLD: Final = frozenset({"codec"})
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what was asked for, in order."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones (default: all): {', '.join(NAMES)}")
     given = sys.argv[1:] if arguments is None else arguments

@@ -1,8 +1,8 @@
-"""What a group of a thousand members over a thousand partitions costs its coordinator, where the broker assigns.
+"""Coordinator cost of a consumer group (KIP-848) with a thousand members and a thousand partitions.
 
-A cluster in this process; its coordinator is asked directly, so that no socket or client is in the figures: processor
-time of one heartbeat with nothing new, of computing and storing all targets anew when the topic doubles, and of the
-round of heartbeats in which all members take up what is theirs.
+The coordinator of a cluster in this process is called directly, so the figures include no socket and no client. They
+are the processor time of an idle heartbeat, of computing and storing all target assignments when the topic doubles, and
+of the heartbeats with which all members adopt theirs.
 
     python -m benchmarks.assigning [--members 1000]
 """
@@ -35,7 +35,7 @@ SENDER: Final = Sender(client_id="member", client_host="/127.0.0.1")
 
 @dataclass
 class Member:
-    """One member, as its client would see it."""
+    """One member, with a client's state."""
 
     name: str
     epoch: int = 0
@@ -43,7 +43,7 @@ class Member:
 
 
 class Coordinator:
-    """The coordinator of one group, asked in the name of its members."""
+    """Calls the coordinator of one group as its members do."""
 
     def __init__(self, groups: Any, topic: str, count: int) -> None:
         self._groups = groups
@@ -58,7 +58,7 @@ class Coordinator:
         return found
 
     async def beat(self, member: Member) -> None:
-        """One heartbeat: a full one of a member that joins, with what it owns if that is new."""
+        """Send one heartbeat: a full one if the member joins; with the owned partitions if they are new."""
         joins = member.epoch == 0
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
@@ -77,12 +77,12 @@ class Coordinator:
             member.owned = answer.assignment.topic_partitions
 
     async def beat_all(self) -> None:
-        """One heartbeat of each."""
+        """Send one heartbeat for each member."""
         for member in self.members:
             await self.beat(member)
 
     async def settle(self) -> int:
-        """Heartbeats until every member has what it is to have; says how many rounds that took."""
+        """Send heartbeats until every member has its target assignment; returns the number of rounds."""
         rounds = 0
         while self.group.state.value != "Stable":
             await self.beat_all()
@@ -95,17 +95,17 @@ class Found:
     """Processor seconds."""
 
     join: float
-    """Of one member, on average, while the group grows to its size."""
+    """Mean of one member, while the group grows to its size."""
     beat: float
     target: float
-    """Computing and storing every target anew, within one heartbeat."""
+    """Computing and storing all target assignments, within one heartbeat."""
     reconciled: float
-    """All of it: that, and the heartbeats in which everybody takes up what is its own."""
+    """The total: the target assignments, and the heartbeats with which all members adopt theirs."""
     rounds: int
 
 
 async def measured(count: int) -> Found:
-    """Build the group, let it rest, double its topic."""
+    """Build the group, wait until it is stable, double its topic."""
     async with Cluster(1, kafka="4.1", properties={"offsets.topic.num.partitions": "1"}) as cluster:
         async with Admin(cluster.bootstrap_servers) as admin:
             await admin.create_topics([NewTopic(name="t", partitions=count)])
@@ -131,7 +131,7 @@ async def measured(count: int) -> Found:
 
 
 async def _coordinated(cluster: Cluster, coordinator: Coordinator) -> None:
-    """Wait until the first member is in: the internal topic is made when somebody looks for a coordinator."""
+    """Wait until the first member has joined: the internal topic is created at the first coordinator lookup."""
     connection = await Connection.open("127.0.0.1", cluster.nodes[1].port, client_id="benchmark")
     try:
         while True:
@@ -155,7 +155,6 @@ async def _grown(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def measure(count: int = MEMBERS) -> list[Figure]:
-    """Measure, and print the table."""
     with working(f"assigning: {count:,} members, {count:,} partitions"):
         found = asyncio.run(measured(count))
     table(
@@ -187,7 +186,6 @@ def measure(count: int = MEMBERS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--members", type=int, default=MEMBERS, help=f"and partitions (default: {MEMBERS:,})")
     figures = measure(parser.parse_args(arguments).members)

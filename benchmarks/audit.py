@@ -1,10 +1,9 @@
-"""The order audit on local[2]: deliveries a second, from delivery to verdict, and how much it remembers of a key.
+"""The order audit on local[2]: deliveries per second, latency from delivery to verdict, and memory per key.
 
-The audit topic is written here as consumers write it (runs of events per bucket), so that only Spark is measured. A
-first part warms the query up; the rate is that of the batches after it, everything that a batch costs included. The
-peer is a plain read: the same source in the same session into nowhere, without state or checks. The latency is measured
-with a thousand deliveries a second and the trigger of one second: from the newest and the oldest delivery of a batch to
-the moment at which its verdict stands in the files.
+The audit topic is written here in the consumers' format (runs of events per bucket), so only Spark is measured. A first
+part warms the query up; the rate is that of the later batches, with all their costs. The peer is a plain read: the same
+source in the same session, without state or checks. Latency is measured at a thousand deliveries per second with a
+trigger of one second: from the newest and the oldest delivery of a batch until its verdict is in the files.
 
     python -m benchmarks.audit [--records 1000000]
 """
@@ -36,7 +35,7 @@ from benchmarks.report import Figure, console, median, summary, table, times, wo
 
 RECORDS: Final = 1_000_000
 WARM_UP: Final = 0.2
-"""The share of the records that comes first."""
+"""The share of the records that is read first."""
 FEW: Final = 1_000
 MANY: Final = 200_000
 AIMS: Final = {FEW: 100_000, MANY: 75_000}
@@ -44,7 +43,7 @@ LATENCY_AIM_S: Final = 3.0
 LATENCY_S: Final = 20.0
 PER_SECOND: Final = 1_000
 RUN: Final = 500
-"""Events of a run: what a consumer writes when it reads a thousand records or more a second."""
+"""Events per run: as of a consumer that reads a thousand records or more per second."""
 PARTITIONS: Final = (1, 2, 4)
 WAIT_S: Final = 30.0
 SENDER: Final = Sender("billing", "reader-1", "orders", 0xA0D17, 1)
@@ -52,7 +51,7 @@ SENDER: Final = Sender("billing", "reader-1", "orders", 0xA0D17, 1)
 
 @dataclass
 class Deliveries:
-    """Writes deliveries of some keys, in turn, into one audit topic."""
+    """Writes deliveries of some keys, in turn, to one audit topic."""
 
     servers: str
     topic: str
@@ -74,7 +73,7 @@ class Deliveries:
         self._producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, **QUIET})
 
     def write(self, count: int) -> int:
-        """Some deliveries more; how many were written."""
+        """Write more deliveries; returns their number."""
         share, done = max(1, count // BUCKETS), 0
         for bucket, keys in enumerate(self.buckets):
             left = share if keys else 0
@@ -100,7 +99,7 @@ class Deliveries:
             round_, place = divmod(number, len(keys))
             key, hashed = keys[place]
             mark = wire.encode_header(7, round_)
-            # An offset of the audited topic is delivered once: buckets take turns.
+            # Each offset of the audited topic is delivered once: buckets take turns.
             events += EVENT.pack(number * BUCKETS + bucket, mark, bytes(8), place)
             names[place] = wire.numbered_key(place, hashed, key)
         self.written[bucket] += size
@@ -110,14 +109,14 @@ class Deliveries:
 
 @dataclass
 class Batches:
-    """What a query told of its batches."""
+    """The batches that a query has reported."""
 
     target: audit.Target
     ended: list[tuple[int, int]] = field(default_factory=list)
-    """(when the verdict stood, the newest delivery that it was about): times of the day, ms."""
+    """(time of the verdict, time of the newest delivery in it): times of day in ms."""
 
     def on_progress(self, facts: dict[str, Any]) -> None:
-        """A batch has ended."""
+        """Record a finished batch."""
         now_ms = time.time_ns() // 1_000_000
         handed = audit.read_ledger(self.target).total().segments.values()
         self.ended.append((now_ms, max((one.last_ms for one in handed), default=0)))
@@ -125,7 +124,7 @@ class Batches:
 
 @contextmanager
 def auditing(session: Any, deliveries: Deliveries, directory: Path) -> Iterator[tuple[Any, Batches]]:
-    """A query over what was, and is, written."""
+    """Run a query over past and future deliveries."""
     batches = Batches(audit.Target(deliveries.servers, deliveries.topic, directory / deliveries.topic))
     query = audit.start(session, batches.target, batches.on_progress)
     try:
@@ -136,7 +135,7 @@ def auditing(session: Any, deliveries: Deliveries, directory: Path) -> Iterator[
 
 @dataclass(frozen=True)
 class Rate:
-    """One query."""
+    """The rate of one query."""
 
     audited: float
     plain: float
@@ -144,7 +143,7 @@ class Rate:
 
 
 def rate(session: Any, servers: str, directory: Path, keys: int, partitions: int, records: int) -> Rate:
-    """Deliveries a second, audited and only read."""
+    """Deliveries per second, with the audit and with a plain read."""
     deliveries = Deliveries(servers, f"audit-{keys}-{partitions}", keys, partitions)
     deliveries.write(round(records * WARM_UP))
     with auditing(session, deliveries, directory) as (query, batches):
@@ -168,7 +167,7 @@ def rate(session: Any, servers: str, directory: Path, keys: int, partitions: int
 
 
 def plain_read_s(session: Any, servers: str, topic: str) -> float:
-    """How long the source takes for everything, when nobody looks at it."""
+    """The duration of a plain read, in seconds."""
     begun = time.perf_counter()
     frame = session.read.format(FORMAT).option("bootstrap.servers", servers).option("subscribe", topic).load()
     frame.write.format("noop").mode("overwrite").save()
@@ -176,7 +175,7 @@ def plain_read_s(session: Any, servers: str, topic: str) -> float:
 
 
 def latency(session: Any, servers: str, directory: Path, seconds: float) -> tuple[list[float], list[float]]:
-    """From delivery to verdict, per batch: of its newest delivery, and of its oldest; in seconds."""
+    """Latency from delivery to verdict in seconds, per batch: of its newest and its oldest delivery."""
     deliveries = Deliveries(servers, "audit-latency", FEW, 4)
     deliveries.write(PER_SECOND)
     with auditing(session, deliveries, directory) as (query, batches):
@@ -192,13 +191,12 @@ def latency(session: Any, servers: str, directory: Path, seconds: float) -> tupl
         ended = batches.ended[warm - 1 :]
     pairs = list(itertools.pairwise(ended))
     newest = [(at - its) / 1000 for _, (at, its) in pairs]
-    # The oldest of a batch came after the newest of the one before; the warm-up is older than anything.
+    # The oldest delivery of a batch follows the newest one of the previous batch; the warm-up is older than any.
     oldest = [(at - before) / 1000 for (_, before), (at, _) in pairs[1:]]
     return newest, oldest or newest
 
 
 def measure(records: int = RECORDS, seconds: float = LATENCY_S) -> list[Figure]:
-    """All of it."""
     rates: dict[tuple[int, int], Rate] = {}
     with working("the order audit") as status, running("anabranch") as peer, tempfile.TemporaryDirectory() as place:
         directory = Path(place)
@@ -249,7 +247,6 @@ def measure(records: int = RECORDS, seconds: float = LATENCY_S) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table and the aims."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=RECORDS, help=f"deliveries of each rate (default: {RECORDS})")
     parser.add_argument("--seconds", type=float, default=LATENCY_S, help="for how long latency is measured")

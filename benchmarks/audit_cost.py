@@ -1,10 +1,10 @@
-"""What an audit costs the consumers that are audited: records a second with `audit=`, and without it.
+"""The cost of auditing for a consumer: records per second with and without `audit=`.
 
-Two members, each alone in its group, read the same topic of four partitions in turn, round by round, with `getmany` as
-applications call it: 500 records at most, automatic commits. One of them writes its deliveries down. An application
-does something with its records: here it parses their values, JSON of about 240 bytes; beside it stands the bare loop
-that throws everything away, where the audit is the only one that looks at a record. The ratio of each pair of rounds is
-taken by the clock, and by the processor time of this process, which other programs disturb less.
+Two members, each in its own group, alternately read the same topic of four partitions with `getmany`: 500 records at
+most, automatic commits. One of them writes its deliveries to the audit topic. The application parses the values, JSON
+of about 240 bytes; for comparison, a bare loop drops all records, so that only the audit reads them. The ratio of each
+pair of rounds is computed for wall-clock time, and for this process's processor time, which other programs disturb
+less.
 
     python -m benchmarks.audit_cost [--records 200000] [--rounds 7]
 """
@@ -33,26 +33,25 @@ AIM: Final = 0.10
 
 
 class Round(NamedTuple):
-    """One reading of the topic."""
+    """One pass over the topic."""
 
     clock_s: float
     processor_s: float
 
 
 class Cost(NamedTuple):
-    """Rounds without and with an audit, which took turns."""
+    """Alternating rounds without and with an audit."""
 
     plain: list[Round]
     audited: list[Round]
 
     def share(self, field: str) -> float:
-        """Of the rate without an audit, the share that is lost with one."""
+        """The share of the rate that an audit costs."""
         pairs = zip(self.plain, self.audited, strict=True)
         return median(1 - getattr(plain, field) / getattr(audited, field) for plain, audited in pairs)
 
 
 def value(number: int, rng: random.Random) -> bytes:
-    """What an application might send."""
     fields = {
         "id": number,
         "carrier": rng.choice(["AA", "B6", "DL", "EV", "UA"]),
@@ -68,7 +67,7 @@ def value(number: int, rng: random.Random) -> bytes:
 
 
 async def fill(servers: str, records: int) -> None:
-    """A topic as an auditing producer leaves it, and one for the events."""
+    """Create a topic as an auditing producer leaves it, and the audit topic."""
     async with Admin(servers) as admin:
         for name in (TOPIC, AUDIT):
             await admin.create_topics([NewTopic(name=name, partitions=PARTITIONS, replication_factor=3)])
@@ -80,7 +79,7 @@ async def fill(servers: str, records: int) -> None:
 
 
 async def read(consumer: Consumer, records: int, *, parse: bool) -> Round:
-    """Everything once, to the last commit."""
+    """Read everything once, up to the last commit."""
     for partition in consumer.assignment():
         consumer.seek(partition, 0)
     clock_s, processor_s, left = time.perf_counter(), time.process_time(), records
@@ -95,7 +94,7 @@ async def read(consumer: Consumer, records: int, *, parse: bool) -> Round:
 
 
 async def compare(servers: str, records: int, rounds: int) -> dict[bool, Cost]:
-    """The costs, with values parsed and without."""
+    """The costs, with and without parsing of values."""
     await fill(servers, records)
     members = [
         Consumer(TOPIC, bootstrap_servers=servers, group_id=f"group-{audit}", auto_offset_reset="earliest", audit=audit)
@@ -109,7 +108,7 @@ async def compare(servers: str, records: int, rounds: int) -> dict[bool, Cost]:
             for parse, cost in found.items():
                 for member, row in zip(members, cost, strict=True):
                     one = await read(member, records, parse=parse)
-                    if number:  # the first joins the group and warms up
+                    if number:  # the first round joins the group and warms up
                         row.append(one)
     finally:
         for member in members:
@@ -118,7 +117,6 @@ async def compare(servers: str, records: int, rounds: int) -> dict[bool, Cost]:
 
 
 def measure(records: int = RECORDS, rounds: int = ROUNDS) -> list[Figure]:
-    """Measure, print the table."""
     with working("audit cost"), running("anabranch") as peer:
         costs = asyncio.run(compare(peer.bootstrap, records, rounds))
     names = {True: "values parsed as JSON", False: "bare loop"}
@@ -151,7 +149,6 @@ def measure(records: int = RECORDS, rounds: int = ROUNDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=RECORDS, help=f"in the topic (default: {RECORDS})")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")

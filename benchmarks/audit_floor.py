@@ -1,10 +1,10 @@
-"""The order audit from the start of its process to its verdict, beside jobs that only count.
+"""The order audit from its process's start to its verdict, in comparison with jobs that only count.
 
-A topic of deliveries is written as consumers write it. Then jobs on local[2] read it to its end, each in a process of
-its own, Spark's start included, and take turns: the audit with its verdict; one that takes each run of deliveries apart
-and counts them for each bucket, which no judge of deliveries can do without; and one that counts the records of the
-topic, which hold 500 deliveries each. All three are streams with a checkpoint, from the same source. Told are seconds
-by the clock, and of the processor: those of all processes of a job, the JVM and its Python workers among them.
+Deliveries are written in the consumers' format. Then jobs on local[2] alternately read the topic to its end, each in
+its own process, including Spark's start: the audit with its verdict; one that splits each run and counts deliveries per
+bucket, which every audit must do; and one that counts the topic's records, which hold 500 deliveries each. All are
+streams with a checkpoint from the same source. The figures are seconds of wall-clock time, and of processor time of all
+processes of a job, including the JVM and its Python workers.
 
     python -m benchmarks.audit_floor [--records 3000000] [--keys 20000] [--partitions 4] [--rounds 3]
 """
@@ -46,7 +46,7 @@ ROWS: Final = "counts records"
 
 
 def run_audit(session: Any, servers: str, directory: Path) -> int:
-    """The whole audit; how many deliveries it has seen."""
+    """Run the whole audit; returns the number of deliveries."""
     target = audit.Target(servers, TOPIC, directory)
     query = audit.start(session, target, lambda _: None)
     query.processAllAvailable()
@@ -58,27 +58,25 @@ def run_audit(session: Any, servers: str, directory: Path) -> int:
 
 
 def run_apart(session: Any, servers: str, directory: Path) -> int:
-    """Count deliveries."""
     rows = audit.prepared(inputs.stream(session, servers, [TOPIC], headers=False, rows=audit.ROWS_PER_TRIGGER), None)
     counted = rows.mapInArrow(take_apart, "bucket int, deliveries bigint")
     return count(counted.groupBy("bucket").agg(F.sum("deliveries").alias("counted")), directory)
 
 
 def run_rows(session: Any, servers: str, directory: Path) -> int:
-    """Count records."""
     rows = inputs.stream(session, servers, [TOPIC], headers=False, rows=audit.ROWS_PER_TRIGGER)
     return count(rows.groupBy().agg(F.count("*").alias("counted")), directory)
 
 
 def take_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: how many deliveries the rows of `audit.prepared` hold."""
+    """For `mapInArrow`: the number of deliveries in rows of `audit.prepared`."""
     for batch in batches:
         counts = [len(events.read([value], [None]).number) for value in batch["value"].to_pylist()]
         yield pa.RecordBatch.from_pydict({"bucket": batch["bucket"], "deliveries": pa.array(counts, pa.int64())})
 
 
 def count(counted: Any, directory: Path) -> int:
-    """What a stream has counted at its end, in all its groups."""
+    """The final count of a stream, over all groups."""
     found: list[int] = []
 
     def take(batch: Any, _: int) -> None:
@@ -95,7 +93,7 @@ JOBS: Final = {AUDIT: run_audit, APART: run_apart, ROWS: run_rows}
 
 
 def spent_s(group: int) -> dict[int, float]:
-    """Of each living process of a session: the processor seconds it has used by now."""
+    """Process id -> used processor seconds, for the living processes of a session."""
     found = {}
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
@@ -107,7 +105,7 @@ def spent_s(group: int) -> dict[int, float]:
 
 
 def run(job: str, servers: str, expected: int) -> tuple[float, float]:
-    """One job in a process of its own: seconds by the clock, and of the processor."""
+    """Run one job in its own process: wall-clock seconds and processor seconds."""
     with tempfile.TemporaryDirectory() as directory:
         begun_s = time.perf_counter()
         process = subprocess.Popen(
@@ -131,7 +129,6 @@ def run(job: str, servers: str, expected: int) -> tuple[float, float]:
 def measure(
     records: int = RECORDS, keys: int = KEYS, partitions: int = PARTITIONS, rounds: int = ROUNDS
 ) -> list[Figure]:
-    """All jobs in turn."""
     found: dict[str, list[tuple[float, float]]] = {job: [] for job in JOBS}
     with working("the audit beside jobs that count") as status, running("anabranch") as peer:
         deliveries = Deliveries(peer.bootstrap, TOPIC, keys, partitions)
@@ -180,7 +177,6 @@ def measure(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table, or be one of the jobs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=RECORDS, help=f"deliveries (default: {RECORDS})")
     parser.add_argument("--keys", type=int, default=KEYS, help=f"how many keys they have (default: {KEYS})")

@@ -1,12 +1,12 @@
-"""What idle partitions cost those that are written to: one producer, acks=all, beside more and more of them.
+"""The cost of idle partitions for written ones: one producer with acks=all, beside an increasing number of them.
 
-A cluster of three brokers runs in a process of its own, a fresh one for each size. Six partitions of three replicas are
-written to by six connections, each with one small request at a time; the others hold nothing. Told are the requests a
-second, the processor time of the cluster for each, the same while consumers follow all partitions in one fetch session
-for each broker (KIP-227), and what the cluster uses while nobody asks anything of it.
+A fresh cluster of three brokers runs in its own process for each size. Six connections write to six partitions of three
+replicas, each with one small request at a time; the other partitions are empty. The figures are requests per second,
+the cluster's processor time per request, the same while consumers follow all partitions in one fetch session per broker
+(KIP-227), and the idle cluster's processor use.
 
-Sizes take turns, round by round, because a machine that others use has good and bad minutes; medians are told, and of
-the rates their range, too.
+Sizes take turns, because a shared machine has good and bad minutes; the figures are medians, with the range of the
+rates.
 
     python -m benchmarks.beside_idle [--partitions 6 1000 4000 10000] [--seconds 10] [--rounds 3]
 """
@@ -46,19 +46,19 @@ IDLE_AIM: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """How writing went beside so many partitions."""
+    """The figures of one size."""
 
     per_s: float
     processor_ms: float
-    """Of the cluster, for each request."""
+    """Of the cluster, per request."""
     read_along_ms: float
-    """The same with consumers that wait for all partitions."""
+    """The same while consumers follow all partitions."""
     idle: float
-    """The part of one core that the cluster uses while nobody asks."""
+    """The share of one core that the idle cluster uses."""
 
 
 async def keep_writing(bootstrap: str, topic: str, seconds: float) -> int:
-    """How many requests are answered when each partition's connection sends one after the other."""
+    """Count the responses while each partition's connection sends one request after the other."""
     end_s = time.perf_counter() + seconds
 
     async def write(partition: int) -> int:
@@ -78,7 +78,7 @@ async def keep_writing(bootstrap: str, topic: str, seconds: float) -> int:
 
 
 async def read_along(bootstrap: str) -> list[asyncio.Task[None]]:
-    """Follow all partitions, with one session at each broker that leads any: there is none of nothing."""
+    """Follow all partitions, with one fetch session at each broker that leads any."""
     host, port = parse_host_port(bootstrap.split(",")[0])
     line = Line(host, int(port))
     found: MetadataResponse = line.call(MetadataRequest(topics=None))
@@ -103,7 +103,7 @@ async def read_along(bootstrap: str) -> list[asyncio.Task[None]]:
 
 
 async def keep_reading(connection: Connection, session_id: int, offsets: dict[tuple[str, int], int]) -> None:
-    """Ask in a session, naming each time what has got another offset; for ever."""
+    """Fetch in a session without end, naming only partitions with new offsets."""
     named = {place: offset for place, offset in offsets.items() if offset}
     epoch = 1
     try:
@@ -123,7 +123,7 @@ async def keep_reading(connection: Connection, session_id: int, offsets: dict[tu
 
 
 def asking(offsets: dict[tuple[str, int], int], session_id: int = 0, epoch: int = 0) -> FetchRequest:
-    """A request that waits for half a second, if it goes on with a session."""
+    """A Fetch that waits for half a second if it continues a session."""
     topics: dict[str, FetchTopic] = {}
     for (topic, index), offset in offsets.items():
         asked = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
@@ -139,14 +139,14 @@ def asking(offsets: dict[tuple[str, int], int], session_id: int = 0, epoch: int 
 
 
 async def written(peer: Peer, seconds: float) -> tuple[float, float]:
-    """Requests a second, and milliseconds of the cluster for each."""
+    """Requests per second, and the cluster's milliseconds per request."""
     before_s, begun_s = peer.processor_s[0], time.perf_counter()
     count = await keep_writing(peer.bootstrap, "busy", seconds)
     return count / (time.perf_counter() - begun_s), (peer.processor_s[0] - before_s) * 1000 / count
 
 
 async def beside(peer: Peer, partitions: int, seconds: float) -> Beside:
-    """Create the partitions, look at how idle the cluster is, then write."""
+    """Create the partitions, measure the idle cluster, then write."""
     async with Admin(peer.bootstrap, request_timeout_ms=600_000) as admin:
         for number in range(BUSY):
             await admin.create_topics([NewTopic(name=f"busy-{number}", partitions=1, replication_factor=REPLICAS)])
@@ -171,7 +171,6 @@ async def beside(peer: Peer, partitions: int, seconds: float) -> Beside:
 
 
 def measure(partitions: Sequence[int] = PARTITIONS, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[Figure]:
-    """Measure every size so many times, print the table."""
     looks: dict[int, list[Beside]] = {count: [] for count in partitions}
     with working("writing beside idle partitions") as status:
         for number in range(rounds):
@@ -209,7 +208,7 @@ def middle(looks: Sequence[Beside]) -> Beside:
 
 
 def figures(found: dict[int, Beside]) -> list[Figure]:
-    """The processor time beside many against that beside none, and how idle many leave the cluster."""
+    """Processor time beside many idle partitions relative to none, and the idle cluster's use."""
     few = found[min(found)]
     lines = []
     for count, one in found.items():
@@ -249,7 +248,6 @@ def figures(found: dict[int, Beside]) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table and the aims."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--partitions", type=int, nargs="+", default=PARTITIONS, help="how many there are in all")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement (default: 10)")

@@ -1,6 +1,6 @@
-"""Generated codecs beside the construct reference they are held to, on Fetch and Produce.
+"""Generated codecs compared with the construct reference, on Fetch and Produce.
 
-Both do the same work on the same bytes in the same run; the figure that counts is the ratio, which must be 10 or more.
+Both do the same work on the same bytes in the same run; the figure is the ratio, which must be 10 or more.
 
     python -m benchmarks.codec [--partitions 50]
 """
@@ -40,7 +40,7 @@ VERSIONS: Final = {"Fetch": (11, 15), "Produce": (7, 9)}
 
 
 def messages(partitions: int) -> list[Any]:
-    """One busy message of each kind: a topic with that many partitions, a kilobyte of records in each."""
+    """One large message of each kind: a topic with `partitions` partitions and a kilobyte of records in each."""
     every = range(partitions)
     asked = [FetchPartition(partition=p, fetch_offset=1000 + p, partition_max_bytes=1 << 20) for p in every]
     fetched = [PartitionData(partition_index=p, error_code=0, high_watermark=9, records=RECORDS) for p in every]
@@ -55,14 +55,13 @@ def messages(partitions: int) -> list[Any]:
 
 
 def microseconds(call: Callable[[], object]) -> float:
-    """The best of five runs of about 20 ms each, per call; of CPU time, so that a pause of the machine is not ours."""
+    """Microseconds of CPU time per call: the best of five runs of about 20 ms each."""
     timer = timeit.Timer(call, timer=time.process_time)
     count = max(1, int(0.02 / max(timer.timeit(1), timer.timeit(1), 1e-6)))
     return min(timer.repeat(5, count)) / count * 1e6
 
 
 def measure(partitions: int = PARTITIONS) -> list[Figure]:
-    """Measure every message, print the table."""
     rows, worst = [], float("inf")
     with working("codec") as status:
         for message in messages(partitions):
@@ -92,7 +91,7 @@ def measure(partitions: int = PARTITIONS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; fail when a ratio is too small."""
+    """Print the table; fail if a ratio is too small."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--partitions", type=int, default=PARTITIONS, help=f"partitions in each message (default: {PARTITIONS})"

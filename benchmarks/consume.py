@@ -1,8 +1,8 @@
-"""What a consumer of this package spends on a record, beside aiokafka's with its compiled code.
+"""Processor time per record of this package's consumer, compared with aiokafka and its compiled code.
 
-One process reads a topic of four partitions from its beginning, in batches (`getmany`) and record by record
-(`async for`), each consumer in turn, against the same `anabranch up`. What counts is the processor time of the reading
-process: the wall clock depends on who else shares the machine. Both hand out at most 500 records at a time.
+One process reads a topic of four partitions from its beginning, in batches (`getmany`) and record by record (`async
+for`), alternately with each consumer, from the same `anabranch up`. The figure is the processor time of the reading
+process: wall-clock time depends on other users of the machine. Both return at most 500 records at a time.
 
     python -m benchmarks.consume [--rounds 7]
 """
@@ -30,14 +30,14 @@ SIZES: Final[dict[str, tuple[int, int, int]]] = {
     "1 KiB": (1024, 1024, 60_000),
     "1,024 to 1,030 B": (1024, 1030, 60_000),
 }
-"""Bytes of the smallest and of the largest value, which take turns, and how many records are read."""
+"""Smallest and largest value in bytes, which alternate, and the number of records."""
 ROUNDS: Final = 7
 WAIT_S: Final = 60.0
 AT_ONCE: Final = 500
 
 
 def fill(bootstrap: str, topic: str, smallest: int, largest: int, records: int) -> None:
-    """Store records with a short key each, as one producer with librdkafka's defaults batches them."""
+    """Store records with a short key each, batched as by a producer with librdkafka's defaults."""
     create_topic(bootstrap, topic, replicas=1)
     producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": records, **QUIET})
     value = bytes(range(256)) * (largest // 256 + 1)
@@ -50,7 +50,7 @@ def fill(bootstrap: str, topic: str, smallest: int, largest: int, records: int) 
 
 
 async def read_many(consumer: Any, records: int) -> float:
-    """Processor seconds for these records in batches, from the first of them on."""
+    """Processor seconds for these records in batches, from the first record on."""
     read, start_s = 0, 0.0
     while read < records:
         taken = await consumer.getmany(timeout_ms=1000, max_records=AT_ONCE)
@@ -60,7 +60,7 @@ async def read_many(consumer: Any, records: int) -> float:
 
 
 async def read_each(consumer: Any, records: int) -> float:
-    """The same, record by record."""
+    """Processor seconds for these records, record by record."""
     read, start_s = 0, 0.0
     async for _ in consumer:
         start_s = start_s or time.process_time()
@@ -75,7 +75,7 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {"anabranch": Consumer, "aiokafka
 
 
 async def measured(bootstrap: str, topic: str, records: int, rounds: int) -> dict[tuple[str, str], float]:
-    """Records for each second of processor time, by way and client: medians of rounds that take turns."""
+    """Records per second of processor time, by method and client: medians of alternating rounds."""
     rates: dict[tuple[str, str], list[float]] = {(way, name): [] for way in WAYS for name in MAKERS}
     for number in range(rounds + 1):
         for way, name in rates:
@@ -87,7 +87,6 @@ async def measured(bootstrap: str, topic: str, records: int, rounds: int) -> dic
 
 
 def measure(rounds: int = ROUNDS) -> list[Figure]:
-    """Read all sizes in both ways, print the table."""
     rows, figures = [], []
     with running("anabranch") as peer:
         for label, (smallest, largest, records) in SIZES.items():
@@ -116,7 +115,6 @@ def measure(rounds: int = ROUNDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
     figures = measure(parser.parse_args(arguments).rounds)

@@ -1,9 +1,8 @@
-"""Streams' count per key beside Faust's: records for each second of the application's processor time.
+"""Streams' count per key compared with Faust: records per second of the application's processor time.
 
-A topic of four partitions has records of a thousand keys; an application in a process of its own counts them by key,
-with its state where it is usual for it and a changelog. It looks at its clocks when it has counted a quarter of the
-records, and when it has counted all. Faust takes turns with it if ANABRANCH_FAUST names a Python that has
-`faust-streaming`, which is no dependency of this project.
+A topic of four partitions has records of a thousand keys; an application in its own process counts them by key, with
+its default kind of state store and a changelog. It reads its clocks after a quarter of the records, and after all.
+Faust takes part if ANABRANCH_FAUST names a Python that has `faust-streaming`, which is no dependency of this project.
 
     ANABRANCH_FAUST=/tmp/faust/bin/python python -m benchmarks.counting [--records 120000] [--rounds 3]
 """
@@ -62,11 +61,10 @@ sys.argv[1:] = ["worker", "--without-web", "-l", "info"]
 app.main()
 """
 Rates = tuple[float, float]
-"""Records a second, and for each second of processor time."""
+"""Records per second, and per second of processor time."""
 
 
 def topology() -> Topology:
-    """The application of this package."""
     application, marks = Topology(), Marks()
 
     def add(_: bytes, __: bytes, count: int) -> int:
@@ -78,20 +76,20 @@ def topology() -> Topology:
 
 
 def own(name: str, bootstrap: str, directory: Path) -> list[str]:
-    """The command of ours."""
+    """The command of this package's application."""
     anabranch = anabranch_command()[0]
     where = ["--bootstrap-servers", bootstrap, "--state-dir", str(directory)]
     return [anabranch, "streams", f"{__file__}:topology", "--application-id", name, *where]
 
 
 def fausts(name: str, bootstrap: str, directory: Path) -> list[str]:
-    """The command of Faust's."""
+    """The command of Faust's application."""
     assert FAUST is not None
     return [FAUST, "-c", FAUSTS, name, bootstrap.split(",")[0], str(directory), TOPIC, str(PARTITIONS)]
 
 
 def fill(bootstrap: str, records: int) -> None:
-    """Store the records, where our producers would place them, too."""
+    """Store the records, partitioned as by this package's producers."""
     create_topic(bootstrap, TOPIC, replicas=1)
     producer = Producer(
         {
@@ -108,7 +106,7 @@ def fill(bootstrap: str, records: int) -> None:
 
 
 def run(command: list[str], records: int) -> Rates:
-    """One application until it has counted everything. Raises RuntimeError when it does not."""
+    """Run one application until it has counted everything. Raises RuntimeError if it does not."""
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,
@@ -134,7 +132,6 @@ def run(command: list[str], records: int) -> Rates:
 
 
 def measure(records: int = RECORDS, rounds: int = ROUNDS) -> list[Figure]:
-    """Both in turn."""
     makers: dict[str, Callable[[str, str, Path], list[str]]] = {"anabranch": own}
     if FAUST:
         makers["faust"] = fausts
@@ -174,7 +171,6 @@ def measure(records: int = RECORDS, rounds: int = ROUNDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=RECORDS, help=f"in the topic (default: {RECORDS})")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")

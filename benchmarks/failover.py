@@ -1,11 +1,10 @@
-"""From the end of a controller's session to a leader for every partition in the metadata of every live broker.
+"""Controller failover: from the end of its session until every live broker's metadata has a leader for every partition.
 
-Three brokers in one process, each a controller candidate, replication factor 3, under a real ZooKeeper. The broker
-whose controller is active loses its session: a third of all partitions lose their leader, all of them an in-sync
-replica. The next controller has to be elected, to read everything, to elect and write, and to tell the other two, which
-take over. Controller and brokers share one core here; as processes they would not. The peer is the ZooKeeper part of
-the same work in the same run as one request per znode would do it: read every state, then write every state under the
-fence.
+Three brokers in one process, each a controller candidate, replication factor 3, with a real ZooKeeper. The active
+controller's broker loses its session: a third of all partitions lose their leader, all of them an in-sync replica. The
+next controller must be elected, read everything, elect leaders, write, and notify the other two brokers. Controller and
+brokers share one core here; separate processes would not. The peer is the ZooKeeper part of the same work with one
+request per znode: read every state, then write every state under the fence.
 
     python -m benchmarks.failover [--partitions 100 1000 5000] [--rounds 3]
 """
@@ -39,14 +38,14 @@ SIZES: Final = (100, 1000, 5000)
 AIM_S: Final = {1000: 2.0}
 ROUNDS: Final = 3
 LARGE: Final = 1000
-"""Larger clusters fail over once: creating them takes longer than all the rest."""
+"""Larger clusters fail over once, because their creation dominates the run."""
 TOPIC_PARTITIONS: Final = 100
 PATIENCE_MS: Final = 300_000
 AT_ONCE: Final = 64
 
 
 class Ensemble:
-    """The real ZooKeeper, as a cluster connects to it."""
+    """A real ZooKeeper, in the interface of a cluster's ZooKeeper."""
 
     def __init__(self, hosts: str) -> None:
         self._hosts = hosts
@@ -59,7 +58,7 @@ class Ensemble:
 
 
 async def fail_over(partitions: int, hosts: str | None) -> tuple[float, float]:
-    """One cluster, one failover: its seconds, and those of the peer."""
+    """Fail over one cluster; returns its seconds, and those of the peer."""
     cluster = Cluster(3, seed=partitions)
     if hosts is not None:
         cluster.zookeeper = Ensemble(hosts)  # type: ignore[assignment]
@@ -73,7 +72,7 @@ async def fail_over(partitions: int, hosts: str | None) -> tuple[float, float]:
 
 
 async def create(cluster: Cluster, partitions: int) -> list[str]:
-    """Topics with this many partitions, led everywhere."""
+    """Create topics with this many partitions, and wait for leaders."""
     session, rng = cluster.nodes[1].session, random.Random(partitions)
     sizes = [min(TOPIC_PARTITIONS, partitions - start) for start in range(0, partitions, TOPIC_PARTITIONS)]
     names = [f"topic-{number}" for number in range(len(sizes))]
@@ -85,7 +84,7 @@ async def create(cluster: Cluster, partitions: int) -> list[str]:
 
 
 async def lose(cluster: Cluster, victim: Node) -> float:
-    """End the session of a node and wait until the others serve everything without it."""
+    """End the session of a node, and wait until the others serve everything without it."""
     lost = victim.settings.node_id
     others = [node for number, node in cluster.nodes.items() if number != lost]
     partitions = led(others[0].services.metadata.image)
@@ -96,18 +95,18 @@ async def lose(cluster: Cluster, victim: Node) -> float:
 
 
 async def all_show(nodes: Any, condition: Any) -> None:
-    """Wait until the metadata of all these nodes is as it should be."""
+    """Wait until the metadata of all these nodes meets the condition."""
     shown = await asyncio.gather(*(node.services.metadata.wait_until(condition, PATIENCE_MS) for node in nodes))
     assert all(shown), "no failover in five minutes"
 
 
 def led(image: ClusterImage) -> int:
-    """How many partitions have a leader that is alive."""
+    """The number of partitions with a live leader."""
     return sum(one.leader in image.brokers for topic in image.topics.values() for one in topic.partitions.values())
 
 
 async def one_by_one(cluster: Cluster, victim: Node, names: Sequence[str]) -> float:
-    """Read and write the states of all partitions by a request each, as they are, in a session of its own."""
+    """Read and rewrite the states of all partitions with one request each, in a separate session."""
     session = await cluster.zookeeper.connect(30_000)
     states = [
         paths.partition_state(name, index)
@@ -131,7 +130,7 @@ async def one_by_one(cluster: Cluster, victim: Node, names: Sequence[str]) -> fl
 
 
 async def pipelined(requests: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """The answers to many requests, some under way at once."""
+    """Run many requests, some at a time; returns their results."""
     answers: list[Any] = []
     for start in range(0, len(requests), AT_ONCE):
         answers += await asyncio.gather(*requests[start : start + AT_ONCE])
@@ -140,7 +139,7 @@ async def pipelined(requests: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 @contextlib.contextmanager
 def settled_memory() -> Iterator[None]:
-    """As in a started node: what start-up made is out of the garbage collector's sight."""
+    """Freeze the start's objects for the garbage collector, as a started node does."""
     gc.collect()
     gc.freeze()
     try:
@@ -150,7 +149,6 @@ def settled_memory() -> Iterator[None]:
 
 
 def measure(sizes: Sequence[int] = SIZES, rounds: int = ROUNDS) -> list[Figure]:
-    """Fail over some clusters of each size, print the medians."""
     reason = why_unavailable()
     if reason is not None:
         console.print(f"no real ZooKeeper ({reason}): measuring with the one in memory", style="yellow")
@@ -193,7 +191,6 @@ def measure(sizes: Sequence[int] = SIZES, rounds: int = ROUNDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table and the aims."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--partitions", type=int, nargs="+", default=SIZES, help="sizes of the clusters")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"failovers of each size (default: {ROUNDS})")
