@@ -1,15 +1,15 @@
-"""What consumers notice of resizes: hand-offs, catching up through a lineage, and the feature's cost when unused.
+"""Resizes seen by consumers: hand-off times, catching up through a lineage, and the cost when unused.
 
-Hand-off: two members of a group read a topic that is split and merged again under load, with one assignor after the
-other, eager and cooperative; from the moment at which the owner of a partition has flushed at a cut (before it commits
-that boundary), or there is something behind it, until the first record of the partition that waited for it is handed
-out, the rebalance included. The peer is one commit of an offset in the same run: nothing that rests on committed
-offsets can be faster. By the text of KIP-253 a hand-off takes two to three heartbeats, 3 to 7.5 s.
+Hand-off: two group members read a topic that is split and merged under load, with each assignor, eager and cooperative.
+The time runs from the owner's flush at a cut (before it commits that boundary), or from the first record behind it,
+until the first record of the waiting partition is delivered, including the rebalance. The peer is one offset commit in
+the same run: nothing that depends on committed offsets can be faster. By the text of KIP-253 a hand-off takes two to
+three heartbeats, 3 to 7.5 s.
 
 Catching up: one member reads a topic that was split 1 to 6 times before, from its beginning. The peer is the same
-member on the same topic without gates, which reads everything as it comes.
+member on the same topic without gates.
 
-Unused: records a second through a topic that keeps order and was never resized; the peer is one that does not.
+Unused: records per second through an ordered topic without resizes; the peer is an unordered topic.
 
     python -m benchmarks.handoff
 """
@@ -32,7 +32,7 @@ from benchmarks.report import Figure, curve, distribution, median, percentile, s
 
 RESIZES: Final = (4, 2, 4, 3, 6, 2, 5, 2)
 STRATEGIES: Final = ("lineage", "range", "cooperative-sticky")
-"""Of these only `range` gives children to other members than their parents."""
+"""Of these only `range` assigns children to other members than their parents."""
 KEYS: Final = 64
 PAUSE_S: Final = 0.01
 BETWEEN_S: Final = 1.0
@@ -48,18 +48,18 @@ UNUSED_AIM: Final = 0.02
 
 
 class HandOffs:
-    """When a partition's keys were given up, and when the first record of each segment was handed out, and by whom."""
+    """When each partition's keys were released, and when and by whom the first record of each segment was delivered."""
 
     def __init__(self) -> None:
         self.flushed: list[tuple[float, int, int]] = []
-        """(when, partition, member)."""
+        """(time, partition, member)."""
         self.first: dict[Segment, tuple[float, int]] = {}
         self.stored_s: dict[tuple[int, int], float] = {}
-        """When the producer heard of a record, by partition and offset."""
+        """When the producer received a record's acknowledgement, by partition and offset."""
         self._first_offsets: dict[Segment, int] = {}
 
     def handed_out(self, member: int, records: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> None:
-        """A member has got these records."""
+        """Record a delivery to a member."""
         now_s = time.perf_counter()
         for partition, rows in records.items():
             for record in rows:
@@ -69,15 +69,16 @@ class HandOffs:
                     self._first_offsets[segment] = record.offset
 
     def stored(self, receipt: asyncio.Future[RecordMetadata]) -> None:
-        """A record was acknowledged."""
+        """Record an acknowledgement."""
         if not receipt.cancelled() and receipt.exception() is None:
             place = receipt.result()
             self.stored_s[place.partition, place.offset] = time.perf_counter()
 
     def taken_ms(self, lineage: Lineage, *, between: bool) -> list[float]:
-        """From the flush before the last commit of what held the keys to the first record of what has them now.
+        """From the flush before the last commit of the old segment to the first record of the new segment.
 
-        Or from the moment at which there was such a record. `between`: those where another member has them now.
+        Or from the moment at which such a record was stored. `between`: only segments whose keys another member took
+        over.
         """
         found: list[float] = []
         for segment, (first_s, member) in self.first.items():
@@ -92,25 +93,25 @@ class HandOffs:
 
 
 class Flushes(PartitionKeyRebalanceListener):
-    """One member's listener."""
+    """The rebalance listener of one member."""
 
     def __init__(self, hand_offs: HandOffs, member: int) -> None:
         self._hand_offs, self._member = hand_offs, member
 
     def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """What comes next in these partitions others wait for."""
+        """Record the flush."""
         now_s = time.perf_counter()
         self._hand_offs.flushed += [(now_s, one.partition, self._member) for one in partitions]
 
 
 async def read(consumer: Consumer, hand_offs: HandOffs, member: int) -> None:
-    """Until cancelled."""
+    """Read until cancelled."""
     while True:
         hand_offs.handed_out(member, await consumer.getmany(timeout_ms=200))
 
 
 async def hand_offs_ms(bootstrap: str, strategy: str) -> tuple[list[float], list[float], list[float]]:
-    """Every hand-off of a resized topic, those between members, and some commits beside them, ms."""
+    """All hand-off times of a resized topic, those between members, and some commit times, in ms."""
     hand_offs = HandOffs()
     topic, group = f"handed-off-{strategy}", f"readers-{strategy}"
     async with Admin(bootstrap) as admin, Producer(bootstrap, linger_ms=1) as producer:
@@ -145,7 +146,7 @@ async def hand_offs_ms(bootstrap: str, strategy: str) -> tuple[list[float], list
 
 
 async def commit_ms(producer: Producer, members: Sequence[Consumer], topic: str) -> float:
-    """One commit of one new offset, by whoever owns a partition that takes records."""
+    """The time of one commit of a new offset, by the owner of a partition that receives records."""
     live = await producer.partitions_for(topic)
     owned = ((one, member) for member in members for one in member.assignment() if one.partition in live)
     partition, member = min(owned, key=lambda pair: pair[0])
@@ -156,7 +157,7 @@ async def commit_ms(producer: Producer, members: Sequence[Consumer], topic: str)
 
 
 async def send_steadily(producer: Producer, topic: str, hand_offs: HandOffs) -> None:
-    """A record of every key, again and again."""
+    """Send a record of every key, again and again."""
     while True:
         for number in range(KEYS):
             receipt = await producer.send(topic, b"v", b"key-%d" % number)
@@ -165,7 +166,7 @@ async def send_steadily(producer: Producer, topic: str, hand_offs: HandOffs) -> 
 
 
 async def catch_up_s(bootstrap: str, depth: int) -> tuple[float, float]:
-    """Reading a topic that was split `depth` times from its beginning: with gates, without."""
+    """Seconds to read a topic that was split `depth` times from its beginning: with gates, without."""
     topic = f"deep-{depth}"
     async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
         await admin.create_topics([NewTopic(name=topic, partitions=1, replication_factor=1)])
@@ -178,7 +179,7 @@ async def catch_up_s(bootstrap: str, depth: int) -> tuple[float, float]:
             await producer.flush()
         total = CAUGHT_UP * (depth + 1)
         taken_s: dict[bool, list[float]] = {True: [], False: []}
-        for _ in range(CATCH_UP_ROUNDS):  # in turn, so that a busy moment hits both
+        for _ in range(CATCH_UP_ROUNDS):  # alternating, so that a disturbance affects both
             for ordered, found in taken_s.items():
                 found.append(await read_all_s(bootstrap, topic, total, ordered=ordered))
         await admin.delete_topics([topic])
@@ -186,7 +187,7 @@ async def catch_up_s(bootstrap: str, depth: int) -> tuple[float, float]:
 
 
 async def read_all_s(bootstrap: str, topic: str, total: int, *, ordered: bool) -> float:
-    """From the first record of a topic to its last."""
+    """Seconds from the first record of a topic to its last."""
     group = f"{topic}-{ordered}-{time.perf_counter_ns()}"
     settings = {"group_id": group, "auto_offset_reset": "earliest", "ordered_delivery": ordered}
     async with Consumer(topic, bootstrap_servers=bootstrap, max_poll_records=5000, **settings) as consumer:  # type: ignore[arg-type]
@@ -199,7 +200,7 @@ async def read_all_s(bootstrap: str, topic: str, total: int, *, ordered: bool) -
 
 
 async def unused_per_s(bootstrap: str) -> tuple[float, float]:
-    """Records a second through a topic that keeps order, and one that does not; rounds in turn, medians."""
+    """Records per second through an ordered topic and an unordered one; medians of alternating rounds."""
     rates: dict[str, list[float]] = {"true": [], "false": []}
     async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
         for ordered in rates:
@@ -214,7 +215,7 @@ async def unused_per_s(bootstrap: str) -> tuple[float, float]:
                 for number in range(UNUSED):
                     await producer.send(f"unused-{ordered}", b"v" * 100, b"key-%d" % (number % 1000))
                 await producer.flush()
-                if turn:  # the first warms up
+                if turn:  # the first round warms up
                     found.append(UNUSED / (time.perf_counter() - begun_s))
         for ordered in rates:
             await admin.delete_topics([f"unused-{ordered}"])
@@ -222,7 +223,6 @@ async def unused_per_s(bootstrap: str) -> tuple[float, float]:
 
 
 def measure_hand_offs(bootstrap: str) -> list[Figure]:
-    """Both ways to rebalance, and a commit."""
     rows, figures = [], []
     commits_ms: list[float] = []
     for strategy in STRATEGIES:
@@ -246,7 +246,6 @@ def measure_hand_offs(bootstrap: str) -> list[Figure]:
 
 
 def measure_catching_up(bootstrap: str, status: Status) -> Figure:
-    """Each depth with gates and without."""
     depths = {}
     for depth in DEPTHS:
         status.update(f"catching up through {depth} splits")
@@ -269,7 +268,6 @@ def measure_catching_up(bootstrap: str, status: Status) -> Figure:
 
 
 def measure() -> list[Figure]:
-    """All three, each against its peer."""
     with working("handing off") as status, running("anabranch") as peer:
         figures = measure_hand_offs(peer.bootstrap)
         status.update("what it costs when it is not used")
@@ -289,7 +287,6 @@ def measure() -> list[Figure]:
 
 
 def main() -> int:
-    """Print the tables and the aims."""
     summary(measure())
     return 0
 

@@ -1,8 +1,8 @@
-"""What it costs a broker to look into what clients write: processor time a record, and its share of a Produce.
+"""The cost of record validation for a broker: processor time per record, and its share of a Produce.
 
-Whole requests of one batch go through a node without a socket, as in `request_path`, once with the look and once
-without it, by turns. The peer is the same node that believes every batch. Beside stand the walk alone, over records
-that are not compressed, and the checksum that has to be computed anyway.
+Whole requests of one batch go through a node without a socket, as in `request_path`, alternately with and without
+validation; the node without it is the peer. For comparison: the walk alone, over uncompressed records, and the
+checksum, which is computed in any case.
 
     python -m benchmarks.inspection [--requests 700]
 """
@@ -32,14 +32,14 @@ from benchmarks.request_path import ROUNDS, TOPIC, each_us, opened
 
 REQUESTS: Final = 700
 BATCH_BYTES: Final = 16384
-"""What stock producers put together, before it is compressed."""
+"""A stock producer's batch size, before compression."""
 SIZES: Final = (100, 1024)
 CODECS: Final = ("none", "lz4", "zstd")
 WALK_US_AIM: Final = 1.0
 
 
 def a_batch(value_bytes: int, compression: str) -> bytes:
-    """As many records as a stock producer puts together; half of a value compresses well."""
+    """A batch as large as a stock producer's; half of each value compresses well."""
     rng = random.Random(1)
     builder = BatchBuilder(compression, limit_bytes=BATCH_BYTES)
     count = 0
@@ -55,7 +55,7 @@ def a_batch(value_bytes: int, compression: str) -> bytes:
 
 @contextlib.contextmanager
 def believing() -> Iterator[None]:
-    """A broker that takes batches as they come."""
+    """Disable record validation."""
 
     def believed(_: Any, header: Any, *__: Any) -> int:
         latest: int = header.max_timestamp
@@ -66,7 +66,7 @@ def believing() -> Iterator[None]:
 
 
 async def requests_us(requests: int) -> dict[tuple[int, str], tuple[float, float]]:
-    """Microseconds of a whole request, with the look and without, by size of values and codec."""
+    """Microseconds per request, with validation and without, by value size and codec."""
     found: dict[tuple[int, str], tuple[float, float]] = {}
     kinds = [(size, codec) for size in SIZES for codec in CODECS]
     messages = [
@@ -94,7 +94,6 @@ async def requests_us(requests: int) -> dict[tuple[int, str], tuple[float, float
 
 
 def measure(requests: int = REQUESTS) -> list[Figure]:
-    """Measure, print the table."""
     with working("inspection"), asyncio.Runner() as runner:
         found = runner.run(requests_us(requests))
     rows: list[Sequence[str]] = []
@@ -136,7 +135,6 @@ def measure(requests: int = REQUESTS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table and the aims."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=REQUESTS, help=f"of each kind (default: {REQUESTS})")
     summary(measure(parser.parse_args(arguments).requests))

@@ -1,4 +1,4 @@
-"""Instances of a streams application as real processes, and what comes out of them; for measurements and tests."""
+"""Instances of a streams application as real processes, and their output; for measurements and tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anabranch.demo.child_process import Child, Line
 from anabranch.runtime.task_dump import END
 
 QUIET_S = 60.0
-"""Nothing happens any more when for so long nothing has happened, on a slow machine too."""
+"""How long without progress counts as stalled, on slow machines too."""
 ACCOUNT_BYTES = 12_000
 ACCOUNT_PATIENCE_S = 5.0
 
@@ -35,7 +35,7 @@ class Instance:
     ) -> None:
         self.name = name
         self.status: Line = {}
-        """What it said last of itself."""
+        """The last status that it has printed."""
         self.log_path = directory / f"{name}.log"
         words = ["anabranch.cli.main", "streams", topology, "--bootstrap-servers", bootstrap, "--log-level", log_level]
         words += ["--application-id", application_id, "--state-dir", str(directory / name)]
@@ -47,7 +47,7 @@ class Instance:
         self._news = asyncio.Condition()
 
     def like(self, name: str, settings: Mapping[str, object]) -> Instance:
-        """Another instance of the same application."""
+        """Create another instance of the same application."""
         topology, application_id, bootstrap, directory = self._made_with
         return Instance(
             name,
@@ -59,7 +59,7 @@ class Instance:
         )
 
     async def start(self) -> Self:
-        """Start it, and wait until it has started to work."""
+        """Start the process, and wait until it works."""
         self.status = {}
         child = self._child = Child(self.name, self._words, log_path=self.log_path, on_line=self._hear)
         await child.start()
@@ -67,29 +67,29 @@ class Instance:
         return self
 
     async def stop(self) -> None:
-        """SIGTERM: it commits, leaves the group and closes its stores."""
+        """Stop it with SIGTERM: it commits, leaves the group and closes its stores."""
         if self._child is not None:
             await self._child.stop()
             self._child = None
 
     async def kill(self) -> None:
-        """SIGKILL."""
+        """Kill it with SIGKILL."""
         if self._child is not None:
             await self._child.kill()
             self._child = None
 
     @property
     def running(self) -> dict[str, list[Any]]:
-        """The tasks that it runs."""
+        """The running tasks."""
         return {task: row for task, row in self.status.get("tasks", {}).items() if row[0] == "running"}
 
     @property
     def moves(self) -> dict[str, int]:
-        """The state that followed its keys from here."""
+        """The state that this instance has passed on with its keys."""
         return dict(self.status.get("moves", {}))
 
     async def until(self, condition: Callable[[Instance], bool], what: str, *, quiet_s: float = QUIET_S) -> None:
-        """Wait until what it says of itself satisfies a condition. AssertionError when it says nothing new for long."""
+        """Wait until its status satisfies a condition. AssertionError if the status does not change for `quiet_s`."""
         loop = asyncio.get_running_loop()
         status, heard = self.status, loop.time()
         while not condition(self):
@@ -101,12 +101,12 @@ class Instance:
             await asyncio.sleep(0.02)
 
     def must_live(self) -> None:
-        """AssertionError if it has ended by itself."""
+        """Raise AssertionError if it has ended by itself."""
         if self._child is not None and self._child.ended:
             raise AssertionError(f"{self.name} has ended: {self._child.log_tail()}")
 
     async def account(self) -> list[str]:
-        """What there is to say when it does not do what it should: its status, its newest log lines, what it awaits."""
+        """A failure description: its status, its newest log lines, its task dump."""
         lines = [f"said last: {self.status}"]
         if self._child is None:
             return [*lines, "is not there"]
@@ -125,7 +125,7 @@ class Instance:
 
 
 async def send_all(producer: Producer, topic: str, rows: Iterable[tuple[bytes, bytes]], *, per_s: float = 0) -> int:
-    """Send rows in order, at most so many a second; how many."""
+    """Send rows in order, at most `per_s` per second; returns their number."""
     loop = asyncio.get_running_loop()
     begun, sent = loop.time(), 0
     for key, value in rows:
@@ -138,7 +138,7 @@ async def send_all(producer: Producer, topic: str, rows: Iterable[tuple[bytes, b
 
 
 class Output:
-    """Follows the output topic as those see it who read committed records: the last value of each key."""
+    """Follows the output topic as a read_committed consumer: the last value of each key."""
 
     def __init__(self, bootstrap: str, topic: str, *, since_ms: int = 0) -> None:
         self._consumer = Consumer(
@@ -153,7 +153,7 @@ class Output:
         self.table: dict[bytes, Any] = {}
         self.records = 0
         self.idle_s = 0.0
-        """For how long nothing has come."""
+        """Seconds since the last record."""
         self.on_record: Callable[[ConsumerRecord], None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -164,7 +164,7 @@ class Output:
         await self._consumer.stop()
 
     async def follow(self, until: Callable[[Output], bool], *, quiet_s: float = QUIET_S) -> None:
-        """Read on until a condition holds. AssertionError when nothing has come for long, and it does not."""
+        """Read until a condition holds. AssertionError if no record comes for `quiet_s` before."""
         loop = asyncio.get_running_loop()
         heard = loop.time()
         while not until(self):

@@ -1,4 +1,4 @@
-"""How long one small request takes over a socket: Produce with acks=1 and Fetch, one at a time on one connection.
+"""Latency of one small request over a socket: Produce with acks=1 and Fetch, one at a time on one connection.
 
 The same bytes go to both clusters through the same blocking socket: the client's own part is the same, and small.
 
@@ -29,7 +29,7 @@ PERCENTS: Final = (50, 95, 99)
 
 
 class Line:
-    """A blocking connection that sends one request and waits for its answer."""
+    """A blocking connection that sends one request and waits for its response."""
 
     def __init__(self, host: str, port: int) -> None:
         self._socket = socket.create_connection((host, port), timeout=30)
@@ -37,7 +37,7 @@ class Line:
         self._core = ClientConnection("benchmark")
 
     def call(self, message: Any) -> Any:
-        """The answer to a request."""
+        """Send a request; returns the response."""
         _, chunks = self._core.request(message, VERSIONS[type(message)])
         self._socket.sendall(b"".join(bytes(chunk) for chunk in chunks))
         while not (answers := self._core.receive(self._socket.recv(1 << 16))):
@@ -45,7 +45,7 @@ class Line:
         return answers[0][1]
 
     def times_us(self, message: Any, count: int) -> list[float]:
-        """How long `count` rounds with the very same bytes took, each."""
+        """Microseconds of each of `count` round trips with the same bytes."""
         _, chunks = ClientConnection("benchmark").request(message, VERSIONS[type(message)])
         frame = b"".join(bytes(chunk) for chunk in chunks)
         send, receive, clock = self._socket.sendall, self._socket.recv_into, time.perf_counter
@@ -62,12 +62,11 @@ class Line:
         return taken
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
 
 def small_produce(topic: str, acks: int = 1) -> ProduceRequest:
-    """One batch with one record of 100 bytes."""
     builder = BatchBuilder()
     builder.append(b"key", bytes(100), (), 1_700_000_000_000)
     data = PartitionProduceData(index=0, records=builder.build())
@@ -75,7 +74,7 @@ def small_produce(topic: str, acks: int = 1) -> ProduceRequest:
 
 
 def small_fetch(topic: str) -> FetchRequest:
-    """About one kilobyte from the beginning of a partition, where there is something to read."""
+    """A Fetch of about one kilobyte from the beginning of a partition that has records."""
     asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1024)
     return FetchRequest(
         max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic=topic, partitions=[asked])]
@@ -83,7 +82,7 @@ def small_fetch(topic: str) -> FetchRequest:
 
 
 def leader_of(bootstrap: str, topic: str) -> tuple[str, int]:
-    """Where partition 0 is led."""
+    """The address of partition 0's leader."""
     host, port = parse_host_port(bootstrap.split(",")[0])
     line = Line(host, int(port))
     found: MetadataResponse = line.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
@@ -93,7 +92,6 @@ def leader_of(bootstrap: str, topic: str) -> tuple[str, int]:
 
 
 def latencies_us(bootstrap: str, requests: int) -> dict[str, list[float]]:
-    """Microseconds of each request, by kind."""
     produce_one(bootstrap, TOPIC)  # creates the topic
     line = Line(*leader_of(bootstrap, TOPIC))
     produce, fetch = small_produce(TOPIC), small_fetch(TOPIC)
@@ -111,7 +109,6 @@ def latencies_us(bootstrap: str, requests: int) -> dict[str, list[float]]:
 
 
 def measure(requests: int = REQUESTS) -> list[Figure]:
-    """Measure both clusters, print the table."""
     found: dict[str, dict[str, list[float]]] = {}
     with working("latency") as status:
         for name in COMMANDS:
@@ -142,7 +139,6 @@ def measure(requests: int = REQUESTS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=REQUESTS, help=f"of each kind (default: {REQUESTS})")
     summary(measure(parser.parse_args(arguments).requests))

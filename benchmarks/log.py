@@ -1,9 +1,9 @@
-"""A partition log beside what its bytes alone cost, and record batches beside aiokafka's C code.
+"""A partition log compared with its minimum cost, and record batches compared with aiokafka's C code.
 
-A log cannot be cheaper than the checksum of a batch and one copy of it into fresh memory (or one write): the first
-table shows what the log adds to that floor. The second table compares building and iterating records, pure Python here,
-with compiled code. The third opens a log after a clean stop, after a crash, and without any checkpoint, where every
-byte has to be read; and compacts it.
+A log needs at least the checksum of a batch and one copy of it into fresh memory (or one write): the first table shows
+the additional cost. The second table compares building and iterating records, pure Python here, with compiled code. The
+third opens a log after a clean stop, after a crash, and without any checkpoint, when every byte is read; and compacts
+it.
 
     python -m benchmarks.log [--batch-bytes 16384]
 """
@@ -42,7 +42,6 @@ STEP_MS_AIM: Final = 20.0
 
 
 def a_batch(batch_bytes: int) -> bytes:
-    """As many small records as fit."""
     builder = BatchBuilder(limit_bytes=batch_bytes)
     count = 0
     while builder.append(b"key-%d" % (count % 1000), VALUE, (), 1_700_000_000_000 + count):
@@ -51,7 +50,7 @@ def a_batch(batch_bytes: int) -> bytes:
 
 
 def each_us(count: int, action: Callable[[], object]) -> float:
-    """The best of three rounds, microseconds a call."""
+    """Microseconds per call, the best of three rounds."""
     rounds = []
     for _ in range(3):
         start = time.perf_counter()
@@ -62,7 +61,6 @@ def each_us(count: int, action: Callable[[], object]) -> float:
 
 
 def floor_in_memory(batch: bytes) -> Callable[[], object]:
-    """Checksum and copy, nothing else."""
     content = bytearray()
 
     def append() -> None:
@@ -74,7 +72,6 @@ def floor_in_memory(batch: bytes) -> Callable[[], object]:
 
 
 def floor_on_disk(batch: bytes, path: Path) -> Callable[[], object]:
-    """Checksum and write, nothing else."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def append() -> None:
@@ -85,7 +82,7 @@ def floor_on_disk(batch: bytes, path: Path) -> Callable[[], object]:
 
 
 def sequential_read(log: PartitionLog, batch_bytes: int) -> Callable[[], object]:
-    """One fetch after the other, around the log."""
+    """Fetch sequentially, and start again at the log's end."""
     offset = 0
 
     def read() -> None:
@@ -97,7 +94,7 @@ def sequential_read(log: PartitionLog, batch_bytes: int) -> Callable[[], object]
 
 
 def log_table(batch: bytes, directory: Path) -> list[Figure]:
-    """What appending and reading cost, beside the floor."""
+    """The cost of appending and reading, compared with the minimum."""
     rows, figures = [], []
     kinds: list[tuple[str, Files, Callable[[], object]]] = [
         ("memory", MemoryFiles(), floor_in_memory(batch)),
@@ -106,7 +103,7 @@ def log_table(batch: bytes, directory: Path) -> list[Figure]:
     for name, files, floor in kinds:
         log = PartitionLog.open(files, "t-0", LogSettings(), 0)
         floor_us = each_us(BATCHES, floor)
-        looked_at = InspectedRecords(read_header(batch).max_timestamp)  # what that takes is `inspection`'s question
+        looked_at = InspectedRecords(read_header(batch).max_timestamp)  # measured by `inspection`
         append_us = each_us(
             BATCHES,
             lambda log=log, found=looked_at: log.append_as_leader(batch, leader_epoch=1, now_ms=1, found=found),  # type: ignore[misc]
@@ -136,7 +133,7 @@ def log_table(batch: bytes, directory: Path) -> list[Figure]:
 
 
 def records_table(batch: bytes) -> list[Figure]:
-    """Records a second, built and iterated."""
+    """Records per second, built and iterated."""
     from aiokafka.record.default_records import (  # type: ignore[import-untyped]
         DefaultRecordBatch,
         DefaultRecordBatchBuilder,
@@ -178,7 +175,7 @@ def records_table(batch: bytes) -> list[Figure]:
 
 
 def opening_table(batch: bytes, directory: Path, log_bytes: int = LOG_BYTES) -> list[Figure]:
-    """What it costs to open a log, and what compaction of it takes from the event loop at a time."""
+    """The time to open a log, and the longest block of the event loop by its compaction."""
     files = OsFiles(directory / "opened")
     settings = LogSettings(segment_bytes=16 << 20, cleanup_policy="compact")
     log = PartitionLog.open(files, "t-0", settings, 0)
@@ -224,7 +221,7 @@ def opening_table(batch: bytes, directory: Path, log_bytes: int = LOG_BYTES) -> 
 
 
 def step_times_ms(cleaning: Cleaning) -> Iterator[float]:
-    """How long each step of a pass takes."""
+    """The duration of each step of a pass."""
     going = True
     while going:
         start = time.perf_counter()
@@ -233,7 +230,6 @@ def step_times_ms(cleaning: Cleaning) -> Iterator[float]:
 
 
 def measure(batch_bytes: int = BATCH_BYTES) -> list[Figure]:
-    """Measure, print the tables."""
     batch = a_batch(batch_bytes)
     assert len(list(iter_batches(batch))) == 1
     with working("log"), tempfile.TemporaryDirectory() as directory:
@@ -242,7 +238,6 @@ def measure(batch_bytes: int = BATCH_BYTES) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the tables and the aims."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--batch-bytes", type=int, default=BATCH_BYTES, help=f"size of a batch (default: {BATCH_BYTES})"

@@ -1,4 +1,4 @@
-"""Says how long an application of `counting` took for its records. Needs only Python: Faust has one of its own."""
+"""Times an application of `counting`. Needs only Python, because Faust has its own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 import time
 
 RECORDS = "ANABRANCH_COUNTED"
-"""Names the environment variable: how many records there are."""
+"""The environment variable with the number of records."""
 
 
 class Marks:
-    """Looks at the clocks after a quarter of the records and after all."""
+    """Reads the clocks after a quarter of the records and after all."""
 
     def __init__(self) -> None:
         self._all = int(os.environ[RECORDS])
@@ -20,7 +20,7 @@ class Marks:
         self._begun = (0.0, 0.0)
 
     def one(self) -> None:
-        """One record more."""
+        """Count one record."""
         self._seen += 1
         if self._seen == self._first:
             self._begun = time.perf_counter(), time.process_time()

@@ -1,9 +1,9 @@
-"""How long a stock group waits for a child: from the last commit of its parent until some member is assigned it.
+"""Waiting time of a stock group for a child partition: from the parent's last commit to the child's assignment.
 
-Two members of librdkafka read a topic that grows by one partition at a time. When the coordinator withholds the child,
-they read everything, commit it, and the clock starts as the last commit is asked for. A member hears of what has opened
-with a heartbeat, so one heartbeat is the bound, and the rebalance comes on top. Beside it in the same run: our own
-consumer, whose long poll the commit ends, from a flushed cut to the first record behind it.
+Two librdkafka members read a topic that grows by one partition at a time. While the coordinator withholds the child,
+they read and commit everything; the clock starts with the last commit. A member learns of opened gates by a heartbeat,
+so the bound is one heartbeat plus the rebalance. For comparison in the same run: this package's consumer, whose long
+poll the commit completes, from a flushed cut to the first record behind it.
 
     python -m benchmarks.opening
 """
@@ -26,7 +26,7 @@ from benchmarks.report import Figure, median, percentile, summary, table, workin
 
 HEARTBEAT_MS: Final = 1000
 REBALANCE_MS: Final = 100
-"""What may come on top of the heartbeat."""
+"""The time allowed for the rebalance."""
 RESIZES: Final = 12
 KEYS: Final = 64
 PATIENCE_S: Final = 60.0
@@ -45,7 +45,7 @@ BROKERS: Final = (
 
 
 class Members:
-    """A group of two, in this thread: they are polled in turn."""
+    """A group of two members, polled alternately in this thread."""
 
     def __init__(self, bootstrap: str, topic: str, settings: dict[str, Any]) -> None:
         self.topic = topic
@@ -56,16 +56,16 @@ class Members:
             one.subscribe([topic])
 
     def poll(self) -> None:
-        """Let each of them work for a moment."""
+        """Poll each member once."""
         for one in self._members:
             one.consume(1000, timeout=0.002)
 
     def assigned(self) -> set[int]:
-        """What they have."""
+        """The assigned partitions."""
         return {place.partition for one in self._members for place in one.assignment()}
 
     def until_read(self, ends: dict[int, int]) -> None:
-        """Read on until all that is assigned is read."""
+        """Poll until all assigned partitions are read."""
         deadline_s = time.monotonic() + PATIENCE_S
         while True:
             places = [place for one in self._members for place in one.position(one.assignment())]
@@ -78,7 +78,7 @@ class Members:
 
     def opened_ms(self, ends: dict[int, int], child: int) -> float:
         """Commit everything, and wait for the child: milliseconds from the last commit to its assignment."""
-        while self.assigned() != set(ends):  # a rebalance may be under way: the child is new to the group
+        while self.assigned() != set(ends):  # a rebalance may be in progress: the child is new to the group
             self.poll()
         begun_s = 0.0
         for one in self._members:
@@ -93,13 +93,13 @@ class Members:
         return 1000 * (time.perf_counter() - begun_s)
 
     def close(self) -> None:
-        """Leave."""
+        """Leave the group."""
         for one in self._members:
             one.close()
 
 
 async def grow(bootstrap: str, topic: str, count: int) -> dict[int, int]:
-    """Store records of all keys, and give the topic one partition more. What is stored before, by partition."""
+    """Store records of all keys, and add a partition. Returns the earlier end offsets by partition."""
     async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
         for number in range(KEYS):
             await producer.send(topic, b"v", b"key-%d" % number)
@@ -116,14 +116,12 @@ async def withheld(bootstrap: str, group: str) -> set[int]:
 
 
 async def create(bootstrap: str, topic: str) -> None:
-    """A topic of one partition."""
     async with Admin(bootstrap) as admin:
         await admin.create_topics([NewTopic(name=topic, partitions=1, replication_factor=3)])
         await admin.wait_for_topic(topic, replicas=3)
 
 
 def openings_ms(bootstrap: str, name: str, resizes: int) -> list[float]:
-    """Each opening of one group."""
     topic = "".join(letter if letter.isalnum() else "-" for letter in name)
     asyncio.run(create(bootstrap, topic))
     members, found = Members(bootstrap, topic, PROTOCOLS[name]), []
@@ -145,7 +143,6 @@ def openings_ms(bootstrap: str, name: str, resizes: int) -> list[float]:
 
 
 def measure(resizes: int = RESIZES) -> list[Figure]:
-    """Each protocol, beside our own consumer."""
     rows: list[Sequence[str]] = []
     figures = []
     with working("opening gates"), running("anabranch", *BROKERS) as peer:
@@ -168,7 +165,6 @@ def measure(resizes: int = RESIZES) -> list[Figure]:
 
 
 def main() -> int:
-    """Print the table and the aims."""
     summary(measure())
     return 0
 

@@ -1,8 +1,8 @@
-"""Clusters to measure, each in a fresh process: `anabranch up`, and the mock cluster that librdkafka brings.
+"""The clusters to measure, each in a fresh process: `anabranch up`, and librdkafka's mock cluster.
 
-The mock cluster is the natural peer: three brokers in one process, no JVM, in memory, compiled C. It keeps no replicas
-(acks=all is acks=1 there), no more than 5 MiB of a partition, and checks next to nothing; what it shows is how fast a
-small cluster for tests can be.
+The mock cluster is the natural peer: three brokers in one process, no JVM, in memory, compiled C. It has no replicas
+(acks=all is acks=1 there), keeps at most 5 MiB of a partition, and checks next to nothing; it shows how fast a small
+cluster for tests can be.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ print("ready bootstrap=" + ",".join(f"{one.host}:{one.port}" for one in brokers)
 sys.stdin.read()
 """
 QUIET: Final[dict[str, Any]] = {"log_level": 0, "error_cb": lambda _: None}
-"""For clients: that a cluster goes away at the end of a measurement is no news."""
+"""Client settings that suppress errors when a cluster stops at the end of a measurement."""
 
 
 @dataclass(slots=True)
@@ -40,18 +40,18 @@ class Peer:
     process: subprocess.Popen[str]
     bootstrap: str
     started_s: float
-    """When its process was started, on `time.perf_counter`."""
+    """The start of its process, on `time.perf_counter`."""
     ready_s: float
 
     @property
     def resident_mb(self) -> float:
-        """Memory that the process occupies now."""
+        """The resident memory of the process."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")) / 1024
 
     @property
     def processor_s(self) -> tuple[float, float]:
-        """Seconds that its threads ran, and that they were ready to run while no core was free."""
+        """Seconds that its threads ran, and that they waited for a core."""
         ran_ns = waited_ns = 0
         for thread in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
             ran, waited, _ = map(int, thread.read_text().split())
@@ -60,12 +60,11 @@ class Peer:
 
 
 def anabranch_command() -> list[str]:
-    """`anabranch up`, as installed beside this interpreter, on free ports."""
     return [str(Path(sysconfig.get_path("scripts")) / "anabranch"), "up", "--port", "0"]
 
 
 def mock_command() -> list[str]:
-    """A fresh interpreter that does nothing but host librdkafka's mock cluster."""
+    """A fresh interpreter that only hosts librdkafka's mock cluster."""
     return [sys.executable, "-c", MOCK]
 
 
@@ -74,8 +73,8 @@ COMMANDS: Final[dict[str, Callable[[], list[str]]]] = {"anabranch": anabranch_co
 
 @contextmanager
 def running(name: str, *options: str) -> Iterator[Peer]:
-    """A cluster in a process of its own, from its start until it has been stopped; `options` are for its command."""
-    # Bytecode is cached, as it is wherever nobody forbids it: an installed program is compiled once.
+    """Run a cluster in its own process while the block runs; `options` are for its command."""
+    # Bytecode is cached, as usual: an installed program is compiled once.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     command = [*COMMANDS[name](), *options]
     started_s = time.perf_counter()
@@ -100,7 +99,7 @@ def running(name: str, *options: str) -> Iterator[Peer]:
 
 
 def produce_one(bootstrap: str, topic: str) -> float:
-    """Produce one record with librdkafka's defaults; when its acknowledgement came."""
+    """Produce one record with librdkafka's defaults; returns the time of its acknowledgement."""
     acknowledged_s: list[float] = []
 
     def delivered(error: Any, _: Any) -> None:

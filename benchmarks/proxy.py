@@ -1,9 +1,9 @@
-"""What a proxy in front of a cluster adds to a small request, and what it leaves of the throughput, beside no proxy.
+"""The cost of a proxy: added latency of a small request and remaining throughput, compared with no proxy.
 
-A cluster of one broker in a process of its own, and in front of it proxies in theirs: one that only passes, one with
-ten rules that do not match, one with a journal. The same bytes go to each through the same blocking socket, in turns;
-records of 1 KiB go through librdkafka. The processor time of the proxy for each request says more than latencies, for
-which processes share the machine.
+A cluster of one broker runs in its own process, behind three proxies in theirs: one that only passes bytes, one with
+ten rules that do not match, one with a journal. The same bytes go to each through the same blocking socket,
+alternately; records of 1 KiB go through librdkafka. The proxy's processor time per request is more reliable than
+latencies, for which processes share the machine.
 
     python -m benchmarks.proxy [--requests 2000] [--rounds 3]
 """
@@ -33,12 +33,11 @@ AIM_US: Final = 100.0
 
 
 def proxy_command() -> list[str]:
-    """`anabranch proxy`, as installed beside this interpreter, on free ports."""
     return [str(Path(sysconfig.get_path("scripts")) / "anabranch"), "proxy", "--port", "0"]
 
 
 def rules_that_do_not_match() -> list[dict[str, Any]]:
-    """About the same requests, for other topics."""
+    """Rules about the same requests, for other topics."""
     return [{"api": ["Produce", "Fetch"], "topic": f"other-{number}", "delay_ms": 1} for number in range(RULES)]
 
 
@@ -65,7 +64,7 @@ def ways(directory: Path) -> Iterator[dict[str, Peer]]:
 
 
 def measured_requests(found: dict[str, Peer], requests: int, rounds: int) -> dict[tuple[str, str], tuple[float, ...]]:
-    """(request, way) -> latency at 50 and 99 percent, and the processor time of the proxy, in microseconds."""
+    """(request, target) -> latency at 50 and 99 percent, and the proxy's processor time, in microseconds."""
     produce_one(found[DIRECT].bootstrap, TOPIC)
     lines = {name: Line(*leader_of(peer.bootstrap, TOPIC)) for name, peer in found.items()}
     messages = {"Produce, acks=1": small_produce(TOPIC), "Fetch": small_fetch(TOPIC)}
@@ -89,7 +88,7 @@ def measured_requests(found: dict[str, Peer], requests: int, rounds: int) -> dic
 
 
 def measured_throughput(found: dict[str, Peer], rounds: int) -> dict[tuple[str, str], float]:
-    """(what, way) -> records a second."""
+    """(direction, target) -> records per second."""
     rates: dict[tuple[str, str], float] = {}
     for number, (name, peer) in enumerate(found.items()):
         topic = f"through-{number}"
@@ -100,7 +99,6 @@ def measured_throughput(found: dict[str, Peer], rounds: int) -> dict[tuple[str, 
 
 
 def measure(requests: int = REQUESTS, rounds: int = ROUNDS, *, throughput: bool = True) -> list[Figure]:
-    """Measure all ways, print the tables."""
     with tempfile.TemporaryDirectory() as directory, ways(Path(directory)) as found, working("proxy") as status:
         asked = measured_requests(found, requests, rounds)
         status.update("proxy: throughput")
@@ -163,7 +161,6 @@ def _rates(rates: dict[tuple[str, str], float]) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=REQUESTS, help="of each kind, by each way")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of which the median is shown")

@@ -1,7 +1,7 @@
-"""What the benchmarks share: figures with their aims, tables, medians, and a line that shows progress.
+"""The common parts of benchmarks: figures with their targets, tables, medians, and a progress line.
 
-Nothing here fails because a machine is slow or busy: an aim that is missed is shown as missed. The exit code speaks of
-ratios only, which a busy machine does not change much.
+Nothing fails because a machine is slow or busy: a missed target is shown as missed. The exit code depends only on
+ratios, which a busy machine does not change much.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.status import Status
 from rich.table import Table
 
 CURVE_WIDTH: Final = 50
-"""How many characters the longest bar has."""
+"""The width of the longest bar, in characters."""
 console: Final = Console(highlight=False, width=None if Console().is_terminal else 120)
 
 
@@ -31,11 +31,11 @@ class Figure:
     reached: str
     peer: str
     met: bool | None = None
-    """Whether the aim is reached; None when there is none."""
+    """Whether the target is met; None without one."""
 
 
 def working(what: str) -> AbstractContextManager[Status]:
-    """Show what is being measured: a spinner on a terminal, a line elsewhere."""
+    """Show the current measurement: a spinner on a terminal, a line elsewhere."""
     if not console.is_terminal:
         console.print(f"... {what}", style="dim")
     return console.status(what)
@@ -55,7 +55,7 @@ def table(title: str, *columns: str, rows: Iterable[Sequence[str]], note: str = 
 
 
 def curve(title: str, points: Sequence[tuple[str, float]], *, unit: str, logarithmic: bool = False) -> None:
-    """Draw values as bars, one to a line."""
+    """Draw values as bars, one per line."""
     console.print(f"{title}, {unit}{', logarithmic' if logarithmic else ''}", style="bold")
     lengths = _lengths([value for _, value in points], logarithmic=logarithmic)
     width = max((len(label) for label, _ in points), default=0)
@@ -64,7 +64,7 @@ def curve(title: str, points: Sequence[tuple[str, float]], *, unit: str, logarit
 
 
 def _lengths(values: Sequence[float], *, logarithmic: bool) -> list[int]:
-    """How long the bars are. The shortest of a logarithmic scale still has a length, unless it stands for nothing."""
+    """The lengths of the bars. On a logarithmic scale every nonzero bar is visible."""
     positive = [value for value in values if value > 0]
     if not positive:
         return [0 for _ in values]
@@ -75,14 +75,14 @@ def _lengths(values: Sequence[float], *, logarithmic: bool) -> list[int]:
 
 
 def distribution(title: str, values: Sequence[float], *, unit: str) -> None:
-    """Draw how many percent of the values do not exceed what."""
+    """Draw the cumulative distribution of the values."""
     if values:
         points = [(f"p{percent}", percentile(values, percent)) for percent in (10, 25, 50, 75, 90, 95, 99)]
         curve(title, [*points, ("max", max(values))], unit=unit, logarithmic=True)
 
 
 def summary(figures: Iterable[Figure]) -> None:
-    """The last table of a run: what was aimed at, and what was reached."""
+    """Print the last table of a run: targets and results."""
     made = Table(title="aims, and what this run reached", title_justify="left", title_style="bold")
     for column in ("figure", "aim", "reached", "peer in the same run", ""):
         made.add_column(column)
@@ -93,7 +93,6 @@ def summary(figures: Iterable[Figure]) -> None:
 
 
 def median(values: Iterable[float]) -> float:
-    """The middle one: what a busy machine disturbs least."""
     return statistics.median(values)
 
 
@@ -104,6 +103,6 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def times(own: float, peer: float) -> str:
-    """How many times the peer's figure ours is."""
+    """The ratio of this package's figure to the peer's, as text."""
     ratio = own / peer
     return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"
