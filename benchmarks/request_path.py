@@ -1,9 +1,9 @@
 """The Python time of one small Produce (acks=1) and one small Fetch inside the broker, without a socket.
 
-A whole node runs, with logs in memory; frames go straight into the protocol object of one connection, as a transport
-would put them, and the answer is taken where the transport would take it. So the time is all that Python does for a
-request: frame, decode, dispatch, handler, log, encode. It is processor time, which others on the same machine lengthen
-little. The peer is the least that any broker in Python has to do: decode the same frame, and encode the same answer.
+A whole node runs, with logs in memory; frames go directly to the protocol object of one connection, and the response is
+taken in place of the transport. The time is all that Python does for a request: frame, decode, dispatch, handler, log,
+encode. It is processor time, which other programs affect little. The peer is the minimum for any broker in Python:
+decode the same frame, and encode the same response.
 
     python -m benchmarks.request_path [--requests 5000] [--profile]
 """
@@ -37,7 +37,7 @@ AIM_US: Final = 60.0
 RULES: Final = 10
 RULES_AIM_US: Final = 5.0
 ENTRIES: Final = (1, 100, 10_000)
-"""How many entries of access control lists there are besides the one that allows the request."""
+"""The number of access control entries besides the one that allows the request."""
 ENTRIES_AIM_US: Final = 2.0
 AUTHORIZER: Final = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
@@ -49,7 +49,7 @@ ROUNDS: Final = 7
 
 
 class Sink(asyncio.Transport):
-    """Takes answers as a socket's transport would, and says when one is complete."""
+    """A transport that collects responses, and reports complete ones."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1)})
@@ -57,34 +57,34 @@ class Sink(asyncio.Transport):
         self.answer = b""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is ever buffered here."""
+        """Does nothing: no data is buffered."""
 
     def get_write_buffer_size(self) -> int:
-        """Nothing is buffered."""
+        """Always 0: no data is buffered."""
         return 0
 
     def write(self, data: Any) -> None:
-        """A piece of a long answer."""
+        """Take a part of a long response."""
         self.writelines([data])
 
     def writelines(self, list_of_data: Any) -> None:
-        """An answer, in pieces."""
+        """Take a response in parts."""
         self.answer = list_of_data
         self.on_answer()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
 
     def abort(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
 
     def is_closing(self) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
 
 def receive(protocol: BrokerConnection | ServerConnection, frame: bytes) -> None:
-    """Hand bytes over as a transport does: as many at a time as there is room for."""
+    """Pass bytes to a protocol as a transport does: as many at a time as fit its buffer."""
     rest = memoryview(frame)
     while rest:
         room = protocol.get_buffer(-1)
@@ -106,17 +106,17 @@ class Path:
 
     @property
     def version(self) -> int:
-        """The version spoken."""
+        """The version of the request."""
         return VERSIONS[type(self.message)]
 
     @property
     def frame(self) -> bytes:
-        """The request as it comes in."""
+        """The request's frame."""
         _, chunks = ClientConnection("benchmark").request(self.message, self.version)
         return b"".join(bytes(chunk) for chunk in chunks)
 
     async def whole_us(self, count: int) -> float:
-        """Microseconds a request, from the bytes in the buffer to the bytes for the socket."""
+        """Microseconds per request, from the bytes in the buffer to the bytes for the socket."""
         frame, connection = self.frame, self.connection
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -126,7 +126,7 @@ class Path:
             nonlocal left
             left -= 1
             if left:
-                loop.call_soon(receive, connection, frame)  # as the selector would call, when the next request has come
+                loop.call_soon(receive, connection, frame)  # as the selector does for the next request
             else:
                 done.set_result(None)
 
@@ -137,7 +137,7 @@ class Path:
         return (time.thread_time() - start_s) / count * 1e6
 
     def frame_and_decode_us(self, count: int) -> float:
-        """Frame and decode alone: the connection's core, with the answer left out."""
+        """Microseconds for frame and decode alone: the connection's core, without the response."""
         frame = self.frame
         core = ServerConnection(self.node.server.dispatcher.audiences.others.accepted)
 
@@ -149,7 +149,7 @@ class Path:
         return each_us(one, count)
 
     async def handled_us(self, count: int) -> float:
-        """Dispatcher, handler and log."""
+        """Microseconds for dispatcher, handler and log."""
         dispatcher = self.node.server.dispatcher
         request = decode_request(self.frame[4:], dispatcher.audiences.others.accepted)
         answer: Callable[..., Awaitable[Any]] = dispatcher.answer
@@ -159,7 +159,7 @@ class Path:
         return (time.thread_time() - start_s) / count * 1e6
 
     def log_us(self, count: int) -> float:
-        """The partition's log alone."""
+        """Microseconds for the partition's log alone."""
         partition = self.node.services.replicas.leader_of(TOPIC, 0)
         log = partition.log
         if isinstance(self.message, ProduceRequest):
@@ -171,14 +171,14 @@ class Path:
         return each_us(lambda: log.read(asked.fetch_offset, asked.partition_max_bytes, limit_offset=limit), count)
 
     async def encode_us(self, count: int) -> float:
-        """The answer's bytes."""
+        """Microseconds for encoding the response."""
         dispatcher = self.node.server.dispatcher
         request = decode_request(self.frame[4:], dispatcher.audiences.others.accepted)
         response = await dispatcher.answer(request, self.peer)
         return each_us(lambda: encode_response(request, response), count)
 
     async def floor_us(self, count: int) -> float:
-        """The generated codec alone on the same request and the same answer: nobody can do with less."""
+        """Microseconds for the generated codec alone, on the same request and response: the minimum."""
         dispatcher = self.node.server.dispatcher
         request = decode_request(self.frame[4:], dispatcher.audiences.others.accepted)
         response = await dispatcher.answer(request, self.peer)
@@ -193,7 +193,6 @@ class Path:
 
 
 def each_us(action: Callable[[], object], count: int) -> float:
-    """Microseconds a call."""
     start_s = time.thread_time()
     for _ in range(count):
         action()
@@ -201,7 +200,7 @@ def each_us(action: Callable[[], object], count: int) -> float:
 
 
 async def opened(cluster: Cluster, messages: list[Any]) -> list[Path]:
-    """The paths, on a topic that holds something."""
+    """The paths, on a topic with records."""
     async with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=1, replication_factor=1)])
     (node,) = cluster.nodes.values()
@@ -216,7 +215,7 @@ async def opened(cluster: Cluster, messages: list[Any]) -> list[Path]:
 
 
 async def stages_us(path: Path, count: int) -> dict[str, float]:
-    """The best of some rounds for each stage: what the machine does besides only ever adds."""
+    """The best of several rounds for each stage: disturbances only add time."""
     best: dict[str, float] = {}
     for _ in range(ROUNDS):
         found = {
@@ -232,20 +231,20 @@ async def stages_us(path: Path, count: int) -> dict[str, float]:
 
 
 async def ruled_us(cluster: Cluster, path: Path, count: int) -> float:
-    """What ten rules of faults about other partitions of the same topic add."""
+    """The time added by ten fault rules about other partitions of the same topic."""
     plain, ruled = [], []
     for _ in range(ROUNDS):
         plain.append(await path.handled_us(count))
         for partition in range(RULES):
             cluster.faults.add(topic=TOPIC, partition=partition + 1, hold=True)
-        await path.handled_us(1)  # what rules are about is worked out once for each kind of request
+        await path.handled_us(1)  # the matching rules are cached per kind of request
         ruled.append(await path.handled_us(count))
         cluster.faults.clear()
     return min(ruled) - min(plain)
 
 
 async def authorized_us(messages: list[Any], count: int) -> list[dict[int, float]]:
-    """Dispatcher, handler and log on a node with an authorizer: entries of its lists -> microseconds."""
+    """Access control entries -> microseconds for dispatcher, handler and log, on a node with an authorizer."""
     best: list[dict[int, float]] = [{} for _ in messages]
     async with Cluster(1, seed=random.randrange(1 << 30), properties=AUTHORIZER) as cluster:
         paths = await opened(cluster, messages)
@@ -264,7 +263,7 @@ async def authorized_us(messages: list[Any], count: int) -> list[dict[int, float
 
 
 async def everything(requests: int, profile: bool) -> list[dict[str, float]]:
-    """All stages of both kinds; with `profile` the functions of the whole path are printed too."""
+    """All stages of both kinds; with `profile`, also print the functions of the whole path."""
     async with Cluster(1, seed=random.randrange(1 << 30)) as cluster:
         paths = await opened(cluster, [small_produce(TOPIC), small_fetch(TOPIC)])
         found = [await stages_us(path, max(1, requests // ROUNDS)) for path in paths]
@@ -283,7 +282,7 @@ async def everything(requests: int, profile: bool) -> list[dict[str, float]]:
 
 
 async def profiled(path: Path, requests: int) -> None:
-    """Print where the time of the whole path goes."""
+    """Print the profile of the whole path."""
     import cProfile
     import pstats
 
@@ -296,7 +295,6 @@ async def profiled(path: Path, requests: int) -> None:
 
 
 def measure(requests: int = REQUESTS, *, profile: bool = False) -> list[Figure]:
-    """Measure, print the table."""
     with working("request path"), asyncio.Runner() as runner:
         produce, fetch = runner.run(everything(requests, profile))
     rows: list[Sequence[str]] = []
@@ -353,7 +351,6 @@ def _stage(found: dict[str, float], stage: str) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table and the aims."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=REQUESTS, help=f"of each kind (default: {REQUESTS})")
     parser.add_argument("--profile", action="store_true", help="print the functions that take the time")

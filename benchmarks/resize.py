@@ -1,9 +1,9 @@
-"""What producers notice of a resize, and what it costs ZooKeeper, for topics of 10 to 1,000 partitions.
+"""The effect of a resize on producers, and its cost in ZooKeeper, for topics of 10 to 1,000 partitions.
 
-A cluster runs in a process of its own. Here sixteen keys are sent one record after the other, each waiting for its
-acknowledgement; half of them lie in partitions that the resize touches. The topic grows by half its size, so that one
-part is split and the other is left alone. A key's stall is its slowest acknowledgement from the request to resize until
-a moment after it was published; the peer is the same in as long a time before, when nothing happened.
+A cluster runs in its own process. For each of sixteen keys one record at a time is sent and acknowledged; half of the
+keys are in partitions that the resize affects. The topic grows by half its size, so one part of it is split and the
+rest is unaffected. A key's stall is its slowest acknowledgement from the resize request until shortly after its
+publication; the peer is the slowest one in an equally long time before.
 
 The writes are counted in a second cluster, in this process.
 
@@ -31,32 +31,32 @@ from benchmarks.report import Figure, curve, median, percentile, summary, table,
 SIZES: Final = (10, 30, 100, 300, 1000)
 AIM_MS: Final = {100: 100.0}
 KEYS: Final = 8
-"""Of each kind."""
+"""The number of keys of each kind."""
 SETTLE_S: Final = 0.3
 REPLICAS: Final = 3
 
 
 class Stalls:
-    """Sends records of one key, one after the other, and remembers how long each took."""
+    """Sends records of one key, one at a time, and records each duration."""
 
     def __init__(self, producer: Producer, topic: str, key: bytes) -> None:
         self._producer, self._topic, self._key = producer, topic, key
         self.taken: list[tuple[float, float]] = []
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send until cancelled."""
         while True:
             begun_s = time.perf_counter()
             await self._producer.send_and_wait(self._topic, b"v", self._key)
             self.taken.append((begun_s, time.perf_counter() - begun_s))
 
     def worst_ms(self, since_s: float, until_s: float) -> float:
-        """The slowest acknowledgement of what was under way in a time."""
+        """The slowest acknowledgement among the requests in flight during this time."""
         return 1000 * max((took for begun, took in self.taken if begun < until_s and begun + took > since_s), default=0)
 
 
 def keys_of(touched: bool, before: int, after: int, salt: str) -> list[bytes]:
-    """Keys in partitions that a resize touches, or leaves alone."""
+    """Keys in partitions that a resize affects, or does not affect."""
     base = linear_hashing.base_of(before)
     affected = set(linear_hashing.affected(base, before, after))
     found: list[bytes] = []
@@ -70,7 +70,7 @@ def keys_of(touched: bool, before: int, after: int, salt: str) -> list[bytes]:
 
 
 async def stalls_ms(bootstrap: str, before: int, after: int) -> tuple[list[float], list[float], list[float], float]:
-    """(touched, untouched, undisturbed): the worst of each key; and how long the resize took."""
+    """(affected, unaffected, undisturbed): the maximum of each key; and the resize's duration."""
     topic = f"resized-{before}"
     async with Admin(bootstrap, request_timeout_ms=120_000) as admin, Producer(bootstrap, linger_ms=0) as producer:
         await admin.create_topics([NewTopic(name=topic, partitions=before, replication_factor=REPLICAS)])
@@ -100,12 +100,12 @@ async def stalls_ms(bootstrap: str, before: int, after: int) -> tuple[list[float
 
 
 class CountingZooKeeper(MemoryZooKeeper):
-    """Counts the znodes that are written."""
+    """A ZooKeeper that counts written znodes."""
 
     written = 0
 
     async def connect(self, session_timeout_ms: int = 18000) -> MemorySession:
-        """A session whose transactions are counted."""
+        """Open a session whose transactions are counted."""
         session = await super().connect(session_timeout_ms)
         carry_out = session.multi
 
@@ -118,7 +118,6 @@ class CountingZooKeeper(MemoryZooKeeper):
 
 
 async def znodes_written(before: int, after: int) -> int:
-    """How many znodes one resize writes."""
     cluster = Cluster(1)
     zookeeper = cluster.zookeeper = CountingZooKeeper()
     async with cluster, Admin(cluster.bootstrap_servers, request_timeout_ms=120_000) as admin:
@@ -130,7 +129,6 @@ async def znodes_written(before: int, after: int) -> int:
 
 
 def measure(sizes: Sequence[int] = SIZES) -> list[Figure]:
-    """Resize one topic of each size, print the curve."""
     rows: list[tuple[str, ...]] = []
     figures: list[Figure] = []
     stalls: list[tuple[str, float]] = []
@@ -185,7 +183,6 @@ def measure(sizes: Sequence[int] = SIZES) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table and the aims."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--partitions", type=int, nargs="+", default=SIZES, help="sizes of the topics")
     summary(measure(parser.parse_args(arguments).partitions))

@@ -1,10 +1,10 @@
-"""Thousands of topics, and topics of thousands of partitions: what one costs beside many, and who waits meanwhile.
+"""Thousands of topics, and topics of thousands of partitions: the cost of each, and the delay of other requests.
 
-A cluster of three brokers runs in a process of its own, a fresh one for each size. Topics of one partition are created
-one request after the other, then as many in requests of a hundred, and all are deleted by the hundred; what is told is
-the processor time of the cluster for each topic, which is the same for the thousandth as for the first where the work
-is in proportion. Then a topic of four partitions grows, while somebody else creates one small topic after the other:
-the longest that one of them took is how long a large resize keeps others waiting. A hundred records follow.
+A fresh cluster of three brokers runs in its own process for each size. Topics of one partition are created one request
+at a time, then as many in requests of a hundred, and all are deleted by the hundred; the figure is the cluster's
+processor time per topic, which stays constant if the work is linear. Then a topic of four partitions grows, while
+another client creates small topics one at a time: the longest of these requests shows how long a large resize delays
+others. A hundred records follow.
 
     python -m benchmarks.scale [--topics 1000 2000 5000] [--partitions 1000 10000] [--replicas 1]
 """
@@ -30,12 +30,12 @@ FIRST_PARTITIONS: Final = 4
 RECORDS: Final = 100
 LONGEST_WAIT_S_AIM: Final = 2.0
 GROWTH_MAX: Final = 1.5
-"""How much more one of many may cost than one of few, before that is called out of proportion."""
+"""The maximum cost of one of many relative to one of few that counts as linear."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Processor time for one topic, in ms, among so many."""
+    """Processor time per topic in ms, at one number of topics."""
 
     one_by_one: float
     in_hundreds: float
@@ -44,7 +44,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a topic grew, and what others noticed."""
+    """The growth of one topic, and the delay of other requests."""
 
     took_s: float
     processor_s: float
@@ -54,7 +54,7 @@ class Growth:
 
 
 async def spent(peer: Peer, work: Callable[[], Awaitable[object]]) -> float:
-    """Processor seconds of the cluster while something is done."""
+    """Processor seconds of the cluster during some work."""
     before, _ = peer.processor_s
     await work()
     return peer.processor_s[0] - before
@@ -85,7 +85,7 @@ async def prices(peer: Peer, count: int, replicas: int) -> Price:
 
 
 async def growth(peer: Peer, count: int, replicas: int) -> Growth:
-    """Grow a topic beside somebody who creates small ones."""
+    """Grow a topic while another client creates small ones."""
     async with (
         Admin(peer.bootstrap, request_timeout_ms=600_000) as admin,
         Admin(peer.bootstrap, request_timeout_ms=600_000) as other,
@@ -111,7 +111,6 @@ async def growth(peer: Peer, count: int, replicas: int) -> Growth:
 
 
 def measure(topics: Sequence[int] = TOPICS, partitions: Sequence[int] = PARTITIONS, replicas: int = 1) -> list[Figure]:
-    """Measure every size, print the tables."""
     found: dict[int, Price] = {}
     grown: dict[int, Growth] = {}
     with working("creating topics") as status:
@@ -154,7 +153,7 @@ def measure(topics: Sequence[int] = TOPICS, partitions: Sequence[int] = PARTITIO
 
 
 def figures_of_topics(found: dict[int, Price]) -> list[Figure]:
-    """The most topics beside the fewest."""
+    """The largest number of topics relative to the smallest."""
     figures = []
     if len(found) > 1:
         few, many = min(found), max(found)
@@ -176,7 +175,7 @@ def figures_of_topics(found: dict[int, Price]) -> list[Figure]:
 
 
 def figures_of_growth(grown: dict[int, Growth]) -> list[Figure]:
-    """What others wait for beside each growth."""
+    """The delay of other requests by each growth."""
     return [
         Figure(
             f"longest wait for a topic beside a growth to {count} partitions",
@@ -190,7 +189,6 @@ def figures_of_growth(grown: dict[int, Growth]) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the tables and the aims."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--topics", type=int, nargs="+", default=TOPICS, help="how many topics")
     parser.add_argument("--partitions", type=int, nargs="+", default=PARTITIONS, help="sizes of the growing topic")

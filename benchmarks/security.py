@@ -1,10 +1,9 @@
-"""What TLS and logins cost a broker: handshakes a second, and bytes through a listener of each kind, beside Kafka's.
+"""The cost of TLS and logins for a broker: handshakes per second, and bytes per listener, compared with Kafka.
 
-One broker of each in a process of its own, with the same listeners, certificates and users; the same clients. Logins
-come eight at a time, each on a connection of its own, up to the answer to the first request behind them; records of
-1 KiB go through librdkafka. Rounds take turns. The processor time of the broker says more than the rates, which the
-clients share the machine with. Kafka runs where its jars are: ANABRANCH_KAFKA_JARS, as in
-tests/differential/kafka_server.py.
+One broker of each kind runs in its own process, with the same listeners, certificates, users and clients. Logins run
+eight at a time, each on a new connection, up to the response to the first request; records of 1 KiB go through
+librdkafka. Rounds alternate. The broker's processor time is more reliable than the rates, because the clients share the
+machine. Kafka takes part where its jars are: ANABRANCH_KAFKA_JARS, as in tests/differential/kafka_server.py.
 
     python -m benchmarks.security [--logins 400] [--rounds 3]
 """
@@ -48,14 +47,14 @@ WAYS: Final = (
     *(("SASL_PLAINTEXT", mechanism) for mechanism in MECHANISMS),
     ("SASL_SSL", "SCRAM-SHA-256"),
 )
-"""Protocol of the listener, and how to log in there."""
+"""Listener protocol and SASL mechanism."""
 CARRIED: Final = ("PLAINTEXT", "SSL")
-"""Protocols through which records go: a login is over when they come."""
+"""The protocols measured with records: the login has no effect on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One running broker."""
+    """A running broker of either kind."""
 
     name: str
     pid: int
@@ -63,25 +62,25 @@ class Broker:
     ca: Path
 
     def processor_s(self) -> float:
-        """Seconds that it has run, the threads that have ended among them."""
+        """Processor seconds, including ended threads."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) * TICK_S
 
     def librdkafka(self, protocol: str) -> dict[str, Any]:
-        """What a client that goes through a listener without a login is given."""
+        """librdkafka's settings for a listener without a login."""
         return {"security.protocol": protocol, **({"ssl.ca.location": str(self.ca)} if protocol == "SSL" else {})}
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A rate, and the processor time of the broker for each."""
+    """A rate, and the broker's processor time per unit."""
 
     per_s: float
     processor_s: float
 
 
 def properties_of(directory: Path) -> dict[str, str]:
-    """What both brokers are given, in Kafka's names; the certificates are written."""
+    """The properties of both brokers, by Kafka's names; writes the certificates."""
     authority = CertificateAuthority()
     issued = authority.issue([("CN", "broker")], ["localhost", "127.0.0.1"])
     (directory / "ca.pem").write_bytes(authority.certificate)
@@ -106,7 +105,7 @@ def properties_of(directory: Path) -> dict[str, str]:
 
 @asynccontextmanager
 async def brokers(directory: Path) -> AsyncIterator[list[Broker]]:
-    """Ours, and Kafka's where it can run, with a user who may log in."""
+    """Run this package's broker, and Kafka's if possible, with a user."""
     properties, ca = properties_of(directory), directory / "ca.pem"
     protocols = list(dict.fromkeys(protocol for protocol, _ in WAYS))
     found = []
@@ -122,7 +121,7 @@ async def brokers(directory: Path) -> AsyncIterator[list[Broker]]:
         if why_absent() is None:
             ports = dict(zip(protocols[1:], free_ports("127.0.0.1", len(protocols) - 1), strict=True))
             listeners = [f"{protocol}://127.0.0.1:{port}" for protocol, port in ports.items()]
-            # As its own scripts start it: the compiler that makes it fast later is not left out.
+            # Like Kafka's own scripts, with the optimizing compiler enabled.
             options = ["-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
             kafka = KafkaCluster(properties=properties, listeners=listeners, jvm_options=options)
             await stack.enter_async_context(kafka)
@@ -135,7 +134,7 @@ async def brokers(directory: Path) -> AsyncIterator[list[Broker]]:
 
 
 async def logins(broker: Broker, protocol: str, mechanism: str, count: int) -> Cost:
-    """Connect and log in so often, eight at a time; what each costs."""
+    """Connect and log in `count` times, eight at a time; returns the cost of one."""
     given: dict[str, Any] = {"security_protocol": protocol}
     if protocol.endswith("SSL"):
         given["ssl_cafile"] = str(broker.ca)
@@ -157,7 +156,7 @@ async def logins(broker: Broker, protocol: str, mechanism: str, count: int) -> C
 
 
 def carried(broker: Broker, protocol: str, passes: int) -> dict[str, Cost]:
-    """Records a second through a listener, both ways, and processor time for each GB."""
+    """Records per second through a listener, in both directions, and processor time per GB."""
     bootstrap, settings = f"127.0.0.1:{broker.ports[protocol]}", broker.librdkafka(protocol)
     topic = f"through-{protocol.lower()}"
     create_topic(f"127.0.0.1:{broker.ports['PLAINTEXT']}", topic, replicas=1)
@@ -167,7 +166,7 @@ def carried(broker: Broker, protocol: str, passes: int) -> dict[str, Cost]:
     }
     found = {}
     for what, (count, move) in ways.items():
-        move(count)  # Kafka compiles what it runs often
+        move(count)  # Kafka compiles code that runs often
         processor_s = broker.processor_s()
         rate = median(move(count))
         gigabytes = (count + 1) * RECORDS * len(RECORD) / 1e9
@@ -176,7 +175,7 @@ def carried(broker: Broker, protocol: str, passes: int) -> dict[str, Cost]:
 
 
 async def costs(count: int, rounds: int, passes: int, status: Any) -> dict[str, dict[str, Cost]]:
-    """What was measured: row -> broker -> its cost."""
+    """The measured costs: row -> broker -> cost."""
     found: dict[str, dict[str, Cost]] = {}
     with tempfile.TemporaryDirectory(prefix="benchmark-") as directory:
         async with brokers(Path(directory)) as both:
@@ -187,7 +186,7 @@ async def costs(count: int, rounds: int, passes: int, status: Any) -> dict[str, 
                     for one in both:
                         status.update(f"security: {what}, {one.name}")
                         cost = await logins(one, protocol, mechanism, count)
-                        if number:  # the first is for warming up
+                        if number:  # the first round warms up
                             taken[one.name].append(cost)
                 found[what] = {name: _middle(several) for name, several in taken.items()}
             for protocol in CARRIED:
@@ -203,7 +202,6 @@ def _middle(several: list[Cost]) -> Cost:
 
 
 def measure(logins: int = LOGINS, rounds: int = ROUNDS, passes: int = PASSES) -> list[Figure]:
-    """Measure the brokers that can run, print the table."""
     with working("security") as status:
         found = asyncio.run(costs(logins, rounds, passes, status))
     rows, figures = [], []
@@ -229,7 +227,6 @@ def measure(logins: int = LOGINS, rounds: int = ROUNDS, passes: int = PASSES) ->
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--logins", type=int, default=LOGINS, help=f"in a round (default: {LOGINS})")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")

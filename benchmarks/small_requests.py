@@ -1,9 +1,9 @@
-"""What a cluster spends on one small request when fifty connections have one under way each.
+"""Processor time of a cluster per small request, with fifty connections that each have one request in flight.
 
-Fifty connections to one broker send the same bytes over and over, each as soon as the answer has come: Produce with
-acks=1 to one replica and with acks=all to three, Fetch of one kilobyte, Metadata of one topic. Told is the processor
-time of the whole cluster for each request, the kernel's part included, in rounds in which clusters take turns.
-librdkafka's mock cluster is the peer, and kfake if ANABRANCH_KFAKE names a program that starts one and prints
+Fifty connections to one broker send the same bytes, each as soon as the response has arrived: Produce with acks=1 to
+one replica and with acks=all to three, Fetch of one kilobyte, Metadata of one topic. The figure is the processor time
+of the whole cluster per request, including the kernel, in rounds that alternate between clusters. The peers are
+librdkafka's mock cluster, and kfake if ANABRANCH_KFAKE names a program that starts one and prints
 `bootstrap=HOST:PORT,...`.
 
     python -m benchmarks.small_requests [--rounds 5] [--seconds 2]
@@ -45,11 +45,11 @@ REQUESTS: Final[dict[str, tuple[str, Any]]] = {
 
 
 def prepare(name: str, bootstrap: str) -> None:
-    """Make both topics, with something to read."""
+    """Create both topics, and store records."""
     for topic, replicas in ((ALONE, 1), (COPIED, 3)):
         if name == "anabranch":
             create_topic(bootstrap, topic, replicas)
-        produce_one(bootstrap, topic)  # the others create it by that
+        produce_one(bootstrap, topic)  # creates the topic in the other clusters
         line = Line(*leader_of(bootstrap, topic))
         for _ in range(20):
             stored: ProduceResponse = line.call(small_produce(topic))
@@ -58,7 +58,7 @@ def prepare(name: str, bootstrap: str) -> None:
 
 
 class Load:
-    """Connections that each have one request under way."""
+    """Connections with one request in flight each."""
 
     def __init__(self, address: tuple[str, int], message: Any) -> None:
         _, chunks = ClientConnection("benchmark").request(message, VERSIONS[type(message)])
@@ -74,7 +74,7 @@ class Load:
             one.sendall(self._frame)
 
     def keep_up(self, seconds: float) -> int:
-        """Ask again and again; how many answers came."""
+        """Repeat the request on each connection; returns the number of responses."""
         end_s, answers = time.perf_counter() + seconds, 0
         buffer, missing = self._buffer, self._missing
         while time.perf_counter() < end_s:
@@ -90,7 +90,7 @@ class Load:
         return answers
 
     def keep_time(self, seconds: float) -> tuple[list[float], list[bytes]]:
-        """Ask again and again; how many milliseconds each answer took, and the answers, to be looked at later."""
+        """Repeat the request; returns the milliseconds of each response, and the responses for later checks."""
         clock, buffer = time.perf_counter, self._buffer
         asked_s: dict[socket.socket, float] = {}
         taken_ms, answers = [], []
@@ -110,14 +110,14 @@ class Load:
         return taken_ms, answers
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         for one in self._missing:
             one.close()
         self._selector.close()
 
 
 def spent_us(peer: Peer, what: str, seconds: float) -> float:
-    """Microseconds of the cluster's processor time for each request of this kind."""
+    """Microseconds of the cluster's processor time per request of this kind."""
     topic, message = REQUESTS[what]
     load = Load(leader_of(peer.bootstrap, topic), message)
     load.keep_up(seconds / 5)
@@ -129,7 +129,6 @@ def spent_us(peer: Peer, what: str, seconds: float) -> float:
 
 
 def measure(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[Figure]:
-    """Measure all clusters in turn, print the table."""
     names = [*COMMANDS]
     if KFAKE:
         COMMANDS["kfake"] = lambda: [KFAKE]
@@ -168,7 +167,6 @@ def measure(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each (default: {SECONDS:g})")

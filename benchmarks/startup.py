@@ -1,8 +1,8 @@
-"""From starting a process to the first acknowledged record, and the memory it takes: three brokers, no Java.
+"""The time from the start of a process to the first acknowledged record, and the memory: three brokers, no Java.
 
-The clock starts before the process does and stops when librdkafka, with its defaults (acks=all), reports its first
-record as delivered: start the interpreter, three brokers and a controller, create the topic, replicate the record. The
-peer is librdkafka's mock cluster in a fresh interpreter, waited for and produced to in the same way.
+The clock starts before the process and stops when librdkafka, with its defaults (acks=all), reports its first record as
+delivered: start the interpreter, three brokers and a controller, create the topic, replicate the record. The peer is
+librdkafka's mock cluster in a fresh interpreter, measured in the same way.
 
     python -m benchmarks.startup [--rounds 7]
 """
@@ -34,7 +34,7 @@ class Start:
 
 
 def start(name: str) -> Start:
-    """Start a cluster, produce one record, look at it, stop it."""
+    """Start a cluster, produce one record, read its memory, stop it."""
     with running(name) as peer:
         acknowledged_s = produce_one(peer.bootstrap, "first")
         processor_s, waited_s = peer.processor_s
@@ -48,11 +48,10 @@ def start(name: str) -> Start:
 
 
 def measure(rounds: int = ROUNDS) -> list[Figure]:
-    """Start both clusters in turn, print the medians."""
     starts: dict[str, list[Start]] = {name: [] for name in COMMANDS}
     with working("starting clusters") as status:
         for name in COMMANDS:
-            start(name)  # bytecode and page cache are warm from here on
+            start(name)  # warms up bytecode and page cache
         for number in range(rounds):
             for name in COMMANDS:
                 status.update(f"starting clusters: round {number + 1} of {rounds}, {name}")
@@ -98,7 +97,6 @@ def _values(one: Start) -> tuple[float, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table and the aims."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"starts of each cluster (default: {ROUNDS})")
     summary(measure(parser.parse_args(arguments).rounds))

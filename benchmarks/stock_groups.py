@@ -1,11 +1,11 @@
 """Stock consumers and stock producers on a topic that grows a hundred times: ten million records, and their order.
 
-All clients are librdkafka in processes of their own. Producers send as `examples/stock_producer.py` does, on a topic
-with `reshard.legacy.producers=verify`; the topic gets one partition more each time another share of the records is
-stored, by CreatePartitions of librdkafka's admin client. Members of a group write down each record that they are handed
-before its offset may be committed; some are killed and replaced. `anabranch audit --deliveries` judges what they wrote
-against what producers were told. Stock groups keep order across growth only, so nothing shrinks here; the control is
-the same with the coordinator's gates off, and must be found out of order.
+All clients are librdkafka, each in its own process. Producers send like `examples/stock_producer.py`, on a topic with
+`reshard.legacy.producers=verify`. The topic grows by one partition whenever another share of the records is stored, by
+CreatePartitions of librdkafka's admin client. Group members log each record before its offset may be committed; some
+members are killed and replaced. `anabranch audit --deliveries` compares the logs with the producers' acknowledgements.
+Stock groups keep order only when a topic grows, so it never shrinks here. The control runs without the coordinator's
+gates, and must violate the order.
 
     python -m benchmarks.stock_groups [--records 10000000] [--resizes 100] [--protocol classic|consumer]
     python -m benchmarks.stock_groups --records 500000 --late --ignore    # the control
@@ -39,9 +39,9 @@ FIRST_COUNT: Final = 4
 WRITERS: Final = 2
 READERS: Final = 3
 KEYS: Final = 2000
-"""Of each writer. One record of a key is under way at a time, so they are what makes batches."""
+"""Keys per writer. One record per key is in flight at a time, so the keys form the batches."""
 LAG_MAX: Final = 50_000
-"""How far the readers may fall behind before the writers wait."""
+"""How far readers may lag before the writers wait."""
 PATIENCE_S: Final = 60.0
 TELL_EVERY_S: Final = 5.0
 KAFKA: Final = "4.1"
@@ -69,14 +69,14 @@ class Course:
     kills: int = 10
     protocol: str = "classic"
     gates: bool = True
-    """Whether the coordinator holds the group's gates. Without that, the order must break, and be noticed."""
+    """Whether the coordinator holds the group's gates. Without gates, the audit must report violations."""
     late: bool = False
-    """Whether members begin when everything is stored."""
+    """Whether members start after everything is stored."""
 
 
 @dataclass
 class Run:
-    """One run: processes, what they count, and the files that they write."""
+    """One run: its processes, counts and files."""
 
     course: Course
     servers: str
@@ -94,23 +94,23 @@ class Run:
         self.allowed = self.context.Value("q", 0)
         """How many records each writer may have sent by now."""
         self.handed: list[Any] = []
-        """A count for each reader: a reader that is killed would keep the lock of a count that all share."""
+        """A count for each reader: a killed reader would keep the lock of a shared count."""
         self.ending = self.context.Event()
         self.told_s = time.monotonic()
         self.numbers = itertools.count()
 
     @property
     def total(self) -> int:
-        """How many records are stored."""
+        """The number of stored records."""
         return sum(one.value for one in self.stored)
 
     @property
     def handed_out(self) -> int:
-        """How many records readers were handed, those of dead readers included."""
+        """The number of delivered records, including those of killed readers."""
         return sum(one.value for one in self.handed)
 
     def go(self) -> None:
-        """From an empty topic to the commit of all that was stored."""
+        """Run from an empty topic to the commit of all stored records."""
         self._create()
         per_writer = self.course.records // WRITERS
         for number in range(WRITERS):
@@ -142,7 +142,7 @@ class Run:
         return process
 
     def _fill_up(self) -> None:
-        """Have as many members as there should be."""
+        """Start the missing members."""
         self.readers = [one for one in self.readers if one.is_alive()]
         while len(self.readers) < READERS:
             words = (self.servers, self.course.protocol, f"r{next(self.numbers)}", self.folder / "handed.jsonl")
@@ -150,7 +150,7 @@ class Run:
             self.readers.append(self._start(read, *words, self.handed[-1], self.ending))
 
     def _until_stored(self) -> None:
-        """Let writers go on as readers follow; grow and kill each time another share is stored."""
+        """Let writers send as readers follow; grow the topic and kill members as shares are stored."""
         course = self.course
         while (stored := self.total) < course.records // WRITERS * WRITERS:
             lag_max = course.records if course.late else LAG_MAX
@@ -188,7 +188,7 @@ class Run:
         self.grown += 1
 
     def _until_committed(self) -> None:
-        """Wait until the group has committed the end of each partition. Raises TimeoutError when nothing moves."""
+        """Wait until the group has committed every partition's end. TimeoutError without progress."""
         places = [TopicPartition(TOPIC, index) for index in range(FIRST_COUNT + self.grown)]
         found = self.admin.list_offsets({one: OffsetSpec.latest() for one in places})  # type: ignore[no-untyped-call]
         ends = {place.partition: one.result(PATIENCE_S).offset for place, one in found.items()}
@@ -209,20 +209,20 @@ class Run:
 
 
 def line(key: str, sequence: int, partition: int, offset: int, member: str) -> str:
-    """What `anabranch audit --deliveries` reads of a record."""
+    """The line of a record for `anabranch audit --deliveries`."""
     place = f'"sequence":{sequence},"partition":{partition},"offset":{offset}'
     return f'{{"key":"{key}",{place},"member":"{member}"}}\n'
 
 
 class Noting(ResizedTopic):
-    """A stock producer that writes down what it is told is stored."""
+    """A stock producer that logs its acknowledged records."""
 
     def __init__(self, servers: str, name: str, file: Path, stored: Any) -> None:
         super().__init__(servers, TOPIC, **QUIET, **{"linger.ms": 10})
         self.name, self.lines, self.stored = name, file.open("w"), stored
 
     def told(self, error: Any, message: Any) -> None:
-        """What has become of the oldest record of a key."""
+        """Handle the acknowledgement of a key's oldest record."""
         if error is None:
             place = message.partition(), message.offset()
             self.lines.write(line(message.key().decode(), int(message.value()), *place, self.name))
@@ -231,7 +231,7 @@ class Noting(ResizedTopic):
 
 
 def write(servers: str, name: str, count: int, file: Path, stored: Any, allowed: Any) -> None:
-    """Send so many records, round by round: one of each key, the next when all are stored."""
+    """Send `count` records in rounds: one of each key, the next ones when all are stored."""
     producer = Noting(servers, name, file, stored)
     keys = [f"{name}-{number}".encode() for number in range(KEYS)]
     sent = 0
@@ -249,7 +249,7 @@ def write(servers: str, name: str, count: int, file: Path, stored: Any, allowed:
 
 
 def read(servers: str, protocol: str, name: str, file: Path, handed: Any, ending: Any) -> None:
-    """One member: it writes down what it is handed, and lets that be committed then."""
+    """Run one member: log each record, then allow its offset to be committed."""
     settings = {
         "bootstrap.servers": servers,
         "group.id": GROUP,
@@ -276,13 +276,13 @@ def read(servers: str, protocol: str, name: str, file: Path, handed: Any, ending
             try:
                 consumer.store_offsets(record)
             except KafkaException:
-                continue  # the partition was taken away meanwhile, and whoever has it reads this again
+                continue  # the partition was revoked; its new owner reads this record again
         handed.value += len(records)
     consumer.close()
 
 
 def audit(folder: Path) -> int:
-    """What the audit of the lines says: 0 for nothing wrong, 1 for violations."""
+    """Audit the lines: 0 for no violations, 1 for violations."""
     words = ["--deliveries", str(folder / "handed.jsonl"), "--out", str(folder / "audited")]
     for file in sorted(folder.glob("sent-*.jsonl")):
         words += ["--sent", str(file)]
@@ -293,7 +293,7 @@ def audit(folder: Path) -> int:
 
 
 def play(course: Course, folder: Path) -> Run:
-    """One run at a cluster of three brokers in a process of its own; what came of it is in the folder's files."""
+    """Run once against a cluster of three brokers in its own process; the results are files in the folder."""
     with Clusters() as clusters, clusters.running(brokers=3, kafka=KAFKA, properties=PROPERTIES) as cluster:
         run = Run(course, cluster.bootstrap_servers, folder)
         begun_s = time.monotonic()
@@ -303,7 +303,7 @@ def play(course: Course, folder: Path) -> Run:
 
 
 def judge(run: Run) -> Figure:
-    """One line of the summary, by the verdict of the audit."""
+    """One line of the summary, by the audit's verdict."""
     course = run.course
     console.print(f"{run.total:,} records, {run.grown} resizes, {run.killed} members killed: {run.elapsed_s:,.0f} s")
     verdict = audit(run.folder)
@@ -318,7 +318,6 @@ def judge(run: Run) -> Figure:
 
 
 def measure(records: int = 200_000, resizes: int = 10) -> list[Figure]:
-    """A short run for each protocol, and the control."""
     courses = [Course(records=records, resizes=resizes, kills=2, protocol=one) for one in PROTOCOLS]
     courses.append(Course(records=records, resizes=resizes, kills=0, gates=False, late=True))
     figures = []
@@ -329,7 +328,7 @@ def measure(records: int = 200_000, resizes: int = 10) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """One run, as asked for. Returns 1 if the audit did not say what it should."""
+    """Run once. Returns 1 if the audit's verdict is not the expected one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stock_groups", description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--resizes", type=int, default=100)

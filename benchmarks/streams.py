@@ -1,13 +1,13 @@
-"""What the keys of a streams application notice when it is scaled out, and whether it is right when everything moves.
+"""Scaling out a streams application: the downtime of its keys, and the exactness of its results.
 
-Downtime: one instance has all of a million keys of state; records of a few live keys come steadily, and each becomes a
-record of the output, stamped by the broker that stores it. A second instance starts, with an empty disk. The downtime
-of a key is the longest time between two of its outputs, from before the second starts until half of the tasks run
-there. Three ways to rebalance: eager and sticky, where everything stops until the moved half is restored; cooperative
-and sticky, where only the moved half does; cooperative with warm-up, where the second instance restores first.
+Downtime: one instance has the state of a million keys; records of a few live keys arrive steadily, and each becomes an
+output record with the broker's timestamp. A second instance starts, with an empty disk. The downtime of a key is the
+longest time between two of its outputs, from before the second instance starts until half of the tasks run there. There
+are three modes: eager and sticky, which stops everything until the moved half is restored; cooperative and sticky,
+which stops only the moved half; cooperative with warm-up, which first restores on the second instance.
 
-Exactness: the flights of a year through instances that come, are killed and go while the topic is resized; the
-aggregate is compared with what a loop over the same flights computes.
+Exactness: instances that are started, killed and stopped process a year's flights while the topic is resized; the
+aggregate is compared with that of a loop over the same flights.
 
     python -m benchmarks streams
     python -m benchmarks.streams [--keys 1000000] [--live 48] [--flights 336776] [--only downtime|exactness]
@@ -41,9 +41,9 @@ PARTITIONS: Final = 8
 SOURCE_PARTITIONS: Final = 4
 RESIZES: Final = (8, 3)
 ROUNDS_PER_S: Final = 20
-"""How often each live key gets a record: no gap shorter than 50 ms is seen."""
+"""The records per second of each live key: gaps below 50 ms are invisible."""
 PAGE: Final = b"/departures/2013/06/15?carrier=UA&origin=EWR&sort=scheduled"
-"""What a click says, and the state of its key keeps: some eighty bytes a key with the count."""
+"""The value of a click, kept in its key's state: some eighty bytes per key with the count."""
 SETTLE_S: Final = 2.0
 WARM_UP_AIM: Final = 10.0
 FLIGHTS: Final = "examples/flights.py:topology"
@@ -64,7 +64,7 @@ BAR: Final = 60
 
 @dataclass(slots=True)
 class Downtime:
-    """The longest gap of each live key, ms."""
+    """The longest gap of each live key, in ms."""
 
     mode: str
     gaps_ms: dict[bytes, int]
@@ -74,20 +74,20 @@ class Downtime:
 
     @property
     def longest_ms(self) -> int:
-        """Of any key."""
+        """The longest gap of all keys."""
         return max(self.gaps_ms.values())
 
 
 @dataclass(slots=True)
 class Gaps:
-    """Collects when each key was processed."""
+    """Collects the processing times of each key."""
 
     since_ms: int = 0
     last_ms: dict[bytes, int] = field(default_factory=dict)
     longest_ms: dict[bytes, int] = field(default_factory=dict)
 
     def note(self, record: ConsumerRecord) -> None:
-        """One more output of a key."""
+        """Add an output of a key."""
         key = record.key or b""
         before = self.last_ms.get(key)
         if before is not None and record.timestamp >= self.since_ms:
@@ -97,20 +97,20 @@ class Gaps:
 
 @asynccontextmanager
 async def clients_of(bootstrap: str) -> AsyncIterator[tuple[Admin, Producer]]:
-    """What the harness itself needs."""
+    """The clients of the benchmark itself."""
     async with Admin(bootstrap) as admin, Producer(bootstrap, linger_ms=2, batch_bytes=65536) as producer:
         yield admin, producer
 
 
 async def make_topic(admin: Admin, name: str, partitions: int, **configs: str) -> None:
-    """A topic, once it can be used."""
+    """Create a topic, and wait until it is usable."""
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     await admin.create_topics([NewTopic(name=name, partitions=partitions, configs=settings)])
     await admin.wait_for_topic(name)
 
 
 async def downtimes(bootstrap: str, directory: Path, *, keys: int, live: int) -> list[Downtime]:
-    """Scale out once in each way. The state is made once, and stays on the first instance's disk."""
+    """Scale out once in each mode. The state is built once, and stays on the first instance's disk."""
     async with clients_of(bootstrap) as (admin, producer):
         await make_topic(admin, "clicks", PARTITIONS)
         await make_topic(admin, "counts", PARTITIONS, message_timestamp_type="LogAppendTime")
@@ -139,7 +139,7 @@ async def _scale_out(
     keys: int,
     live: int,
 ) -> Downtime:
-    """From one instance to two, while records come."""
+    """Scale out from one instance to two under load."""
     first = first.like("first", _settings(settings))
     second = first.like(f"second-{mode.replace(', ', '-')}", _settings(settings))
     chosen = [b"key-%07d" % (number * (keys // live)) for number in range(live)]
@@ -176,7 +176,7 @@ def _settings(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 async def _feed(producer: Producer, keys: Sequence[bytes]) -> None:
-    """A record of every key, again and again."""
+    """Send a record of every key, again and again."""
     loop = asyncio.get_running_loop()
     due = loop.time()
     while True:
@@ -187,14 +187,14 @@ async def _feed(producer: Producer, keys: Sequence[bytes]) -> None:
 
 
 async def _drain(bootstrap: str, gaps: Gaps, *, until_ms: int) -> None:
-    """Read what was put out lately; the rest of the topic belongs to earlier runs."""
+    """Read the recent output; the rest of the topic belongs to earlier runs."""
     async with Output(bootstrap, "counts", since_ms=gaps.since_ms - int(1000 * SETTLE_S)) as output:
         output.on_record = gaps.note
         await output.follow(lambda one: one.idle_s > 1.0 and one.records > 0, quiet_s=120)
 
 
 async def exactness(bootstrap: str, directory: Path, *, flights: int) -> dict[str, Any]:
-    """The year's flights, through everything that can happen to an application."""
+    """Process the year's flights through scaling, kills and resizes."""
     rows = load(flights)
     expected = example.batch(rows)
     moments: list[str] = []
@@ -225,7 +225,7 @@ async def exactness(bootstrap: str, directory: Path, *, flights: int) -> dict[st
 
 
 async def scale_out_and_in(instances: Sequence[Instance], note: Callable[[str], None]) -> None:
-    """From one instance to all, one of them killed and started again, and back to two."""
+    """Scale from one instance to all, kill and restart one, and scale back to two."""
     first, *others = instances
     await first.until(lambda one: len(one.running) == 4, "all tasks run")
     await asyncio.gather(*(other.start() for other in others))
@@ -250,7 +250,7 @@ async def _all_run(instances: Sequence[Instance], tasks: int) -> None:
 
 
 def show_downtimes(found: Sequence[Downtime], keys: int) -> None:
-    """A table, and a plot of how many keys waited how long."""
+    """Print a table, and a plot of the waiting times of keys."""
     table(
         f"per-key downtime when a second instance joins, {keys:,} keys of state",
         *("", "longest", "median key", "keys above 1 s", "second runs its half after", "records restored there"),
@@ -277,7 +277,6 @@ def show_downtimes(found: Sequence[Downtime], keys: int) -> None:
 
 
 def figures_of(found: Sequence[Downtime]) -> list[Figure]:
-    """What counts."""
     eager, _, warm = found
     ratio = eager.longest_ms / max(warm.longest_ms, 1)
     return [
@@ -292,7 +291,7 @@ def figures_of(found: Sequence[Downtime]) -> list[Figure]:
 
 
 def measure(*, keys: int = KEYS, live: int = LIVE, flights: int | None = None, only: str = "") -> list[Figure]:
-    """All of it, on one cluster of three brokers in a process of its own."""
+    """Run everything, on one cluster of three brokers in its own process."""
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="anabranch-streams-") as directory, running("anabranch") as cluster:
         if only != "exactness":
@@ -316,14 +315,12 @@ def measure(*, keys: int = KEYS, live: int = LIVE, flights: int | None = None, o
 
 
 def example_size() -> int:
-    """All flights."""
     from anabranch.demo.flights import COUNT
 
     return COUNT
 
 
 def main() -> int:
-    """Run it alone."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streams", description=__doc__.partition("\n")[0])
     parser.add_argument("--keys", type=int, default=KEYS)
     parser.add_argument("--live", type=int, default=LIVE)

@@ -1,10 +1,10 @@
-"""How many bytes a Streams group sends to agree on its tasks, by version of the format (the concern of KAFKA-7149).
+"""The bytes that a Streams group sends to assign its tasks, by version of the format (KAFKA-7149).
 
-A group of some instances with a given number of stateful tasks, each with a standby, all with an end point: what one
-member's subscription and assignment take, and what the whole JoinGroup answer to the leader and SyncGroup of it take.
-The format itself compresses nothing in any version. Version 5 brought a dictionary of topics for the map of hosts,
-which everybody gets whole; how much that saves stands beside it. What gzip would make of the bytes is a what-if: Kafka
-has no such format, and brokers pass these bytes on as they are.
+A group of some instances with a given number of stateful tasks, each with a standby, all with an end point: the sizes
+of one member's subscription and assignment, and of the leader's whole JoinGroup response and SyncGroup request. No
+version of the format compresses. Version 5 added a dictionary of topics for the map of hosts, which every member gets
+whole; the table shows the savings. The gzip column is hypothetical: Kafka has no such format, and brokers pass these
+bytes on unchanged.
 
     python -m benchmarks.streams_sizes [--tasks 1000 10000] [--instances 20]
 """
@@ -35,24 +35,24 @@ INSTANCES: Final = 20
 SUBTOPOLOGIES: Final = 10
 NOW_MS: Final = 1_700_000_000_000
 COMPRESSION_MIN: Final = 2.0
-"""How much smaller, at least, v5's dictionary has to make the assignments of a large group."""
+"""The minimum factor by which version 5's dictionary must shrink the assignments of a large group."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes, of user data, in one version."""
+    """Bytes of user data in one version."""
 
     subscriptions: list[bytes]
     assignments: list[bytes]
 
     @property
     def total(self) -> int:
-        """What the leader receives and sends."""
+        """The bytes that the leader receives and sends."""
         return sum(map(len, self.subscriptions)) + sum(map(len, self.assignments))
 
 
 def measured(version: int, tasks: int, instances: int = INSTANCES) -> Sizes:
-    """A settled group: every instance runs its share, and has copies of as many."""
+    """The sizes of a stable group: every instance runs its share, and has as many standbys."""
     topics = [
         TopicsInfo(
             source_topics=frozenset({f"flights-by-carrier-repartition-{one}"}), changelog_topics=frozenset({f"c{one}"})
@@ -77,7 +77,7 @@ def _member(
     tasks: Sequence[TaskId],
     partitions: dict[TaskId, tuple[TopicPartition, ...]],
 ) -> MemberView:
-    """One instance that runs every so many tasks, and has copies of its neighbour's."""
+    """One instance with its share of tasks, and standbys of its neighbour's."""
     running, copied = tasks[number::instances], tasks[(number + 1) % instances :: instances]
     info = SubscriptionInfo(
         version=version,
@@ -91,7 +91,6 @@ def _member(
 
 
 def measure(tasks: tuple[int, ...] = TASKS, instances: int = INSTANCES) -> list[Figure]:
-    """Measure every version at every size, print the tables."""
     figures = []
     for count in tasks:
         with working(f"streams_sizes: {count:,} tasks") as status:
@@ -130,7 +129,6 @@ def _gzipped(messages: list[bytes]) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tasks", type=int, nargs="+", default=TASKS, help="how many tasks (default: 1000 10000)")
     parser.add_argument("--instances", type=int, default=INSTANCES, help=f"instances (default: {INSTANCES})")

@@ -1,10 +1,10 @@
-"""How long one small request takes when fifty connections have one under way each: the median, and the 99th percentile.
+"""Latency of one small request with fifty connections that each have one in flight: median and 99th percentile.
 
-The load is that of `small_requests`: the same bytes over and over on each connection, as soon as the answer has come.
-So a request waits for the other 49, and what one of them costs decides how long: told beside the times is fifty times
-the time between two answers, which is what they take on average. Every answer is decoded afterwards, and its error
-codes are looked at. The clusters take turns. Kafka is a peer where its jars are (ANABRANCH_KAFKA_JARS, see
-`tests/differential/kafka_server.py`); a round that is not counted warms it up.
+The load is that of `small_requests`: the same bytes on each connection, as soon as the response has arrived. A request
+waits for the other 49, so the cost of one request decides its latency: the table also shows fifty times the time
+between two responses, which is the mean latency. All responses are decoded afterwards, and their error codes are
+checked. The clusters alternate. Kafka is a peer where its jars are (ANABRANCH_KAFKA_JARS, see
+`tests/differential/kafka_server.py`); an uncounted round warms it up.
 
     python -m benchmarks.tails [--rounds 5] [--seconds 2]
 """
@@ -31,11 +31,11 @@ WARM_UP_S: Final = 0.5
 ANSWERS: Final[dict[type[Any], type[Any]]] = {ProduceRequest: ProduceResponse, MetadataRequest: MetadataResponse}
 KINDS: Final = {"Produce, acks=1": "Produce, acks=1, one replica", "Metadata": "Metadata"}
 Row = tuple[float, float, float]
-"""p50, p99, and fifty times the time between two answers; ms."""
+"""p50, p99, and fifty times the time between two responses; in ms."""
 
 
 def taken(bootstrap: str, what: str, seconds: float) -> Row:
-    """One round. Raises RuntimeError when the cluster has refused a request."""
+    """Run one round. Raises RuntimeError if the cluster has refused a request."""
     topic, message = REQUESTS[KINDS[what]]
     load = Load(leader_of(bootstrap, topic), message)
     try:
@@ -52,7 +52,7 @@ def taken(bootstrap: str, what: str, seconds: float) -> Row:
 
 
 def compare(peers: dict[str, str], rounds: int, seconds: float) -> dict[tuple[str, str], list[Row]]:
-    """All of them in turn; `peers` are bootstrap addresses by name."""
+    """Run rounds of all clusters alternately; `peers`: name -> bootstrap servers."""
     for bootstrap in peers.values():
         create_topic(bootstrap, ALONE, 1)
         produce_one(bootstrap, ALONE)
@@ -66,7 +66,7 @@ def compare(peers: dict[str, str], rounds: int, seconds: float) -> dict[tuple[st
 
 
 async def beside_kafka(bootstrap: str, rounds: int, seconds: float) -> dict[tuple[str, str], list[Row]]:
-    """The same with Kafka as a peer, if it is here."""
+    """Run the rounds with Kafka as a peer, if it is installed."""
     peers = {"anabranch": bootstrap}
     if why_absent() is not None:
         return await asyncio.to_thread(compare, peers, rounds, seconds)
@@ -75,7 +75,6 @@ async def beside_kafka(bootstrap: str, rounds: int, seconds: float) -> dict[tupl
 
 
 def measure(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[Figure]:
-    """Measure all clusters in turn, print the table."""
     with working("tails"), running("anabranch") as peer:
         found = asyncio.run(beside_kafka(peer.bootstrap, rounds, seconds))
     middle = {one: tuple(median(column) for column in zip(*rows, strict=True)) for one, rows in found.items()}
@@ -109,7 +108,6 @@ def measure(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each (default: {SECONDS:g})")

@@ -1,9 +1,9 @@
-"""How many records a second go in and out: 1 KiB each, librdkafka as the client, its mock cluster as the peer.
+"""Records per second produced and consumed: 1 KiB each, librdkafka as the client, its mock cluster as the peer.
 
-Produce: one producer with librdkafka's defaults fills a topic of four partitions, from the first call to the last
-acknowledgement. On anabranch acks=1 waits for the leader, acks=all for three replicas; the mock cluster keeps no
-replicas and does the same for both. Consume: one consumer reads the topic from its beginning several times. The volume
-is what the mock cluster can hold: 5 MiB a partition.
+Produce: one producer with librdkafka's defaults fills a topic of four partitions; the time runs from the first call to
+the last acknowledgement. On anabranch acks=1 waits for the leader, acks=all for three replicas; the mock cluster has no
+replicas and treats both alike. Consume: one consumer reads the topic from its beginning several times. The mock cluster
+limits the volume: 5 MiB per partition.
 
     python -m benchmarks.throughput [--rounds 5]
 """
@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from benchmarks.peers import COMMANDS, QUIET, Peer, running
 from benchmarks.report import Figure, console, median, summary, table, times, working
 
-PARTITIONS: Final = 4  # what the mock cluster gives a topic, and small enough to be created by hand here
+PARTITIONS: Final = 4  # the mock cluster's default; also small enough to create explicitly here
 RECORD: Final = bytes(range(256)) * 4
 RECORDS: Final = 16000
 ROUNDS: Final = 5
@@ -44,7 +44,7 @@ def create_topic(bootstrap: str, topic: str, replicas: int = 3) -> None:
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
-    """Give its memory back: three replicas of everything that was produced."""
+    """Delete the topic, to free the memory of its three replicas."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     for deleted in admin.delete_topics([topic]).values():
         deleted.result(WAIT_S)
@@ -53,7 +53,7 @@ def delete_topic(bootstrap: str, topic: str) -> None:
 def produced_per_s(
     bootstrap: str, topic: str, acks: str, rounds: int, settings: Mapping[str, Any] = NONE
 ) -> list[float]:
-    """Records a second, round by round, after one that connects and warms up; `settings` are the client's."""
+    """Records per second of each round, after a warm-up round; `settings` are the client's."""
     failures: list[Any] = []
 
     def delivered(error: Any, _: Any) -> None:
@@ -83,11 +83,11 @@ def produced_per_s(
 
 
 def consumed_per_s(bootstrap: str, topic: str, rounds: int, settings: Mapping[str, Any] = NONE) -> list[float]:
-    """Records a second, from the first record of a round to its last."""
+    """Records per second of each round, from its first record to its last."""
     group = {"group.id": "benchmark", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": bootstrap, **group, **QUIET, **settings})
     ends = [consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=WAIT_S) for p in range(PARTITIONS)]
-    # Both clusters hold the last rounds of the producer; the mock one has dropped the older ones.
+    # Both clusters hold the producer's last rounds; the mock cluster has dropped the older ones.
     share = min(RECORDS // PARTITIONS, *(high - low for low, high in ends))
     rates = []
     for _ in range(rounds + 1):
@@ -115,7 +115,7 @@ def measure_peer(name: str, peer: Peer, rounds: int, status: Any) -> dict[str, f
     rates = {}
     for acks in ("1", "all"):
         topic = f"benchmark-{acks}"
-        if name == "anabranch":  # the mock cluster creates topics by their first use only, with four partitions
+        if name == "anabranch":  # the mock cluster only creates topics at first use, with four partitions
             create_topic(peer.bootstrap, topic)
         status.update(f"throughput: {name}, produce acks={acks}")
         rates[f"produce, acks={acks}"] = median(produced_per_s(peer.bootstrap, topic, acks, rounds))
@@ -127,7 +127,6 @@ def measure_peer(name: str, peer: Peer, rounds: int, status: Any) -> dict[str, f
 
 
 def measure(rounds: int = ROUNDS) -> list[Figure]:
-    """Measure both clusters, print the table."""
     found: dict[str, dict[str, float]] = {}
     with working("throughput") as status:
         for name in COMMANDS:
@@ -166,7 +165,6 @@ def _mb(rate: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
     figures = measure(parser.parse_args(arguments).rounds)
