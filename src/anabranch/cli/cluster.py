@@ -127,7 +127,7 @@ def elect(topic: str | None, partitions: tuple[int, ...], unclean: bool, bootstr
 def move(topic: str, partition: int, to: str | None, cancel: bool, bootstrap: str, timeout_s: float) -> None:
     """Begin to move a partition.
 
-    The new replicas copy the partition while it is in use; `anabranch cluster moves` shows the progress.
+    The new replicas copy it while it is in use; `anabranch cluster moves` shows what is left.
     """
     if (to is None) != cancel:
         raise click.UsageError("write --to ID[,ID...] or --cancel")

@@ -71,10 +71,10 @@ def command(
     style: str | None,
     bootstrap: str,
 ) -> None:
-    """Write the records of TOPICS, as they come, until Ctrl-C.
+    """Print the records of TOPICS, as they come, until Ctrl-C.
 
-    Each key comes in its order, across splits and merges too. Single partitions, an offset or a time have no order
-    across resizes: what comes first of a key may be elsewhere.
+    Each key's records are in order, across splits and merges too. Single partitions, an offset or a time have no order
+    across resizes: a key's earlier records may be in another partition.
     """
     begin = parse_start(start, now=datetime.now(UTC))
     chosen = bool(partitions) or begin is not None

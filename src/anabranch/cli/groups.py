@@ -51,8 +51,8 @@ def command() -> None:
 async def list_all(admin: Admin, kind: str | None, as_json: bool) -> None:
     """List all groups with their types and states.
 
-    classic: its members assign. consumer: its broker does (KIP-848). share: its members share partitions (KIP-932).
-    streams: its broker deals the tasks of an application of Kafka Streams (KIP-1071).
+    classic: its members assign partitions. consumer: its coordinator does (KIP-848). share: its members share
+    partitions (KIP-932). streams: its coordinator assigns the tasks of a Kafka Streams application (KIP-1071).
     """
     from anabranch.clients.group_admin import list_all_groups
 
@@ -75,9 +75,9 @@ async def list_all(admin: Admin, kind: str | None, as_json: bool) -> None:
 async def describe(admin: Admin, group: str, watch: bool, as_json: bool) -> None:
     """Show members, partitions, committed offsets and lag.
 
-    The lag of a partition is how many offsets lie between what the group has committed and the end of the log. Where it
-    has committed nothing, all that is there counts. A share group commits nothing: it has a start, before which all is
-    done, and its lag is what is not done from there on.
+    The lag of a partition is the number of offsets between the committed offset and the end of the log. Without a
+    committed offset, all existing records count. A share group commits nothing: it has a start offset, before which all
+    records are finished, and its lag is the number of unfinished records from there on.
     """
     import asyncio
 
@@ -209,11 +209,10 @@ def reset(
     dry_run: bool,
     bootstrap: str,
 ) -> None:
-    """Change where a group goes on reading. It must have no members.
+    """Change a group's committed offsets. It must have no members.
 
-    Going back behind a resize in some partitions alone brings old records after newer ones of the same key. That is
-    refused, unless --reset-lineage rewinds the partitions that took over the keys as well, or --only-named says that
-    it is wanted.
+    A reset to before a resize in some partitions alone would deliver old records after newer ones of the same key. That
+    is refused, unless --reset-lineage resets the partitions with the same keys, too, or --only-named accepts it.
     """
     if to not in (EARLIEST, LATEST) and not to.isdecimal():
         raise click.UsageError(f"--to takes earliest, latest or an offset, not {to!r}")

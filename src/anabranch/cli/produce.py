@@ -74,9 +74,9 @@ def command(
 ) -> None:
     """Send the VALUES, or else each line of the standard input, as a record.
 
-    Records with a key keep their order, however often the topic is resized meanwhile. The command ends when all are
-    stored, and says where. A line that is no record, as an empty one, ends it too: the lines before are stored, and
-    --from-line sends the others once it is mended. Lines end with LF or CRLF.
+    Records with a key keep their order, even if the topic is resized meanwhile. The command ends when all records are
+    stored, and prints their offsets. An invalid line, such as an empty one, ends it too: the lines before are stored,
+    and --from-line sends the others after a correction. Lines end with LF or CRLF.
     """
     from anabranch.inspect.record_text import LineRecord, parse_json, split_line
 

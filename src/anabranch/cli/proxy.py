@@ -91,10 +91,10 @@ def command(
     rules: str | None,
     log_level: str,
 ) -> None:
-    """Stand in front of a cluster: print one `ready` line, run until SIGINT or SIGTERM.
+    """Run a proxy in front of a cluster: print one `ready` line, run until SIGINT or SIGTERM.
 
-    Each broker of the cluster gets a port here, and answers name these ports in place of their own. All else passes as
-    it is, but for what a rule of `anabranch faults` means.
+    Each broker of the cluster gets a port here, and responses name these ports. Everything else passes unchanged,
+    except what a rule of `anabranch faults` matches.
     """
     from anabranch.broker.config.broker_settings import ConfigError
     from anabranch.clients.config import parse_servers

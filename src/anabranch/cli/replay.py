@@ -40,11 +40,11 @@ Examples:
 )
 @as_json
 def command(file: str, servers: str, pace: str | None, command_config: str | None, as_json: bool) -> None:
-    """Send what clients have sent to another cluster, in its order, and tell which answers differ.
+    """Replay recorded requests on another cluster, in order, and report different responses.
 
-    FILE is a capture or lines of JSON of `anabranch journal`. Answers are compared field by field, without what may
-    differ between clusters: addresses, times, texts; ids have to be the same at the same places. Ends with 1 if any
-    answer differs.
+    FILE is a capture or JSON lines of `anabranch journal`. Responses are compared field by field, except what may
+    differ between clusters: addresses, times, texts; equal ids must be at equal places. Exits 1 if any response
+    differs.
     """
     from anabranch.cli.remote import SECURITY
     from anabranch.journal.recording import InvalidRecording, read_recording

@@ -45,7 +45,7 @@ def command(
 ) -> None:
     """Run one instance of TOPOLOGY (FILE.py:NAME or MODULE:NAME); start more of them to share the work.
 
-    Says what it does in JSON lines: its tasks, how far they are restored, how much it has processed.
+    Prints JSON lines: its tasks, the progress of their restoration, the number of processed records.
     """
     from anabranch.clients.directory_lock import DirectoryInUse
     from anabranch.clients.streams.config import StreamsConfig

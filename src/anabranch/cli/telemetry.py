@@ -143,11 +143,11 @@ Examples:
 )
 @bootstrap
 def subscribe(name: str, metrics: str, interval_ms: int, match: tuple[str, ...], bootstrap: str) -> None:
-    """Ask clients for metrics.
+    """Subscribe to client metrics.
 
-    NAME is a subscription's; what it was before is gone. Any Kafka without ZooKeeper takes it. A client that is
-    connected hears of it when it comes next: after the interval that it was told before, five minutes if nothing was
-    wanted of it.
+    NAME is the name of a subscription; an older one of this name is replaced. Any Kafka without ZooKeeper accepts it. A
+    connected client adopts it at its next request: after its current interval, or after five minutes without a
+    subscription.
     """
     wanted = {"metrics": metrics, "interval.ms": str(interval_ms)} | ({"match": ",".join(match)} if match else {})
 

@@ -37,7 +37,7 @@ Examples:
 """,
 )
 def command() -> None:
-    """Make, list, renew and end tokens, while brokers run.
+    """Create, list, renew and expire tokens, while brokers run.
 
     They need delegation.token.secret.key, the same on all brokers, and a listener with SCRAM.
     """
@@ -64,10 +64,10 @@ def command() -> None:
 def create(
     file: Path, owner: str | None, renewers: tuple[str, ...], hours: float | None, protocol: str | None, bootstrap: str
 ) -> None:
-    """Have a token made, and write it to FILE.
+    """Create a token, and write it to FILE.
 
-    The file has Kafka's client properties, and can be read by its owner only. Whom to trust in TLS it has from the file
-    of this command.
+    The file has Kafka's client properties, and only its owner can read it. Its TLS trust settings come from this
+    command's properties file.
     """
     if file.exists():
         raise click.ClickException(f"{file} exists; name another file, or remove it")
@@ -118,7 +118,7 @@ async def list_tokens(admin: Admin, owners: tuple[str, ...], as_json: bool) -> N
 @click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: the brokers'.")
 @with_admin()
 async def renew(admin: Admin, token_id: str, hours: float | None) -> None:
-    """Let the token TOKEN_ID live longer."""
+    """Extend the lifetime of the token TOKEN_ID."""
     token = await _found(admin, token_id)
     ends_ms = await admin.renew_token(token.secret, -1 if hours is None else round(hours * HOUR_MS))
     click.echo(f"token {token_id} is good until {_time(ends_ms)}")
@@ -129,7 +129,7 @@ async def renew(admin: Admin, token_id: str, hours: float | None) -> None:
 @click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: it ends at once.")
 @with_admin()
 async def expire(admin: Admin, token_id: str, hours: float | None) -> None:
-    """Let the token TOKEN_ID end, soon or at once."""
+    """Expire the token TOKEN_ID, later or at once."""
     token = await _found(admin, token_id)
     ends_ms = await admin.expire_token(token.secret, -1 if hours is None else round(hours * HOUR_MS))
     click.echo(f"token {token_id} has ended" if hours is None else f"token {token_id} ends at {_time(ends_ms)}")

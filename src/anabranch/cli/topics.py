@@ -116,7 +116,7 @@ Examples:
 async def describe(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
     """Show partitions, leaders, ISRs and cuts.
 
-    A cut is where a resize ended the part of a log that one generation of keys wrote. All topics if none is named.
+    A cut is where a resize ended a segment of keys in a partition's log. All topics if none is named.
     """
     chosen = names or await admin.list_topics()
     for topic in (await admin.describe_topics(chosen)).values():
@@ -187,8 +187,8 @@ Examples:
 def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: float) -> None:
     """Split a topic, or merge its partitions.
 
-    Keys keep their order. The command shows the plan, carries it out, and waits until all brokers tell producers and
-    consumers of it.
+    Keys keep their order. The command shows the plan, carries it out, and waits until all brokers have the new
+    metadata.
     """
 
     async def act(admin: Admin) -> None:
@@ -262,9 +262,9 @@ Examples:
 @as_json
 @bootstrap
 def drain(name: str, delete_drained: bool, force: bool, as_json: bool, bootstrap: str) -> None:
-    """Show what is unread of merged partitions.
+    """Show unread records of draining partitions.
 
-    Per partition that was merged away and per group; an empty one is removed by itself.
+    Per draining partition and group; the controller removes an empty one.
     """
     if force and not delete_drained:
         raise click.UsageError("--force goes with --delete-drained")

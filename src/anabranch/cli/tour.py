@@ -36,10 +36,9 @@ Examples:
 @url
 @token
 def command(story: str | None, every: bool, wait: bool, url: str, token: str) -> None:
-    """Be shown a cluster: a leader dies, a controller comes back as a zombie, a topic splits and merges in order.
+    """Play the tour: a leader dies, a controller becomes a zombie, a topic splits and merges in order.
 
-    Each story does what it tells to a real cluster: to one that was started with `up --control`, if it is named, else
-    to one of its own.
+    Each story acts on a real cluster: one that was started with `up --control`, if named, or else a new one.
     """
     named = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
     with _there(url, token) if named else _own() as control:

@@ -61,7 +61,7 @@ def set_password(
 ) -> None:
     """Create USER, or change its password.
 
-    Brokers take it up at once.
+    Brokers apply it at once.
     """
     if password_file is None:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
@@ -84,7 +84,7 @@ def set_password(
 @as_json
 @with_admin()
 async def list_users(admin: Admin, as_json: bool) -> None:
-    """List users, and how their passwords are kept."""
+    """List users, with their SCRAM mechanisms and iterations."""
     for user, credentials in sorted((await admin.describe_users()).items()):
         shown = ", ".join(f"{name} ({rounds} iterations)" for name, rounds in credentials.items())
         tell(as_json, {"user": user, "credentials": credentials}, [f"{user}: {shown}"])
@@ -97,9 +97,9 @@ async def list_users(admin: Admin, as_json: bool) -> None:
 @mechanism
 @with_admin()
 async def delete(admin: Admin, user: str, mechanisms: tuple[str, ...]) -> None:
-    """Take the passwords of USER away.
+    """Delete the passwords of USER.
 
-    Connections that are open stay until their session ends.
+    Open connections stay until their session ends.
     """
     await admin.delete_user(user, mechanisms=mechanisms or None)
     click.echo(f"user {user} is deleted" if not mechanisms else f"user {user}: {', '.join(mechanisms)} is deleted")
