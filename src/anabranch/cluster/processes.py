@@ -207,19 +207,19 @@ class ProcessCluster(Startable):
     start first, so one of them is the active controller until it fails.
 
     Args:
-        brokers: How many brokers.
-        controllers: How many spare controllers.
-        zookeeper: "local" starts a ZooKeeper; HOST:PORT uses an ensemble that is running.
-        host: The address that the nodes listen on.
+        brokers: The number of brokers.
+        controllers: The number of spare controllers.
+        zookeeper: "local" starts a ZooKeeper; HOST:PORT uses a running ensemble.
+        host: The address of the listeners.
         port: The first node's port; the others follow. 0 takes free ports.
-        listeners: Several in place of `host` and `port`, as the first node has them: `["SSL://127.0.0.1:9093"]`.
-        directory: Where data and logs are kept; None for a temporary directory.
+        listeners: Several listeners instead of `host` and `port`, as of the first node: `["SSL://127.0.0.1:9093"]`.
+        directory: The directory for data and logs; None for a temporary directory.
         properties: Broker properties by their Kafka names, for all nodes.
-        first_start: Node id -> properties that a restart does not repeat, such as the step at which it is to crash.
-        log_level: Of the nodes' log files.
-        metrics_port: The first node's port for metrics; None for none.
+        first_start: Node id -> properties for its first start only, such as the step of a planned crash.
+        log_level: The level of the nodes' log files.
+        metrics_port: The first node's metrics port; None for no metrics.
         first_id: The first broker's id.
-        kafka: Node id -> which Kafka its clients see; 3.9 for those of which nothing is said.
+        kafka: Node id -> compatibility profile; default 3.9.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
 """Compares responses of two clusters as plain values, and ignores legitimate differences.
 
-- **Free**: left out wherever they stand: addresses, throttle times, cluster ids, times at which a broker did something.
-- **Named**: ids that a cluster draws. They become "topic_id 1", "topic_id 2" in the order of their first appearance, so
-  that two answers agree exactly when the *same* ids appear at the same places.
-- **Said or not**: an error message is a sentence of ours or of theirs. Where Kafka says something, we have to.
+- **Free**: ignored everywhere: addresses, throttle times, cluster ids, times of brokers' actions.
+- **Named**: generated ids. They become "topic_id 1", "topic_id 2" in the order of their first appearance, so two
+  responses agree exactly if the *same* ids appear at the same places.
+- **Messages**: the text of an error message may differ. Where Kafka sends one, this package must, too.
 - **Unordered**: lists that Kafka fills from a hash map; they are sorted.
-- Our own tagged fields (number 2530 and up) are not Kafka's business.
+- This package's own tagged fields (number 2530 and up) are ignored.
 
 Pure.
 """

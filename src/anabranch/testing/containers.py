@@ -7,11 +7,10 @@
         kafka.nodes[2].kill()
         kafka.wait_for(topic="orders", isr="1,3")
 
-It has the methods of the fixture: its control plane listens on a port of its own, and asks for a token that only this
-object knows.
+It has the methods of the fixture: its control plane has its own port, and needs a token that only this object has.
 
-Kafka clients connect to the addresses that brokers tell them, so a broker must know the port under which it is reached
-from outside. Ports are therefore chosen before the container starts, and are the same inside and outside.
+Kafka clients connect to advertised addresses, so a broker must know its published port. Ports are therefore chosen
+before the container starts, and are the same inside and outside.
 
 Needs the extra `testing` and the image: `docker build -t anabranch .`
 """

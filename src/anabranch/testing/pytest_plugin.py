@@ -1,7 +1,7 @@
 """Pytest fixtures `anabranch` and `anabranch_cluster`: a live Kafka endpoint for any project's tests, with any client.
 
-`anabranch` is a cluster as new for each test, started in some ten milliseconds; `anabranch_cluster` is one for the
-whole session.
+`anabranch` is a fresh cluster for each test, started in some ten milliseconds; `anabranch_cluster` is one for the whole
+session.
 
     def test_orders(anabranch):
         producer = confluent_kafka.Producer({"bootstrap.servers": anabranch.bootstrap_servers})
@@ -10,14 +10,14 @@ whole session.
     def test_orders_on_three_brokers(anabranch):
         ...
 
-Where the extra `control` is installed, a test may break the cluster, and wait for what it needs:
+With the extra `control`, a test can cause failures, and wait for conditions:
 
     def test_failover(anabranch_cluster):
         topic = anabranch_cluster.topic(partitions=3)
         with anabranch_cluster.nodes[2].killed():
             anabranch_cluster.wait_for(topic=topic, isr="1,3")
 
-Rules fail, hold, delay or damage what its brokers answer, for a block or for a test; one that hits nothing fails it:
+Rules fail, hold, delay or damage responses, for a block or a test; a rule without a hit fails the test:
 
     @pytest.mark.anabranch(rules=[{"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}])
     def test_retries(anabranch):
@@ -25,13 +25,13 @@ Rules fail, hold, delay or damage what its brokers answer, for a block or for a 
         with anabranch.faults(api="Fetch", delay_ms=500) as rule:
             ...
 
-When a test fails, its report has the rules of its cluster, the last exchanges of its clients and the last events, in
-less than 40 lines, and names a file with all of them as JSON lines. Tests share
-`anabranch_cluster`: give each its own topics, and leave it whole.
+The report of a failed test has the cluster's rules, the last exchanges and the last events, in less than 40 lines, and
+names a file with all of them as JSON lines. Tests share `anabranch_cluster`: use separate topics in each test, and
+restart what it stops.
 
-In pytest.ini: `anabranch_brokers = 3`, `anabranch_journal = 1000`, `anabranch_kafka = 4.1` (which Kafka clients see;
-`1=3.9,2=4.1` in the middle of an upgrade), and `anabranch_properties` with one broker property
-per line; for both fixtures, unless the marker says otherwise.
+Settings in pytest.ini: `anabranch_brokers = 3`, `anabranch_journal = 1000`, `anabranch_kafka = 4.1` (the compatibility
+profile; `1=3.9,2=4.1` in the middle of an upgrade), and `anabranch_properties` with one broker property per line. They
+apply to both fixtures; the marker overrides them.
 """
 
 from __future__ import annotations
