@@ -85,7 +85,7 @@ class Instance:
 
     @property
     def moves(self) -> dict[str, int]:
-        """The state that this instance has passed on with its keys."""
+        """The counts of its state handovers, by name."""
         return dict(self.status.get("moves", {}))
 
     async def until(self, condition: Callable[[Instance], bool], what: str, *, quiet_s: float = QUIET_S) -> None:
