@@ -1,1 +1,1 @@
-"""Stream processing on the consumer: tasks, their assignment, and state that follows its keys (KIP-429, KIP-441)."""
+"""Stream processing on the consumer: tasks, their assignment, and state that moves with its keys (KIP-429, KIP-441)."""

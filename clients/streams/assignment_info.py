@@ -1,11 +1,11 @@
-"""The leader's message to one member: its tasks, its standby copies, where all partitions are, and when to ask again.
+"""The leader's user data for one member: its tasks, its standby tasks, the group's partitions, the next rebalance.
 
-The active tasks stand beside the assigned partitions of the consumer protocol, one task per partition, both in the
-order of partitions: a task with several partitions comes several times.
+The active tasks correspond to the assigned partitions of the consumer protocol, one task per partition, both in the
+order of partitions: a task with several partitions is repeated.
 
-The versions differ in how they name what other instances work on. Up to 4 each partition spells its topic out; from 5
-on topics are listed once and referred to by index (KAFKA-7149). What a version cannot say is left out. Source:
-AssignmentInfo and AssignorError of Kafka Streams.
+The versions differ in how they name the partitions of other instances. Up to 4 each partition has its topic's name;
+from 5 on topics are listed once and referred to by index (KAFKA-7149). Fields that a version lacks are left out.
+Source: AssignmentInfo and AssignorError of Kafka Streams.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INDEXED_TOPICS_SINCE: Final = 5
 
 
 class AssignorError(enum.IntEnum):
-    """Why the leader gives no assignment, as it says it to the members."""
+    """Why the leader gives no assignment."""
 
     NONE = 0
     INCOMPLETE_SOURCE_TOPIC_METADATA = 1
@@ -40,16 +40,14 @@ class AssignorError(enum.IntEnum):
 
 
 class Host(NamedTuple):
-    """Where an instance answers questions about its state."""
+    """Where an instance serves queries of its state."""
 
     name: str
     port: int
 
     @classmethod
     def parse(cls, end_point: str) -> Host | None:
-        """Parse `host:port`, as configured in `application.server`; None for an empty text. ValueError when it is not
-        that.
-        """
+        """Parse `host:port` of `application.server`; None for an empty text. Raises ValueError for an invalid one."""
         if not end_point:
             return None
         try:
@@ -62,7 +60,7 @@ class Host(NamedTuple):
 
 
 Hosted = Mapping[Host, Collection[TopicPartition]]
-"""Which source partitions each instance works on, or has copies of."""
+"""Host -> the source partitions of its tasks, active or standby."""
 
 
 @value(kw_only=True)
@@ -77,10 +75,10 @@ class AssignmentInfo:
     standby_partitions_by_host: Hosted = dataclasses.field(default_factory=dict)
     error_code: int = AssignorError.NONE
     next_rebalance_ms: int = NO_REBALANCE_MS
-    """When this member has to join again: never, now (0), or at that time of the wall clock."""
+    """When this member has to rejoin: never, now (0), or at that time of the wall clock."""
 
     def partitions_of_tasks(self, assigned: Iterable[TopicPartition]) -> dict[TaskId, list[TopicPartition]]:
-        """The partitions of each active task. ValueError when tasks and partitions do not match."""
+        """Return the partitions of each active task. Raises ValueError if tasks and partitions do not match."""
         partitions = sorted(assigned)
         if len(partitions) != len(self.active_tasks):
             raise ValueError(f"{len(partitions)} partitions for {len(self.active_tasks)} active tasks")
@@ -91,7 +89,7 @@ class AssignmentInfo:
 
 
 class WrittenHosts(NamedTuple):
-    """The maps of hosts as a version writes them: encoded once, as every member gets the same and they are most of the
+    """The encoded host maps of a version: encoded once, because all members get the same, and they are most of the
     bytes.
     """
 
@@ -102,7 +100,7 @@ class WrittenHosts(NamedTuple):
 
 
 def write_hosts(version: int, active: Hosted, standby: Hosted) -> WrittenHosts:
-    """Prepare the maps of hosts for assignments of one version."""
+    """Encode the host maps for assignments of one version."""
     if version < INDEXED_TOPICS_SINCE:
         return WrittenHosts(_write_hosts(active), [], [], [])
     indexes = _indexes(itertools.chain(active.values(), standby.values()))
@@ -111,7 +109,9 @@ def write_hosts(version: int, active: Hosted, standby: Hosted) -> WrittenHosts:
 
 
 def encode_assignment_info(info: AssignmentInfo, hosts: WrittenHosts | None = None) -> bytes:
-    """The user data of an assignment. ValueError for what its version cannot say. `hosts`: prepared ones of `info`."""
+    """Encode the user data of an assignment. Raises ValueError for fields that its version lacks. `hosts`: prepared
+    maps of `info`.
+    """
     if info.version < NAMED_TOPOLOGIES_SINCE and any(one.named_topology for one in _tasks(info)):
         raise ValueError("named topologies need version 10")
     hosts = hosts or write_hosts(info.version, info.partitions_by_host, info.standby_partitions_by_host)
@@ -135,7 +135,7 @@ def encode_assignment_info(info: AssignmentInfo, hosts: WrittenHosts | None = No
 
 
 def decode_assignment_info(data: bytes) -> AssignmentInfo:
-    """A leader's assignment data. DecodeError when it is not that, or of a version that we do not know."""
+    """Decode a leader's assignment data. Raises DecodeError, also for an unknown version."""
     read = wire.decode_assignment(data)
     try:
         topics = {entry.index: entry.topic for entry in read.topics}
@@ -190,7 +190,7 @@ def _write_hosts(hosted: Hosted) -> list[wire.HostPartitions]:
 
 
 def _indexes(hosted: Iterable[Collection[TopicPartition]]) -> dict[str, int]:
-    """One dictionary of topics for both maps."""
+    """Return one dictionary of topics for both maps."""
     indexes: dict[str, int] = {}
     for partition in itertools.chain.from_iterable(hosted):
         if partition.topic not in indexes:

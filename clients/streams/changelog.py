@@ -1,14 +1,14 @@
-"""Changelogs: the compacted topic behind each store, and how much of it the store on disk holds.
+"""Changelogs: the compacted topic of each store, and how much of it the store on disk holds.
 
 Partition p of a store's changelog is the store of task p, record by record. Every instance that needs the store reads
 it: one that takes the task over, one that keeps a standby, and one whose new task got its first content from elsewhere.
-*Marks* are records of the runtime's own among them: they say that state has arrived from, or left for, other partitions
+*Marks* are the runtime's own records among them: they note that state has arrived from, or left for, other partitions
 in a resize.
 
-Invariant: everything committed below `Checkpoint.offset` is in the store on disk, and nothing that is not committed. A
-task knows the offsets of what it wrote itself, and need not read that again; but others write to its changelog too,
-when keys come to it. So the checkpoint moves over own records only as long as they follow one another, with nothing in
-between but the marker that ended the own transaction before. After a gap it stays, and what comes after is read again.
+Invariant: everything committed below `Checkpoint.offset` is in the store on disk, and nothing uncommitted is. A task
+knows the offsets of its own writes, and need not read those again; but others write to its changelog too, when keys
+move to it. So the checkpoint passes own records only as long as they are consecutive, with only the marker of the
+previous own transaction in between. After a gap it stays, and later records are read again.
 
 Pure. The topics' names and their cleanup policy are those of Kafka Streams.
 """
@@ -26,22 +26,26 @@ _MARK_PREFIX: Final = b"\xff\xffanabranch/"
 _ARRIVED: Final = _MARK_PREFIX + b"arrived/"
 _DEPARTED: Final = _MARK_PREFIX + b"departed"
 MISPLACED: Final = _MARK_PREFIX + b"misplaced"
-"""The mark of a store that has had a record whose key belongs to another partition; its value tells which record."""
+"""The mark of a store that has had a record in another partition than its key's; its value identifies the record."""
 NOTHING: Final = -1
 
 
 def changelog_topic(application_id: str, store: str) -> str:
-    """Kafka Streams' name of a store's changelog."""
+    """Return Kafka Streams' name of a store's changelog."""
     return f"{application_id}-{store}-changelog"
 
 
 def arrived_mark(source: int, generation: int) -> tuple[bytes, bytes]:
-    """The mark which says: all keys that partition `source` had to give to this one at `generation` stand before it."""
+    """Return the mark for a complete arrival: all keys of partition `source` for this one at `generation` precede
+    it.
+    """
     return _ARRIVED + b"%d" % source, b"%d" % generation
 
 
 def departed_mark(generation: int) -> tuple[bytes, bytes]:
-    """The mark which says: all keys that left this partition up to `generation` have been passed on."""
+    """Return the mark for a complete departure: all keys that left this partition up to `generation` are handed
+    over.
+    """
     return _DEPARTED, b"%d" % generation
 
 
@@ -52,10 +56,10 @@ def is_mark(headers: Collection[tuple[str, bytes | None]]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What the marks of one store say."""
+    """The content of one store's marks."""
 
     arrived: Mapping[int, int]
-    """Source partition -> the newest generation whose keys it has passed on to this one."""
+    """Source partition -> the newest generation whose keys it has handed over to this one."""
     departed: int
     """The newest generation whose departures are done; NOTHING if none is."""
     misplaced: str = ""
@@ -63,7 +67,7 @@ class Marks:
 
     @classmethod
     def read(cls, rows: Mapping[bytes, bytes]) -> Marks:
-        """Read the mark records that a store has collected, by key."""
+        """Read the mark records of a store, by key."""
         arrived = {int(key.removeprefix(_ARRIVED)): int(to) for key, to in rows.items() if key.startswith(_ARRIVED)}
         return cls(arrived, int(rows.get(_DEPARTED, b"%d" % NOTHING)), rows.get(MISPLACED, b"").decode())
 
@@ -80,7 +84,7 @@ class Checkpoint:
         self._own_marker_due = False
 
     def read_to(self, offset: int) -> None:
-        """The store has been given every record below this offset."""
+        """Note that the store holds every record below this offset."""
         if offset < self.offset:
             return
         if offset > self.offset:
@@ -88,7 +92,7 @@ class Checkpoint:
         self.offset, self.gap = offset, False
 
     def wrote(self, offsets: Sequence[int], *, transactional: bool) -> None:
-        """The store holds the records that its task wrote at these offsets; they are committed now."""
+        """Note that the store holds its task's records at these offsets, which are committed."""
         if not offsets:
             return
         first, last = min(offsets), max(offsets)
@@ -99,5 +103,5 @@ class Checkpoint:
         self.offset, self._own_marker_due = last + 1, transactional
 
     def doubt(self) -> None:
-        """A record that was written did not become part of the store."""
+        """Note that a written record did not become part of the store."""
         self.gap = True

@@ -1,11 +1,11 @@
-"""The bounds of a changelog partition, and whether a store on disk still belongs to it.
+"""The bounds of a changelog partition, and the check that a store on disk still belongs to it.
 
-A checkpoint says how much of a changelog a store holds, and the topic id says of which changelog. A store whose
-changelog was deleted, made again or cut off has state that no other instance can restore: it is begun anew. A resize
-keeps the topic id and every offset of the changelog, so it is no reason.
+A checkpoint is the part of a changelog that a store holds, and the topic id identifies the changelog. If the changelog
+was deleted, recreated or cut off, no other instance can restore the store's state: the store is reset. A resize keeps
+the topic id and every offset of the changelog, so it is no reason.
 
-Pure. The bounds have to be looked up after the checkpoint was read: an end from before says nothing about a checkpoint
-that has moved since, as it does when keys come to the store in a resize.
+Pure. The bounds have to be looked up after the checkpoint was read: an earlier end does not apply to a checkpoint that
+has moved since, as it does when keys move to the store in a resize.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import NamedTuple
 from anabranch.protocol.wire import ZERO_UUID
 
 UNKNOWN_TOPIC_ID = frozenset({b"", ZERO_UUID})
-"""Stores of earlier versions have no topic id, and old brokers tell none."""
+"""Stores of earlier versions have no topic id, and old brokers report none."""
 
 
 class ChangelogBounds(NamedTuple):
-    """Where a changelog partition begins and ends, and the id of its topic."""
+    """The start and end of a changelog partition, and the id of its topic."""
 
     topic_id: bytes
     start: int
@@ -30,11 +30,11 @@ class ChangelogBounds(NamedTuple):
 def reset_reason(
     checkpoint: int, topic_id: bytes, bounds: ChangelogBounds, *, transactional: bool = False
 ) -> str | None:
-    """Return why a store with this checkpoint has to be begun anew; None while it belongs to its changelog.
+    """Return why a store with this checkpoint has to be reset; None while it belongs to its changelog.
 
-    `topic_id` is that of the changelog which the store was restored from, empty if that is not known. `transactional`
-    says that every writer uses transactions: then the last offset can only be the marker that ends one. The writer of
-    that transaction has its records, and does not read its marker.
+    `topic_id` is that of the changelog from which the store was restored, empty if unknown. `transactional`: every
+    writer uses transactions, so the last offset can only be a transaction marker. The writer of that transaction has
+    its records, and does not read its marker.
     """
     if topic_id not in UNKNOWN_TOPIC_ID and bounds.topic_id not in UNKNOWN_TOPIC_ID and topic_id != bounds.topic_id:
         return "the changelog was deleted and made again"

@@ -1,8 +1,8 @@
-"""Reads changelogs: whole ones to restore a task, their ends to keep a standby warm.
+"""Reads changelogs: whole ones to restore a task, their ends to keep a standby up to date.
 
-A consumer without a group and without gates, for exactly the partitions that `follow` names, on connections of its own
-so that restoring does not hold up processing. Only committed records come out. Where changelogs begin and end is asked
-over other connections: a fetch that waits for records holds up its own.
+A consumer without a group and without gates, for exactly the partitions that `follow` names, on its own connections so
+that restoring does not delay processing. It returns only committed records. Bounds of changelogs are looked up over
+other connections, because a fetch that waits for records blocks its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_WAIT_MS = 100
 
 
 class ChangelogReader:
-    """Fetches the changelogs of one instance, and looks up where they begin and end."""
+    """Fetches the changelogs of one instance, and looks up their bounds."""
 
     def __init__(
         self, config: NetworkConfig, rng: random.Random, on_arrival: Callable[[], None], questions: Network
@@ -34,7 +34,7 @@ class ChangelogReader:
         self._network.without_auto_creation()
         self._assignment = Assignment()
         self._begins = OffsetResets("earliest", READ_UNCOMMITTED)
-        # Not where committed records end: a transaction that is open there now may have been decided already.
+        # Not the end of committed records: a transaction that was open then may be decided by now.
         self._ends = OffsetResets("latest", READ_UNCOMMITTED)
         self._on_arrival = on_arrival
         self._fetcher: Fetcher | None = None
@@ -61,7 +61,7 @@ class ChangelogReader:
         await self._network.close()
 
     def follow(self, wanted: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions: those that are being read go on, new ones begin at the given offsets."""
+        """Read exactly these partitions: current ones continue, new ones start at the given offsets."""
         if self._assignment_is(wanted):
             return
         topics = {partition.topic for partition in wanted}
@@ -76,13 +76,13 @@ class ChangelogReader:
         self._poke()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read a partition from another offset on."""
+        """Continue a partition at another offset."""
         if partition in self._assignment:
             self._assignment[partition].begin(offset)
             self._poke()
 
     def take(self, partition: TopicPartition, limit: int) -> tuple[list[ConsumerRecord], int]:
-        """Up to `limit` committed records that have come, and the offset that is next after them. Raises KafkaError."""
+        """Return up to `limit` fetched committed records, and the next offset after them. Raises KafkaError."""
         progress = self._assignment[partition]
         taken: list[ConsumerRecord] = []
         while progress.buffered and len(taken) < limit:
@@ -93,33 +93,33 @@ class ChangelogReader:
         return taken, progress.position
 
     def waiting(self) -> list[TopicPartition]:
-        """The partitions of which something has come, be it that what comes next is damaged."""
+        """Return the partitions with fetched data, even if its next record is damaged."""
         return [one.partition for one in self._assignment.in_turn() if one.buffered or one.damaged]
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets are still to be read, as of the last answer; None before there was one."""
+        """Return how many offsets are still to be read, as of the last response; None before the first."""
         progress = self._assignment.get(partition)
         if progress is None or progress.high_watermark < 0:
             return None
         return progress.high_watermark - progress.position
 
     def lost(self) -> list[TopicPartition]:
-        """The partitions that have nothing at the offset that is next."""
+        """Return the partitions whose next offset is out of range."""
         return [progress.partition for progress in self._assignment if progress.must_reset]
 
     def topic_ids(self) -> dict[str, bytes]:
-        """The ids of the topics that are read, as far as they are known."""
+        """Return the known ids of the followed topics."""
         topics = self._network.metadata.topics
         return {
             name: topics[name].topic_id for name, _ in (one.partition for one in self._assignment) if name in topics
         }
 
     def request_refresh(self) -> None:
-        """Have the metadata of the topics that are read refreshed."""
+        """Refresh the metadata of the followed topics."""
         self._network.request_refresh()
 
     async def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ChangelogBounds]:
-        """Look up where these partitions begin and end now, open transactions included, and the ids of their topics.
+        """Look up the current bounds of these partitions, including open transactions, and the ids of their topics.
 
         Leaves out those that have no leader (`obstacles`).
         """
@@ -132,11 +132,13 @@ class ChangelogReader:
         return {one: ChangelogBounds(ids[one], starts[one], ends[one]) for one in starts.keys() & ends.keys()}
 
     def obstacles(self, partitions: Collection[TopicPartition]) -> list[str]:
-        """What keeps these partitions from being asked, in words."""
+        """Describe why these partitions cannot be queried."""
         return [obstacle for one in partitions if (obstacle := self._questions.metadata.obstacle(*one))]
 
     async def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these partitions end now, open transactions included. `TimeoutError` if one stays unknown."""
+        """Return the current ends of these partitions, including open transactions. Raises `TimeoutError` if one stays
+        unknown.
+        """
         self._questions.follow(*{partition.topic for partition in partitions})
         try:
             await self._questions.wait_for(

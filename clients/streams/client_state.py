@@ -1,4 +1,4 @@
-"""A client while tasks are being placed on it. Source: ClientState of Kafka Streams."""
+"""A client during task assignment. Source: ClientState of Kafka Streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch.clients.streams.task_id import TaskId
 
 
 class ClientState:
-    """What a client has been given so far; never the same task twice."""
+    """The tasks assigned to a client so far; never the same task twice."""
 
     __slots__ = ("active", "capacity", "client", "standby")
 
@@ -22,7 +22,7 @@ class ClientState:
 
     @property
     def count(self) -> int:
-        """How many tasks, of both kinds."""
+        """The number of tasks, of both kinds."""
         return len(self.active) + len(self.standby)
 
     @property
@@ -40,26 +40,26 @@ class ClientState:
         return task in self.active or task in self.standby
 
     def lag(self, task: TaskId) -> int:
-        """How much of a stateful task's changelog is missing here."""
+        """Return how much of a stateful task's changelog the client lacks."""
         return self.client.lags[task]
 
     def is_caught_up(self, task: TaskId, acceptable_lag: int) -> bool:
-        """Whether the task could run here at once."""
+        """Whether the client could run the task at once."""
         lag = self.lag(task)
         return lag == RUNNING or acceptable_lag == UNBOUNDED_LAG or 0 <= lag <= acceptable_lag
 
     def has_more_room_than(self, other: ClientState) -> bool:
-        """Less load, or the same on more threads."""
+        """Whether this client has less load, or the same on more threads."""
         return (self.load, -self.capacity) < (other.load, -other.capacity)
 
 
 def states_of(clients: Iterable[Client]) -> list[ClientState]:
-    """Empty states, by process."""
+    """Return empty states, by process."""
     return [ClientState(client) for client in sorted(clients, key=lambda one: process_order(one.process_id))]
 
 
 def placement_of(states: Sequence[ClientState], *, probing: bool) -> Placement:
-    """The placement that these states have come to."""
+    """Return the placement in these states."""
     return Placement(
         active={state.client.process_id: frozenset(state.active) for state in states},
         standby={state.client.process_id: frozenset(state.standby) for state in states},
@@ -68,13 +68,12 @@ def placement_of(states: Sequence[ClientState], *, probing: bool) -> Placement:
 
 
 def least_loaded(states: Iterable[ClientState], may: Callable[[ClientState], bool]) -> ClientState | None:
-    """The client with the least load among those that may; the first of several."""
+    """Return the least loaded client among those that `may`; the first of several."""
     return min(filter(may, states), key=lambda state: state.load, default=None)
 
 
 def improves(source: tuple[int, int], target: tuple[int, int]) -> bool:
-    """Whether moving a task from source to target makes the load more even, and does not only turn the difference
-    around.
+    """Whether moving a task from source to target balances the load, rather than only reversing the difference.
 
     Each is given as its number of tasks and of threads.
     """

@@ -1,11 +1,10 @@
-"""Carries what tasks did into the cluster: output, changelogs, hand-overs and input offsets.
+"""Commits the work of tasks: output, changelogs, hand-overs and input offsets.
 
-`exactly_once`: one transaction of one producer per instance has all of it, and an instance that lost its tasks
-meanwhile cannot end it, because the group refuses its offsets (KIP-447). `at_least_once`: everything is stored before
-the offsets are, and processed again after a crash in between; only hand-overs are transactions there too, because
-handing over twice could bring old state back over newer. Nothing fences the rest. So before each effect an instance
-makes sure that it still is a member: one that was stopped for long puts no old counts, and no old state, behind those
-of its successor.
+`exactly_once`: one transaction of one producer per instance includes all of it, and an instance that lost its tasks
+cannot commit it, because the group refuses its offsets (KIP-447). `at_least_once`: everything is stored before the
+offsets are, and processed again after a crash in between; only hand-overs are transactions there too, because repeating
+one could overwrite newer state with old. Nothing fences the rest. So an instance confirms its membership before each
+effect: after a long stop it must not write old state behind its successor's.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ LOST_MEMBERSHIP: Final = frozenset(
 )
 COMMIT_ATTEMPTS: Final = 10
 HANDOVER_KEYS: Final = 20_000
-"""In one transaction: it has to end well before its timeout, and other keys wait for it."""
+"""Keys in one transaction: it has to end well before its timeout, and other keys wait for it."""
 
 
 @dataclass(slots=True)
 class Delivery:
-    """One store's keys on their way to one other task, and where in its changelog they were written."""
+    """One store's keys for one other task, and their offsets in its changelog."""
 
     store: str
     subtopology: int
@@ -53,9 +52,9 @@ class Delivery:
     rows: dict[bytes, bytes]
     receipts: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
     mark: Mapping[bytes, bytes] = field(default_factory=dict)
-    """The record that says that this was all; empty while it was not."""
+    """The mark of the complete delivery; empty before that."""
     stayed: int = 0
-    """Keys that did not leave, told with one of the deliveries of a store."""
+    """Number of keys that did not leave, in one of the deliveries of a store."""
 
     @property
     def offsets(self) -> list[int]:
@@ -65,26 +64,26 @@ class Delivery:
 
 @dataclass(slots=True)
 class Moves:
-    """How much state has followed its keys."""
+    """How much state has moved with its keys."""
 
     deliveries: int = 0
-    """How many deliveries were made, each from one store of a task to another task."""
+    """Deliveries, each from one store of a task to another task."""
     keys: int = 0
-    """How many keys have left a task."""
+    """Keys that have left a task."""
     held: int = 0
-    """How many keys those tasks held before."""
+    """Keys that those tasks held before."""
     copied: int = 0
-    """How many keys were copied from disk to disk, because they came to an instance that had them."""
+    """Keys copied from disk to disk, because their new task is on the same instance."""
 
 
 Connect = Callable[[str | None], Awaitable[Producer]]
 """Starts a producer; it is transactional if a transactional id is given."""
 _Logged = Mapping[str, Sequence["asyncio.Future[RecordMetadata]"]]
-"""What one task has written to its changelogs, by store."""
+"""One task's writes to its changelogs, by store."""
 
 
 class Committer:
-    """Carries out the commits of one instance, with one producer."""
+    """Makes the commits of one instance, with one producer."""
 
     def __init__(
         self,
@@ -96,7 +95,7 @@ class Committer:
         *,
         exactly_once: bool,
     ) -> None:
-        """`consumer` is the member of the group in whose name offsets are committed."""
+        """Create a committer; `consumer` is the group member for which offsets are committed."""
         self._application_id = application_id
         self._transactional_id = transactional_id
         self._connect = connect
@@ -106,18 +105,18 @@ class Committer:
         self._producer: Producer | None = None
         self._begun = False
         self._sent: list[asyncio.Future[RecordMetadata]] = []
-        """Output whose fate no transaction tells."""
+        """Output sent outside transactions."""
         self._topic_ids: dict[str, bytes] = {}
-        """The id of each changelog when it was last written to."""
+        """The id of each changelog when it was last written."""
         self.moves = Moves()
         self.commits = 0
 
     async def start(self) -> None:
-        """Connect; with exactly_once this ends what a crashed instance of the same name left open."""
+        """Connect; with exactly_once this ends an open transaction of a crashed instance of the same name."""
         self._producer = await self._connect(self._transactional_id if self.exactly_once else None)
 
     async def stop(self) -> None:
-        """Disconnect; what is not committed is aborted."""
+        """Disconnect; uncommitted work is aborted."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.stop()
@@ -128,9 +127,9 @@ class Committer:
         return self._begun
 
     async def send(self, outputs: Sequence[Output]) -> None:
-        """Send what tasks have put out.
+        """Send the output of tasks.
 
-        Raises `TasksMigrated` when the transaction is aborted, or, without transactions, when the group went on without
+        Raises `TasksMigrated` if the transaction is aborted, or, without transactions, if the group continued without
         this instance: then other instances process the same records.
         """
         try:
@@ -145,9 +144,9 @@ class Committer:
             await self.abort(error)
 
     async def commit(self, commit: Commit) -> list[Delivery]:
-        """Store all that the tasks did since the last commit; returns what was handed over.
+        """Store all work of the tasks since the last commit; return what was handed over.
 
-        Nothing else may change the tasks meanwhile. Raises `TasksMigrated` when the work since the last commit is void.
+        The tasks must not change meanwhile. Raises `TasksMigrated` if the work since the last commit is void.
         """
         tasks, offsets = commit.tasks, commit.offsets
         try:
@@ -187,12 +186,12 @@ class Committer:
         return deliveries
 
     async def abort(self, error: KafkaError) -> None:
-        """Give up the transaction; raises `TasksMigrated`."""
+        """Abort the transaction; raises `TasksMigrated`."""
         await self.drop(fenced=isinstance(error, FatalError))
         raise TasksMigrated(str(error)) from error
 
     async def drop(self, *, fenced: bool = False) -> None:
-        """Give up what was sent since the last commit. A producer that was fenced, meanwhile too, is replaced."""
+        """Drop the output since the last commit. A fenced producer is replaced."""
         assert self._producer is not None, "a committer is started before it is used"
         begun, self._begun = self._begun, False
         self._sent.clear()
@@ -208,10 +207,10 @@ class Committer:
         await self.stop()
         await self.start()
 
-    # inside
+    # internals
 
     async def _must_be_member(self) -> None:
-        """`TasksMigrated` if the group has gone on without this instance."""
+        """Raise `TasksMigrated` if the group continued without this instance."""
         try:
             await self._consumer.check_membership()
         except KafkaError as error:
@@ -227,7 +226,7 @@ class Committer:
         return self._producer
 
     async def _end(self, producer: Producer) -> None:
-        """Commit. When no answer comes the outcome is open: the same question again tells it."""
+        """Commit. Without a response the outcome is unknown: repeating the request returns it."""
         for attempt in range(COMMIT_ATTEMPTS):
             try:
                 await producer.commit_transaction()
@@ -246,7 +245,7 @@ class Committer:
         await producer.send_offsets_to_transaction(offsets, member or self._consumer.group_metadata())
 
     async def _log_changes(self, producer: Producer, tasks: Sequence[Task]) -> list[_Logged]:
-        """Write what has changed to the changelogs: the last value of each key."""
+        """Write changes to the changelogs: the last value of each key."""
         logged: list[_Logged] = []
         for task in tasks:
             receipts: dict[str, list[asyncio.Future[RecordMetadata]]] = {}
@@ -255,7 +254,8 @@ class Committer:
                 logged_marks = {} if store.log_marks else task.disk.marks(name)
                 marks = store.marks.items() - logged_marks.items()
                 if store.changes or marks:
-                    # Another instance may have made the topic wider, which handed over what this task began with.
+                    # Another instance may have added partitions to the topic, and handed over this task's initial
+                    # state.
                     await producer.wait_for_partitions(topic, 1 + task.id.partition)
                     self._check_topic_id(topic, producer.metadata)
                 for key, value in store.changes.items():
@@ -270,7 +270,7 @@ class Committer:
         return logged
 
     def _check_topic_id(self, topic: str, metadata: ClusterMetadata) -> None:
-        """Have the tasks compare their stores with the changelog if that has been made again since the last commit."""
+        """Have the tasks compare their stores with the changelog if it was recreated since the last commit."""
         known = metadata.topics.get(topic)
         if known is None or known.topic_id == ZERO_UUID:
             return
@@ -279,9 +279,9 @@ class Committer:
             raise AbortableError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic} was deleted and made again")
 
     async def _hand_over(self, producer: Producer, departures: Sequence[Departure]) -> list[Delivery]:
-        """Write what leaves to where it goes, and delete it here: both become true with the transaction.
+        """Write leaving keys to their targets, and delete them here, in one transaction.
 
-        A transaction takes only so many keys. The marks come with the last of them; until then the rest is due.
+        A transaction has a key limit. The marks come with the last keys; until then the rest is due.
         """
         deliveries: list[Delivery] = []
         for departure in departures:
@@ -292,7 +292,7 @@ class Committer:
         return deliveries
 
     async def _pass_on(self, producer: Producer, departure: Departure, name: str, room: int) -> list[Delivery]:
-        """At most `room` keys of one store on their way."""
+        """Hand over at most `room` keys of one store."""
         task, opened, store = departure.task, departure.opened, departure.task.stores[name]
         targets = state_handover.receivers(departure.lineage, opened)
         topic = changelog_topic(self._application_id, name)
@@ -316,7 +316,7 @@ class Committer:
         return deliveries
 
     async def _hand_over_apart(self, commit: Commit) -> list[Delivery]:
-        """Where commits are not transactions, hand-overs still are."""
+        """Hand over in transactions, although commits are not."""
         if not commit.departures:
             return []
         producer = await self._connect(f"{self._transactional_id}-handover")

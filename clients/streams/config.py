@@ -22,74 +22,74 @@ TASK_ASSIGNORS: Final = ("high_availability", "sticky")
 
 @dataclass(frozen=True, kw_only=True)
 class StreamsConfig:
-    """How one instance runs.
+    """The settings of one instance.
 
-    `state_dir` holds its stores and who it is; no two instances share one. A setting that makes no sense is a
-    ValueError.
+    `state_dir` holds its stores and its process id; no two instances share one. An invalid setting raises ValueError.
     """
 
     application_id: str
-    """The name of the application: of its group, and the first part of the names of its own topics."""
+    """The name of the application and its group, and the prefix of its internal topics."""
     bootstrap_servers: str | Sequence[str]
     """HOST:PORT of one or several brokers."""
     state_dir: Path
-    """Where the instance keeps its stores, in a directory named after the application."""
+    """The directory of the instance's stores, in a subdirectory named after the application."""
     processing_guarantee: str = EXACTLY_ONCE
-    """exactly_once_v2, or at_least_once: around a crash records may be processed twice then."""
+    """exactly_once_v2, or at_least_once: after a crash records may then be processed twice."""
     commit_interval_ms: int = 100
-    """How often to commit; with exactly_once_v2 output is seen by others after that time."""
+    """How often to commit; with exactly_once_v2 output becomes visible after that time."""
     auto_offset_reset: str = "earliest"
-    """Where to begin in inputs of which the group has committed nothing: earliest or latest."""
+    """Where to start in inputs without a committed offset: earliest or latest."""
     changelog_auto_offset_reset: str = "earliest"
-    """What becomes of a store that does not belong to its changelog, because that was deleted, made again or cut off:
-    earliest restores it anew from what the changelog has, with a warning; none ends the instance."""
+    """What to do with a store whose changelog was deleted, recreated or cut off: earliest restores it from the current
+    changelog, with a warning; none ends the instance.
+    """
     replication_factor: int = -1
-    """The replicas of changelogs and repartition topics that are made; -1 leaves it to the cluster."""
+    """The replicas of created changelogs and repartition topics; -1: the cluster's default."""
     group_instance_id: str | None = None
-    """A name of the instance that lasts: a restart within the session timeout goes unnoticed by the group (KIP-345)."""
+    """The static member id: the group does not notice a restart within the session timeout (KIP-345)."""
     session_timeout_ms: int = 10000
-    """After how long without a heartbeat the group gives this instance's tasks to others."""
+    """The session timeout after which the group reassigns this instance's tasks."""
     heartbeat_interval_ms: int = 500
-    """How often to tell the group that the instance lives."""
+    """The interval of heartbeats to the group."""
     rebalance_timeout_ms: int = 60000
-    """How long the group waits for this instance to commit and join again when tasks are assigned anew."""
+    """How long the group waits for this instance to commit and rejoin in a rebalance."""
     transaction_timeout_ms: int = 10000
-    """After how long the cluster aborts a transaction of an instance that does not end it."""
+    """The timeout after which the cluster aborts an open transaction of an instance."""
     max_poll_records: int = 1000
-    """How many records are processed at a time, before output is sent and the commit interval is looked at."""
+    """How many records are processed before output is sent and the commit interval is checked."""
     security: SecurityArguments = field(default_factory=SecurityArguments)
-    """TLS and login, by the names that `Producer` has: {"security_protocol": "SSL", "ssl_cafile": "ca.pem"}."""
+    """TLS and login, with the argument names of `Producer`: {"security_protocol": "SSL", "ssl_cafile": "ca.pem"}."""
     client_id: str = "anabranch-streams"
-    """How the instance is called in the logs and metrics of brokers."""
+    """The instance's name in the logs and metrics of brokers."""
     task_assignor: str = "high_availability"
-    """high_availability moves a task when its state is where it goes (KIP-441); sticky moves as few as it can."""
+    """high_availability moves a task once its state is at the target (KIP-441); sticky minimizes moves."""
     rebalance_protocol: str = "cooperative"
-    """cooperative keeps on processing during a rebalance what is not moved (KIP-429); eager stops everything."""
+    """cooperative continues processing unmoved tasks during a rebalance (KIP-429); eager stops everything."""
     num_standby_replicas: int = 0
-    """How many copies of each task's stores other instances keep up to date."""
+    """The number of standby tasks that other instances keep up to date, per task."""
     max_warmup_replicas: int = 2
-    """How many more copies may be built at a time, in the whole group, to move tasks to."""
+    """The maximum number of warm-up copies at a time, in the whole group."""
     acceptable_recovery_lag: int = 10000
-    """A copy that misses no more than so many records is taken for complete."""
+    """A copy with at most this lag counts as complete."""
     probing_rebalance_interval_ms: int = 600000
-    """How often to look whether copies are complete, and tasks can be moved to them."""
+    """How often to check whether copies are complete, and tasks can be moved to them."""
     application_server: str = ""
-    """HOST:PORT that other instances are told of."""
+    """HOST:PORT of this instance, for other instances."""
     client_tags: dict[str, str] = field(default_factory=dict)
-    """Where this instance runs, by tags such as zone and rack."""
+    """The location of this instance, by tags such as zone and rack."""
     client_rack: str = ""
-    """Where inputs are read from if brokers select replicas by rack (KIP-392)."""
+    """The rack from which inputs are read if brokers select replicas by rack (KIP-392)."""
     rack_aware_assignment_strategy: str = "none"
-    """min_traffic: tasks go to where the replicas of their inputs are, among equal shares (KIP-925)."""
+    """min_traffic: tasks run near the replicas of their inputs, with equal shares (KIP-925)."""
     rack_aware_assignment_tags: tuple[str, ...] = ()
-    """The tags in which copies of a task are kept apart (KIP-708); the leader's count."""
+    """The tags by which copies of a task are kept apart (KIP-708); the leader's setting applies."""
 
     deserialization_handler: str = FAIL
-    """What becomes of records that cannot be decoded: fail, skip or dead-letter (`clients.streams.failures`)."""
+    """How to handle records that cannot be decoded: fail, skip or dead-letter (`clients.streams.failures`)."""
     processing_handler: str = FAIL
-    """The same of records that the application's functions raise for."""
+    """How to handle records for which the application's functions raise: likewise."""
     errors_dead_letter_queue_topic_name: str = ""
-    """Where dead-letter puts them. The topic is made before."""
+    """The topic for dead-letter; it must exist."""
 
     def __post_init__(self) -> None:
         try:
@@ -122,5 +122,5 @@ class StreamsConfig:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether everything is transactions."""
+        """Whether all work is transactional."""
         return self.processing_guarantee == EXACTLY_ONCE

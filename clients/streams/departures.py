@@ -1,8 +1,8 @@
-"""Which hand-overs are due now: the part of `TaskMachine` that looks at marks, lineages and how far input is read.
+"""Finds the hand-overs that are due, from marks, lineages and input positions.
 
-A hand-over is due when the input of a task has been read to a cut, the task's stores hold all that was committed up to
-there, and all state has arrived that was to come to the task before the cut. State whose keys lie elsewhere than the
-topic places them is not moved; then the instance ends (`misplaced_keys`).
+A hand-over is due when the input of a task has been read to a cut, the task's stores hold everything committed up to
+there, and all state that moves to the task before the cut has arrived. State of misplaced keys does not move; the
+instance ends instead (`misplaced_keys`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from anabranch.protocol.lineage import Segment
 
 
 class Departures:
-    """Finds the hand-overs that are due among the tasks of one instance."""
+    """Finds the due hand-overs of one instance's tasks."""
 
     def __init__(self, inputs: TaskInputs, removed: RemovedTasks) -> None:
         self._inputs = inputs
         self._removed = removed
 
     def due(self, view: ConsumerView, tasks: Collection[Task]) -> list[Departure]:
-        """The hand-overs of these tasks that are due. `StreamsError` if state of misplaced keys would have to move."""
+        """Return the due hand-overs of these tasks. Raises `StreamsError` if state of misplaced keys would have to
+        move.
+        """
         found: list[Departure] = []
         for task in tasks:
             if not task.stores or not _complete(task):
@@ -49,14 +51,16 @@ class Departures:
         return found
 
     def observe(self, view: ConsumerView, tasks: Collection[Task]) -> set[TaskId]:
-        """A task, if there is one, whose offset can be committed once more, so that the group is asked to agree."""
+        """Return a task, if any, whose offset can be committed once more, so that the group confirms the membership."""
         for task in tasks:
             if _complete(task) and any(view.position(one) >= 0 for one in self._inputs.present(view, task)):
                 return {task.id}
         return set()
 
     def _read_to(self, view: ConsumerView, task: Task, tasks: Collection[Task]) -> Reading | None:
-        """The segment that a task's input is in; a removed partition's last one, if its task may be finished now."""
+        """Return the segment of a task's input; for a removed partition its last one, if its task may be finished
+        now.
+        """
         if task.id not in self._removed:
             return self._inputs.read_to(view, task) if self._inputs.present(view, task) else None
         agreeable = self._removed.member(view) is not None and self.observe(view, tasks)
@@ -64,5 +68,5 @@ class Departures:
 
 
 def _complete(task: Task) -> bool:
-    """Whether a task's stores hold all that was committed up to its position."""
+    """Whether a task's stores hold everything committed up to its position."""
     return task.state is State.RUNNING or (task.state is State.CATCHING_UP and task.restored)

@@ -1,4 +1,4 @@
-"""Records that cannot be decoded, or that a function of the application raises for: fail, skip, or put them aside.
+"""Handles records that cannot be decoded, or for which an application's function raises: fail, skip, or dead-letter.
 
     fail          the instance ends, and says which record it was; nothing of it is committed, and the next instance
                   meets it again
@@ -27,15 +27,15 @@ SKIP: Final = "skip"
 DEAD_LETTER: Final = "dead-letter"
 HANDLERS: Final = (FAIL, SKIP, DEAD_LETTER)
 KEY_LENGTH_MAX: Final = 100
-"""How many characters of a key are shown to people."""
+"""The maximum length of a displayed key, in characters."""
 
 
 class RecordFailed(Exception):
-    """A record could not be decoded or processed, and the instance ends; the cause is what was raised."""
+    """A record could not be decoded or processed, and the instance ends; the cause is the original exception."""
 
 
 class Failures:
-    """Decides for one instance what becomes of records that fail."""
+    """Handles failed records for one instance."""
 
     def __init__(
         self, *, deserialization_handler: str = FAIL, processing_handler: str = FAIL, dead_letter_topic: str = ""
@@ -44,15 +44,17 @@ class Failures:
         self._processing_handler = processing_handler
         self.dead_letter_topic = dead_letter_topic
         self.dropped = 0
-        """How many were skipped or put aside."""
+        """Number of skipped or dead-lettered records."""
 
     @property
     def undoing(self) -> bool:
-        """Whether what the steps have done with a record may have to be taken back."""
+        """Whether a failed record's effects may have to be undone."""
         return self._processing_handler != FAIL
 
     def handle(self, record: ConsumerRecord, error: Exception) -> Headers | None:
-        """The headers with which a record is put aside; None if it is skipped. `RecordFailed` ends the instance."""
+        """Return the headers of a dead-lettered record; None if it is skipped. Raises `RecordFailed` to end the
+        instance.
+        """
         undecodable = isinstance(error, Undecodable)
         cause = error.__cause__ if undecodable else error
         assert isinstance(cause, Exception), "what cannot be decoded has a cause"
@@ -64,7 +66,7 @@ class Failures:
         text = f"{place_of(record)} cannot be {step}: {error_text(cause)}"
         if handler == FAIL:
             if not undecodable:
-                log.error("%s", text, exc_info=cause)  # where in the application's code it was raised
+                log.error("%s", text, exc_info=cause)  # the traceback in the application's code
             raise RecordFailed(f"{text} ({name}={SKIP} or {DEAD_LETTER} goes on without it)") from cause
         self.dropped += 1
         log.warning("%s; it is %s", text, "skipped" if handler == SKIP else f"in {self.dead_letter_topic}")
@@ -72,7 +74,7 @@ class Failures:
 
 
 def place_of(record: ConsumerRecord) -> str:
-    """Say where a record is, and its key."""
+    """Describe a record's place and key."""
     key = repr(record.key)
     if len(key) > KEY_LENGTH_MAX:
         key = f"{key[:KEY_LENGTH_MAX]}..."
@@ -80,12 +82,12 @@ def place_of(record: ConsumerRecord) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Say in one line what an exception says."""
+    """Describe an exception in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def headers_of(record: ConsumerRecord, error: Exception) -> Headers:
-    """The headers, all text, that KIP-1034 has a record carry which was put aside."""
+    """Return the headers of a dead-lettered record, all text (KIP-1034)."""
     facts = {
         "exception": error_text(error),
         "message": str(error),

@@ -1,8 +1,8 @@
-"""The group as its leader sees it: the members' subscriptions, put together by process.
+"""The group as its leader sees it: the members' subscriptions, grouped by process.
 
-Members whose version is one from the future tell their versions and nothing else. They are taken together as one
-client, which is given its share like any other; what they own is known from the consumer protocol. The leader can only
-answer them if every member's version is one that knows of this (version probing).
+Members of a newer version send only their versions. Together they count as one client, which gets its share like any
+other; their owned partitions are known from the consumer protocol. The leader can only answer them if every member's
+version supports this (version probing).
 
 Source: StreamsPartitionAssignor, ClientState of Kafka Streams.
 """
@@ -31,14 +31,14 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 EARLIEST_PROBEABLE_VERSION: Final = 3
 FUTURE_PROCESS: Final = b"\xff" * 16
-"""Stands for all processes whose subscriptions cannot be read."""
+"""The process id for all unreadable subscriptions."""
 LAG_MAX: Final = 2**63 - 1
 
 log = logging.getLogger(__name__)
 
 
 class StreamsProcess:
-    """One process of the application: its members, which are its threads, and the tasks that they had."""
+    """One process of the application: its members, which are its threads, and their previous tasks."""
 
     def __init__(self, process_id: bytes, info: SubscriptionInfo) -> None:
         self.process_id = process_id
@@ -46,17 +46,17 @@ class StreamsProcess:
         self.tags = info.client_tags
         self.sums_by_member: dict[str, Mapping[TaskId, int]] = {}
         self.owner: dict[TopicPartition, str] = {}
-        """Which of its members has a partition now."""
+        """Partition -> the member that owns it."""
         self._racks: set[str | None] = set()
 
     def add(self, member: MemberView, info: SubscriptionInfo) -> None:
-        """Take up one more member."""
+        """Add a member."""
         self.sums_by_member[member.member_id] = info.task_offset_sums
         self.owner |= dict.fromkeys(member.owned, member.member_id)
         self._racks.add(member.rack)
 
     def client(self, task_of: Mapping[TopicPartition, TaskId], end_sums: Mapping[TaskId, int]) -> Client:
-        """The process as task assignors see it."""
+        """Return the process as a client for task assignors."""
         sums: dict[TaskId, int] = {}
         for offset_sums in self.sums_by_member.values():
             sums |= offset_sums
@@ -73,10 +73,10 @@ class StreamsProcess:
         )
 
     def had(self, client: Client) -> dict[str, list[TaskId]]:
-        """The stateful tasks of each member: what it runs, and then those with the least lag.
+        """Return the stateful tasks of each member: running ones, then those with the least lag.
 
         Kafka sorts unknown lags before running tasks; in groups of old versions, which have no others, two threads of
-        one process then hand a task to and fro for ever.
+        one process then exchange a task for ever.
         """
         return {
             member_id: sorted(
@@ -88,10 +88,10 @@ class StreamsProcess:
 
 
 class Group:
-    """All members of a group, their subscriptions decoded and put together by process."""
+    """All members of a group, their subscriptions decoded and grouped by process."""
 
     def __init__(self, members: Sequence[MemberView], latest_version: int = LATEST_VERSION) -> None:
-        """Raises DecodeError for a member whose subscription makes no sense."""
+        """Decode all subscriptions. Raises DecodeError for an invalid one."""
         self._latest_version = latest_version
         self.processes: dict[bytes, StreamsProcess] = {}
         self.version = self.commonly_supported_version = latest_version
@@ -102,7 +102,9 @@ class Group:
             self._add(member, _decoded(member))
 
     def check_versions(self) -> None:
-        """TaskAssignmentError when there is a member from the future, and one that would not understand the answer."""
+        """Raise TaskAssignmentError if there is a member of a newer version, and one that would not understand the
+        answer.
+        """
         if self.from_the_future and self.version < EARLIEST_PROBEABLE_VERSION:
             raise TaskAssignmentError(
                 f"{self.from_the_future} members have versions newer than {self._latest_version}, "
@@ -110,7 +112,7 @@ class Group:
             )
 
     def process_of(self, member_id: str) -> bytes | None:
-        """The process that a member belongs to."""
+        """Return the process of a member."""
         return next((one.process_id for one in self.processes.values() if member_id in one.sums_by_member), None)
 
     def _add(self, member: MemberView, info: SubscriptionInfo) -> None:
@@ -130,7 +132,7 @@ class Group:
 
 
 def lag_of(offset_sum: int, end_sum: int) -> int:
-    """How much of a task's changelogs is missing. State that claims to be beyond their end has to be built again."""
+    """Return how much of a task's changelogs is missing. State beyond their end has to be rebuilt."""
     if offset_sum in (RUNNING, UNKNOWN_SUM):
         return offset_sum
     return end_sum if end_sum < offset_sum else end_sum - offset_sum
@@ -139,7 +141,7 @@ def lag_of(offset_sum: int, end_sum: int) -> int:
 def end_sums_of(
     changelogs: Mapping[TaskId, Sequence[TopicPartition]], end_offsets: Mapping[TopicPartition, int] | None
 ) -> dict[TaskId, int]:
-    """The sum of end offsets of each stateful task; partitions that were only just made have none yet."""
+    """Return the sum of end offsets of each stateful task; new partitions have none yet."""
     if end_offsets is None:
         return dict.fromkeys(changelogs, UNKNOWN_SUM)
     return {
@@ -156,7 +158,7 @@ def _decoded(member: MemberView) -> SubscriptionInfo:
 
 
 def _unread(info: SubscriptionInfo) -> SubscriptionInfo:
-    """What is known of a subscription from the future."""
+    """Return the readable part of a newer version's subscription."""
     return SubscriptionInfo(
         version=info.version, latest_supported_version=info.latest_supported_version, process_id=FUTURE_PROCESS
     )

@@ -1,12 +1,12 @@
-"""From a group and its tasks to what every member is sent: placed, shared out, made cooperative, encoded.
+"""Computes the assignments of all members from a group and its tasks: place, share out, make cooperative, encode.
 
 A task moves from one member to another in two rounds (KIP-429). While its old member still owns a partition of it, the
-task is given to no member at all, and the member that waits for it is asked to join again at once. If the task has
-state here it is a standby in between, so that its store is not closed.
+task is assigned to no member, and the member that waits for it is asked to rejoin at once. If the new member has state
+of the task, it is a standby in between, so that its store stays open.
 
-A probing rebalance is asked of one member of the leader's own process. Nothing is remembered from one assignment to the
-next. Source: StreamsPartitionAssignor of Kafka Streams. Tasks of removed partitions, which Kafka does not have, go
-along with the task that has their keys now (`removed_tasks`).
+One member of the leader's own process is asked for a probing rebalance. No state is kept between assignments. Source:
+StreamsPartitionAssignor of Kafka Streams. Tasks of removed partitions, which Kafka does not have, go with the task that
+has their keys now (`removed_tasks`).
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ TaskPartitions = Mapping[TaskId, Sequence[TopicPartition]]
 
 @value(kw_only=True)
 class GroupAssignment:
-    """The assignments that the leader sends, and the moves that are still to follow."""
+    """The assignments that the leader sends, and the pending moves."""
 
     members: Mapping[str, MemberAssignment]
     waiting: frozenset[str] = frozenset()
-    """The members that were left without a task because another has to give it up first."""
+    """Members without a task that another member has to revoke first."""
     probing_at_ms: int | None = None
-    """When the group is to look again whether state has caught up."""
+    """The time of the next probing rebalance."""
     error: AssignorError = AssignorError.NONE
     placement: Placement | None = None
-    """What the task assignor decided for each process; None with an error."""
+    """The task assignor's decision for each process; None with an error."""
     from_the_future: int = 0
     """Members whose subscriptions could not be read."""
 
     @property
     def stable(self) -> bool:
-        """Whether the group need not join again by itself to come to its final assignment."""
+        """Whether the assignment is final without another rebalance."""
         return not self.waiting and self.probing_at_ms is None
 
 
@@ -69,10 +69,10 @@ def assign_group(
     racks: Mapping[TopicPartition, Collection[str]] | None = None,
     removed: Mapping[TaskId, TaskId] | None = None,
 ) -> GroupAssignment:
-    """Decide what every member of a group is given, and encode it.
+    """Decide and encode the assignment of every member.
 
-    `leader` is the leader's process; no `end_offsets` means that they could not be had; `racks` are those of replicas;
-    `removed` are tasks whose partition is gone, each with the task that it goes along with.
+    `leader` is the leader's process; no `end_offsets` means that they could not be looked up; `racks` are those of
+    replicas; `removed` maps tasks of removed partitions to the tasks that they go with.
     """
     end_sums = end_sums_of(changelogs, end_offsets)
     task_of = {partition: task for task, partitions in tasks.items() for partition in partitions}
@@ -98,14 +98,14 @@ def assign_group(
 
 
 def refuse_group(members: Sequence[MemberView], code: AssignorError, version: int = LATEST_VERSION) -> GroupAssignment:
-    """The same refusal for every member, at the leader's own version, whatever theirs are."""
+    """Return the same error for every member, at the leader's own version."""
     info = AssignmentInfo(version=version, commonly_supported_version=version, error_code=code)
     refusal = MemberAssignment((), encode_assignment_info(info))
     return GroupAssignment(members={member.member_id: refusal for member in members}, error=code)
 
 
 class _Writer:
-    """Writes the assignments of all members of all processes."""
+    """Encodes the assignments of all members of all processes."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _Writer:
         self.waiting: list[str] = []
 
     def write(self, process: StreamsProcess, client: Client, asks_at_ms: int | None) -> None:
-        """Everything for the members of one process, of whom one is to ask for another look."""
+        """Encode the assignments of one process's members, one of which rejoins at `asks_at_ms`."""
         active, standby = self._shared_out(process, client)
         for member_id in sorted(process.sums_by_member):
             partitions: dict[TopicPartition, TaskId] = {}
@@ -142,13 +142,13 @@ class _Writer:
                     copies.append(task)
             if next_rebalance_ms == 0:
                 self.waiting.append(member_id)
-                asks_at_ms = None  # this one comes sooner
+                asks_at_ms = None  # this rejoin comes first
             elif asks_at_ms is not None:
                 next_rebalance_ms, asks_at_ms = asks_at_ms, None
             self.members[member_id] = self._encoded(partitions, copies, next_rebalance_ms)
 
     def _shared_out(self, process: StreamsProcess, client: Client) -> tuple[ThreadShares, ThreadShares]:
-        """Active and standby tasks of each member."""
+        """Return the active and standby tasks of each member."""
         placed = self._placement.active[process.process_id]
         threads = Threads(process.sums_by_member, process.had(client))
         active = threads.share(placed & self._every.stateful, stateful=True)
@@ -181,7 +181,7 @@ class _Writer:
         return MemberAssignment(tuple(assigned), encode_assignment_info(info, self._written_hosts))
 
     def _hosted(self, placed: Mapping[bytes, frozenset[TaskId]]) -> dict[Host, list[TopicPartition]]:
-        """What the whole group may be asked for, and where. The hand-over of this round does not show."""
+        """Return the hosts of the group's partitions, without this round's pending moves."""
         return {
             process.host: [partition for task in sorted(placed[process_id]) for partition in self._tasks[task]]
             for process_id, process in self._group.processes.items()

@@ -1,4 +1,4 @@
-"""An instance as a member of its group: the assignor, with what it needs when it leads."""
+"""An instance as a group member: its assignor, with the tools of a leader."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 
 class EagerStreamsAssignor(StreamsPartitionAssignor):
-    """Gives everything up before each rebalance, as Kafka Streams did before 2.4.
+    """Revokes all tasks before each rebalance, as Kafka Streams did before 2.4.
 
-    What members had is told by their sums of offsets. No member waits for another, because none owns anything any more.
+    Offset sums show the members' previous tasks. No member waits for another, because none owns any task.
     """
 
     protocols = frozenset({RebalanceProtocol.EAGER})
 
     async def assign(self, metadata: ClusterMetadata, members: Sequence[MemberView]) -> Mapping[str, MemberAssignment]:
-        """Lead a group whose members have given everything up."""
+        """Lead a group whose members have revoked all tasks."""
         return await super().assign(metadata, [dataclasses.replace(member, owned=()) for member in members])
 
 
 class Leading:
-    """What only the leader of the group does with the cluster (`LeaderTools`)."""
+    """The cluster operations that only the group's leader needs (`LeaderTools`)."""
 
     def __init__(self, topics: InternalTopicManager, reader: ChangelogReader) -> None:
         self._topics = topics
         self._reader = reader
 
     async def prepare_topics(self, counts: Mapping[str, int]) -> Collection[str]:
-        """Make internal topics, or make them wider; those that were not there before."""
+        """Create internal topics, or add partitions; return the new topics."""
         return [topic for topic, count in counts.items() if await self._topics.prepare(topic, count)]
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int] | None:
-        """Where changelogs end now; None when a leader does not answer."""
+        """Return the current ends of changelogs; None when a leader does not answer."""
         try:
             return await self._reader.ends(partitions)
         except (ConnectionError, TimeoutError):
@@ -62,7 +62,7 @@ def make_assignor(
     on_tasks: Callable[[AssignedTasks], None],
     clock_ms: Callable[[], int] | None,
 ) -> StreamsPartitionAssignor:
-    """Make the assignor of one instance."""
+    """Create the assignor of one instance."""
     kind = EagerStreamsAssignor if config.rebalance_protocol == "eager" else StreamsPartitionAssignor
     return kind(
         StreamsMember(process_id=process_id, end_point=config.application_server, tags=config.client_tags),

@@ -1,9 +1,9 @@
-"""The high-availability assignor (KIP-441): aim at balance, get there without taking a task from its state.
+"""The high-availability assignor (KIP-441): aims at balance, and moves no task away from its state.
 
-The ideal placement goes by nothing but who is there: stateful tasks are dealt out, then evened out per thread, then
-standbys, then stateless tasks. Where state is missing, `movements` deviates from it for now and asks to look again. All
-is done in sorted order, so that the same group gets the same ideal every time, whichever member leads: once all state
-is where it should be, nothing moves any more.
+The ideal placement depends only on the members: stateful tasks are dealt out, then balanced per thread, then standbys,
+then stateless tasks. Where state is missing, `movements` deviates from it temporarily and requests a probing rebalance.
+Everything is in sorted order, so the same group always gets the same ideal, whichever member leads: once all state is
+in place, nothing moves any more.
 
 Source: HighAvailabilityTaskAssignor of Kafka Streams, with the rules of 3.2 and later.
 """
@@ -25,7 +25,7 @@ NON_OVERLAP_COST: Final = 1
 
 
 def assign_highly_available(clients: Sequence[Client], tasks: Tasks, config: AssignorConfig) -> Placement:
-    """A `TaskAssignor`: the ideal placement, or what comes nearest to it without waiting for state."""
+    """Assign tasks (a `TaskAssignor`): the ideal placement, or the nearest one that needs no restore."""
     states = states_of(clients)
     stateful = sorted(tasks.stateful)
     for number, task in enumerate(stateful):
@@ -51,7 +51,7 @@ def _even_out(
     held: Callable[[ClientState], set[TaskId]],
     may_move: Callable[[ClientState, ClientState], bool],
 ) -> None:
-    """Move tasks of one kind from client to client as long as that evens out the load per thread."""
+    """Move tasks of one kind between clients as long as that balances the load per thread."""
     moved = True
     while moved:
         moved = False

@@ -1,8 +1,7 @@
-"""The topics that an application makes for itself: changelogs as wide as the tasks, repartition topics.
+"""Creates the internal topics of an application: changelogs with a partition per task, and repartition topics.
 
-Any member may find that one is missing or too narrow, several at once; the second one finds it done. A changelog
-only ever grows. Partitions beyond the tasks of today are the state of partitions that were merged away: empty, and
-ready for the next split.
+Several members may find at once that one is missing or too narrow; creation is idempotent. A changelog only ever grows.
+Its partitions beyond the current tasks are those of merged partitions: empty, and ready for the next split.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CREATE_RETRY_S: Final = 0.1
 
 
 class InternalTopicManager:
-    """Makes and widens the topics that one application has for itself."""
+    """Creates and widens the internal topics of one application."""
 
     def __init__(self, admin: Admin, application_id: str, built: Built, replication_factor: int) -> None:
         self._admin = admin
@@ -37,10 +36,10 @@ class InternalTopicManager:
         self._changelogs = {changelog_topic(application_id, name) for one in built.subtopologies for name in one.stores}
         self._replication_factor = replication_factor
         self._widths: dict[str, int] = {}
-        """How many partitions each has at least."""
+        """Topic -> its known minimum number of partitions."""
 
     async def prepare_repartition(self) -> None:
-        """Make the topics between subtopologies, which have to be there before they are subscribed to."""
+        """Create the repartition topics, which must exist before they are subscribed to."""
         if not self._repartition:
             return
         found = {name: await self._described(name) for name in self._outside}
@@ -50,12 +49,12 @@ class InternalTopicManager:
             await self.prepare(name, count)
 
     async def must_exist(self, topic: str) -> None:
-        """`StreamsError` if a topic does not exist that the application writes to but does not make."""
+        """Raise `StreamsError` if an output topic does not exist."""
         if await self._described(topic) is None:
             raise StreamsError(f"the topic {topic} for records that fail does not exist: create it first")
 
     async def prepare(self, topic: str, partitions: int) -> bool:
-        """Make a topic, or widen a changelog, to at least so many partitions; whether it was not there before."""
+        """Create a topic, or widen a changelog, to at least this many partitions; return whether it is new."""
         if self._widths.get(topic, 0) >= partitions:
             return False
         width = self._widths[topic] = await self._width(topic)
@@ -67,12 +66,12 @@ class InternalTopicManager:
         return width == 0
 
     def forget(self, topics: Collection[str]) -> None:
-        """These topics may have been deleted: look again how wide they are before they are used."""
+        """Check the widths of these topics again before their next use, as they may have been deleted."""
         for topic in topics:
             self._widths.pop(topic, None)
 
     async def _width(self, topic: str) -> int:
-        """How many partitions there are, those included that still hold records of theirs; 0 without the topic."""
+        """Return the number of partitions, including draining ones; 0 without the topic."""
         described = await self._described(topic)
         return 0 if described is None else 1 + max(described.partitions, default=-1)
 
@@ -107,11 +106,11 @@ class InternalTopicManager:
             while not await self._try_to_create(wanted):
                 if await self._described(topic) is not None:
                     break
-                await asyncio.sleep(CREATE_RETRY_S)  # one of this name is being deleted
+                await asyncio.sleep(CREATE_RETRY_S)  # a topic of this name is being deleted
         await self._admin.wait_for_topic(topic)
 
     async def _try_to_create(self, wanted: NewTopic) -> bool:
-        """Make a topic; False if there is one of this name, which may be another member's."""
+        """Create a topic; return False if it exists, possibly created by another member."""
         try:
             await self._admin.create_topics([wanted])
         except KafkaError as error:
@@ -122,7 +121,7 @@ class InternalTopicManager:
 
 
 def topics_of(built: Built, application_id: str) -> list[TopicsInfo]:
-    """The topics of each subtopology, as the assignor needs them."""
+    """Return the topics of each subtopology, for the assignor."""
     return [_topics_of(built, one, application_id) for one in built.subtopologies]
 
 

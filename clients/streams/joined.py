@@ -1,4 +1,4 @@
-"""Topics that are joined are resized one after the other: how far all of them are, and which of them has to wait.
+"""Aligns joined topics, which are resized one after the other: computes their common progress, and which has to wait.
 
 A task of several topics has one state for them. Where a resize moves keys of partition p, their state may leave only
 when p of *each* topic is read to its cut, and so a topic that is resized first waits there for the others: nothing of
@@ -20,14 +20,14 @@ from collections.abc import Collection, Iterable, Mapping
 from anabranch.protocol.lineage import Lineage, Segment
 
 Reading = tuple[Lineage, Segment]
-"""The segment that an input is in, with what its topic's resizes were so far."""
+"""The segment of an input, with its topic's lineage."""
 
 
 def mismatch(lineages: Mapping[str, Lineage | None], *, own: Collection[str] = ()) -> str | None:
-    """Why these topics cannot be joined, and what to do; None when they can, as far as resizes have anything to say.
+    """Return why these topics cannot be joined, with a remedy; None if their lineages allow it.
 
-    A topic without lineage is one of Kafka's own: as long as nothing is resized, Kafka's rules are enough. `own` are
-    the application's own topics, which are never resized: to wait for them would be for ever.
+    A topic without lineage is a plain Kafka topic: until a resize Kafka's rules suffice. `own` are the application's
+    internal topics, which are never resized: waiting for them would never end.
     """
     known = [one for one in lineages.values() if one is not None]
     if len(known) < len(lineages):
@@ -54,7 +54,7 @@ def _counts(lineage: Lineage | None) -> str:
 
 
 def slowest(inputs: Iterable[Reading | None]) -> Reading | None:
-    """The segment of the input that is furthest behind; None while one of them does not exist, or is not known."""
+    """Return the segment of the slowest input; None while one does not exist, or is unknown."""
     found: list[Reading] = []
     for one in inputs:
         if one is None:
@@ -64,6 +64,6 @@ def slowest(inputs: Iterable[Reading | None]) -> Reading | None:
 
 
 def removed(lineage: Lineage, partition: int, present: Collection[int]) -> Reading | None:
-    """The last segment of a partition that was merged away and removed; None for any other partition."""
+    """Return the last segment of a partition that was merged away and removed; None for any other partition."""
     segments = lineage.segments(partition)
     return (lineage, segments[-1]) if segments and not lineage.live(partition) and partition not in present else None

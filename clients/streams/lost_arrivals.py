@@ -1,13 +1,13 @@
-"""State that came to a task in a resize, and whose mark retention has deleted from the task's changelog.
+"""Detects arrivals of state whose mark retention has deleted from the task's changelog.
 
-A task waits for the mark of each partition that gives it state. Where its changelog no longer begins at offset 0, that
-mark may be gone, and nothing would ever end the wait. The giver knows: it noted in its own changelog that it has handed
-over, in the transaction that wrote the mark. So the task of the giver is copied to this instance, unless it is here
-already. When the copy shows that the giver has handed over, the task is restored once more, up to where its changelog
-ends then. If the mark is not there, it is gone, and the task goes on without that state.
+A task waits for the mark of each partition that hands state over to it. If its changelog no longer begins at offset 0,
+that mark may be deleted, and the wait would never end. The giver noted the hand-over in its own changelog, in the
+transaction that wrote the mark. So the giver's task is copied to this instance, unless it is here already. When the
+copy shows the hand-over, the task is restored once more, up to the current end of its changelog. If the mark is not
+there, it is deleted, and the task continues without that state.
 
-The giver's note may be gone, too. A task writes its marks again when it begins to run on a changelog that was cut off,
-so the wait ends when the giver is next restarted or moved. Pure.
+The giver's note may be deleted, too. A task writes its marks again when it starts to run on a changelog that was cut
+off, so the wait ends when the giver is next restarted or moved. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
-    """What a store waits for: the state of the keys that leave a partition at a generation."""
+    """A pending arrival: the state of the keys that leave a partition at a generation."""
 
     task: TaskId
     store: str
@@ -37,18 +37,18 @@ class Arrival(NamedTuple):
 
 
 class LostArrivals:
-    """Finds the arrivals that tasks of one instance wait for in vain."""
+    """Finds the arrivals for which one instance's tasks wait in vain."""
 
     def __init__(self, inputs: TaskInputs, removed: RemovedTasks) -> None:
         self._inputs = inputs
         self._removed = removed
         self._handed_over: set[Arrival] = set()
-        """Arrivals whose giver has handed over; the task is restored again since that is known."""
+        """Arrivals whose giver has handed over; the task has been restored again since."""
         self.copies: set[TaskId] = set()
-        """Tasks that were opened for what their stores say."""
+        """Tasks that were opened to read their marks."""
 
     def look(self, view: ConsumerView, tasks: Mapping[TaskId, Task]) -> list[Effect]:
-        """Have tasks go on without state that is gone, or restored again, or givers copied to find out."""
+        """Return the effects: tasks continue without lost state, are restored again, or givers are copied."""
         givers: set[TaskId] = set()
         for task in tasks.values():
             if not (task.restored and task.state is State.CATCHING_UP and task.cut_off):
@@ -65,7 +65,7 @@ class LostArrivals:
         return [*(Open(giver, State.STANDBY) for giver in sorted(givers)), Follow()]
 
     def _awaited(self, view: ConsumerView, task: Task) -> Iterator[Arrival]:
-        """The arrivals that a task waits for and whose marks may be gone."""
+        """Yield the arrivals that a task waits for and whose marks may be deleted."""
         known = self._removed.read_to(view, task.id) if task.id in self._removed else self._inputs.read_to(view, task)
         if known is None:
             return

@@ -1,4 +1,4 @@
-"""Records whose key belongs to another partition: the state of such a key cannot follow it through a resize.
+"""Detects records whose key belongs to another partition: such a key's state cannot follow it through a resize.
 
 A resize moves state by the hash of its key (`state_handover`), as the topic's own producers place records: murmur2 and
 linear hashing. Stock producers place them as they like, often by a modulo over the partitions they see. As long as a
@@ -29,7 +29,7 @@ from anabranch.protocol.linear_hashing import addressing
 
 
 class MisplacedKey(Exception):
-    """A record of a resized topic lies in another partition than its key belongs to."""
+    """A record of a resized topic is in another partition than its key's."""
 
     def __init__(self, topic: str, belongs_to: int, count: int) -> None:
         super().__init__(
@@ -39,7 +39,7 @@ class MisplacedKey(Exception):
 
 
 class KeyPlaces:
-    """Where the keys of one topic's records belong."""
+    """Computes the partitions of one topic's keys."""
 
     def __init__(self, lineage: Lineage) -> None:
         self._lineage = lineage
@@ -49,7 +49,7 @@ class KeyPlaces:
         self._count = 0
 
     def misplaced(self, record: ConsumerRecord) -> MisplacedKey | None:
-        """What is wrong with the place of a record; None if its key belongs there, or if it has none."""
+        """Return the error of a misplaced record; None if its place is right, or if it has no key."""
         if record.key is None:
             return None
         if record.generation != self._generation:
@@ -59,7 +59,7 @@ class KeyPlaces:
 
 
 def check_state_may_move(task: TaskId, marks: Collection[Marks], lineage: Lineage) -> None:
-    """`StreamsError` if the input of a task was resized and has had misplaced keys, as the marks of its stores tell."""
+    """Raise `StreamsError` if a task's input was resized and has had misplaced keys, by the marks of its stores."""
     found = next((one.misplaced for one in marks if one.misplaced), "")
     if found and len(lineage.history) > 1:
         raise StreamsError(

@@ -1,10 +1,10 @@
-"""Tasks stay where their state is until the state has gone where the task should be (KIP-441).
+"""Keeps tasks where their state is until the ideal client has the state (KIP-441).
 
-Given the ideal placement, each task whose ideal client is behind is lent to one that is further, and the ideal client
-gets a copy to warm up on, as long as the budget of the group lasts. When it has caught up, the next assignment finds
-the ideal placement possible. First active tasks, then standbys; those with the fewest caught-up clients first.
+Given the ideal placement, each task whose ideal client lags is lent to one that lags less, and the ideal client gets a
+warm-up copy, within the group's budget. Once it has caught up, the next assignment can use the ideal placement. First
+active tasks, then standbys; those with the fewest caught-up clients first.
 
-Rules of Kafka 3.2 and later: a task is lent also where no client has caught up, to the one that misses least. Source:
+Rules of Kafka 3.2 and later: a task is also lent if no client has caught up, to the one with the least lag. Source:
 TaskMovement of Kafka Streams.
 """
 
@@ -18,7 +18,7 @@ from anabranch.clients.streams.task_id import TaskId
 
 
 class Movements:
-    """Finds the tasks that have to be lent to another client than the ideal one, within one assignment."""
+    """Finds the tasks to lend to another client than the ideal one, within one assignment."""
 
     def __init__(self, states: Sequence[ClientState], config: AssignorConfig) -> None:
         self._states = states
@@ -27,7 +27,7 @@ class Movements:
         self._warming: set[tuple[bytes, TaskId]] = set()
 
     def lend_active(self) -> int:
-        """Let caught-up clients run tasks whose ideal clients cannot run them yet; returns how many tasks."""
+        """Let caught-up clients run tasks whose ideal clients cannot run them yet; return their number."""
         todo = self._needed(lambda state: state.active)
         for _, task, _, target in todo:
             source = least_loaded(self._states, lambda one: task in one.standby and self._caught_up(one, task))  # noqa: B023
@@ -45,13 +45,13 @@ class Movements:
         return len(todo)
 
     def lend_standbys(self) -> int:
-        """The same for standbys, except those that are being warmed up just now."""
+        """Lend standbys likewise, except those that are being warmed up."""
         moved = 0
         for _, task, _, target in self._needed(lambda state: state.standby):
             source = least_loaded(self._states, lambda one: not one.holds(task) and self._caught_up(one, task))  # noqa: B023
             source = source or self._furthest(task, target, lambda one: not one.holds(task))  # noqa: B023
             if source is None:
-                continue  # every client that is further has the task already
+                continue  # every client with less lag has the task already
             source.standby.add(task)
             if not self._warm_up():
                 target.standby.remove(task)
@@ -59,7 +59,7 @@ class Movements:
         return moved
 
     def _needed(self, held: Callable[[ClientState], set[TaskId]]) -> list[tuple[int, TaskId, int, ClientState]]:
-        """(caught-up clients, task, place of the ideal client, ideal client) of what cannot stay where it should be."""
+        """Return (caught-up clients, task, index of the ideal client, ideal client) of tasks to lend."""
         needed = []
         for place, target in enumerate(self._states):
             for task in held(target):
@@ -71,7 +71,7 @@ class Movements:
         return sorted(needed, key=lambda one: one[:3])
 
     def _furthest(self, task: TaskId, target: ClientState, may: Callable[[ClientState], bool]) -> ClientState | None:
-        """The client that misses least of a task, if that is less than the ideal client misses."""
+        """Return the client with the least lag of a task, if less than the ideal client's."""
         bound = (target.lag(task), self._states.index(target))
         ahead = [(state.lag(task), place) for place, state in enumerate(self._states) if may(state)]
         first = min((one for one in ahead if one < bound), default=None)
@@ -81,6 +81,6 @@ class Movements:
         return state.is_caught_up(task, self._acceptable_lag)
 
     def _warm_up(self) -> bool:
-        """Take one from the budget, if there is one left."""
+        """Take a warm-up from the budget, if one is left."""
         self._warmups_left -= 1
         return self._warmups_left >= 0

@@ -1,12 +1,12 @@
-"""Which tasks an application has, given how many partitions its inputs have now.
+"""Computes an application's tasks from the current partitions of its inputs.
 
 A subtopology is a part of the application that only topics connect with the rest. It has one task for each partition
 index that one of its sources has; topics with fewer partitions contribute nothing to the others. Its stores have
-changelogs, with a partition per task; where a subtopology writes to one that groups anew, there is a repartition topic
-between them, as wide as the widest source that feeds it.
+changelogs, with a partition per task; a subtopology that regroups records for another one writes to a repartition
+topic, as wide as the widest source that feeds it.
 
-Partition indexes are taken as they come: after a merge the drained ones are there until they are empty, and their tasks
-with them. Source: PartitionGrouper, RepartitionTopics, ChangelogTopics of Kafka Streams.
+All existing partition indexes count: after a merge draining ones remain until they are empty, with their tasks. Source:
+PartitionGrouper, RepartitionTopics, ChangelogTopics of Kafka Streams.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 from anabranch.protocol.values import value
 
 Partitions = Mapping[str, Collection[int]]
-"""The partition indexes of each topic that exists."""
+"""The partition indexes of each existing topic."""
 
 
 class MissingSourceTopic(Exception):
@@ -39,11 +39,11 @@ class TopicsInfo:
     """The topics of one subtopology."""
 
     source_topics: frozenset[str]
-    """What it reads, repartition topics included."""
+    """Its source topics, including repartition topics."""
     sink_topics: frozenset[str] = frozenset()
-    """What it writes, as far as it matters here: the repartition topics of others."""
+    """Its relevant output topics: the repartition topics of others."""
     repartition_topics: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
-    """Of its sources those that the application makes itself, and how many partitions, where that was said."""
+    """Its sources that the application creates itself -> the configured partitions, if any."""
     changelog_topics: frozenset[str] = frozenset()
     """One per store; a source topic may serve as its own table's changelog."""
     copartitioned: tuple[frozenset[str], ...] = ()
@@ -51,13 +51,13 @@ class TopicsInfo:
 
 
 SubtopologyTopics = Sequence[TopicsInfo]
-"""Of each subtopology, in the order of their numbers."""
+"""The topics of each subtopology, by number."""
 
 
 def repartition_counts(
     topology: SubtopologyTopics, partitions: Partitions, lineages: Mapping[str, Lineage] | None = None
 ) -> dict[str, int]:
-    """How many partitions each repartition topic has to have. Raises MissingSourceTopic, TaskAssignmentError."""
+    """Return the partition count of each repartition topic. Raises MissingSourceTopic, TaskAssignmentError."""
     made = {topic: count for part in topology for topic, count in part.repartition_topics.items()}
     missing = sorted({topic for part in topology for topic in part.source_topics - made.keys()} - partitions.keys())
     if missing:
@@ -78,7 +78,7 @@ def repartition_counts(
 def _widest_feeder(
     topic: str, topology: SubtopologyTopics, partitions: Partitions, counts: Mapping[str, int]
 ) -> int | None:
-    """The width of the widest source that feeds a topic; None while one of them is not known."""
+    """Return the width of the widest source that feeds a topic; None while one is unknown."""
     sources = {source for part in topology if topic in part.sink_topics for source in part.source_topics}
     widths = [counts.get(source) or _width(partitions.get(source, ())) for source in sources]
     return max(widths) if widths and all(widths) else None
@@ -91,9 +91,9 @@ def _equalise(
     chosen: frozenset[str],
     lineages: Mapping[str, Lineage],
 ) -> None:
-    """Repartition topics that are joined get the width of what they are joined with.
+    """Give joined repartition topics the width of their partners.
 
-    Topics that are resized alike differ only for a while: the one that was resized first waits.
+    Topics that are resized alike differ only temporarily: the one that was resized first waits.
     """
     for group in (group for part in topology for group in part.copartitioned):
         fixed = {topic: counts[topic] if topic in counts else _width(partitions[topic]) for topic in group}
@@ -116,7 +116,7 @@ def _width(indexes: Collection[int]) -> int:
 def partitions_of_tasks(
     topology: SubtopologyTopics, partitions: Partitions
 ) -> dict[TaskId, tuple[TopicPartition, ...]]:
-    """Every task with the source partitions that it reads."""
+    """Return every task with its source partitions."""
     tasks: dict[TaskId, list[TopicPartition]] = {}
     for number, part in enumerate(topology):
         for topic in sorted(part.source_topics):
@@ -128,7 +128,7 @@ def partitions_of_tasks(
 def changelogs_of_tasks(
     topology: SubtopologyTopics, tasks: Collection[TaskId]
 ) -> dict[TaskId, tuple[TopicPartition, ...]]:
-    """The changelog partitions of every stateful task."""
+    """Return the changelog partitions of every stateful task."""
     return {
         task: tuple(
             TopicPartition(topic, task.partition) for topic in sorted(topology[task.subtopology].changelog_topics)
@@ -139,7 +139,7 @@ def changelogs_of_tasks(
 
 
 def changelog_counts(changelogs: Mapping[TaskId, Sequence[TopicPartition]]) -> dict[str, int]:
-    """How many partitions each changelog topic has to have."""
+    """Return the partition count of each changelog topic."""
     counts: dict[str, int] = {}
     for partitions in changelogs.values():
         for topic, index in partitions:
@@ -150,10 +150,9 @@ def changelog_counts(changelogs: Mapping[TaskId, Sequence[TopicPartition]]) -> d
 def removed_tasks(
     topology: SubtopologyTopics, topics: Mapping[str, Topic], owned: Collection[TopicPartition]
 ) -> dict[TaskId, TaskId]:
-    """The tasks with state whose partitions are gone and owned by no member, each with the task that has their keys
-    now.
+    """Return stateful tasks of removed partitions without an owner -> the tasks that have their keys now.
 
-    Of several topics all must be gone; where one is still to have such a partition, its task has got nothing yet.
+    All of a task's topics must lack the partition; while one still has it, its state is not handed over yet.
     """
     found: dict[TaskId, TaskId] = {}
     for number, part in enumerate(topology):

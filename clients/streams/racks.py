@@ -1,9 +1,9 @@
-"""Fewer bytes between racks: clients swap active tasks, and each keeps as many as it had (KIP-925, min_traffic).
+"""Reduces traffic between racks: clients swap active tasks, and each keeps its number of tasks (KIP-925, min_traffic).
 
-Running a task on a client costs its share of traffic for each partition that has no replica in the client's rack, and
-something for not being where it was placed. Of all ways to share the same numbers of tasks out, one that costs least is
-found by cancelling negative cycles: as long as tasks could go round between some clients for less, they do. On a
-client, tasks with the same costs everywhere stand for each other, so that the search is in clients, not in tasks.
+Running a task on a client costs traffic for each partition without a replica in the client's rack, and a penalty for
+leaving its placed client. Among all placements with the same numbers of tasks, negative cycle cancellation finds one of
+minimal cost: as long as tasks can rotate between clients at a lower cost, they do. On a client, tasks with equal costs
+are interchangeable, so the search is over clients, not tasks.
 
 Invariant: no client's number of tasks changes. Source: RackAwareTaskAssignor of Kafka Streams.
 """
@@ -21,7 +21,7 @@ Costs = tuple[int, ...]
 """The cost of a task on each client."""
 
 STATELESS_COSTS: Final = (1, 0)
-"""Of traffic, and of not being where it was placed: without state a task may be anywhere."""
+"""Costs of traffic, and of leaving the placed client: a task without state may run anywhere."""
 
 
 def can_spare_traffic(states: Sequence[ClientState], tasks: Tasks, config: AssignorConfig) -> bool:
@@ -40,7 +40,7 @@ def spare_traffic(
     traffic_cost: int,
     non_overlap_cost: int,
 ) -> None:
-    """Let clients swap these active tasks until no exchange costs less."""
+    """Swap these active tasks between clients until no exchange costs less."""
     swap = _Exchange(len(states))
     for here, state in enumerate(states):
         for task in sorted(state.active & frozenset(tasks)):
@@ -58,16 +58,15 @@ def spare_traffic(
 
 
 class _Exchange:
-    """The tasks that each client holds, by what they cost on every client."""
+    """The tasks of each client, grouped by their costs on every client."""
 
     def __init__(self, clients: int) -> None:
         self.holds: list[dict[Costs, list[TaskId]]] = [{} for _ in range(clients)]
 
     def negative_cycle(self) -> list[int]:
-        """Clients each of which can give a task to the next so that the total cost falls; empty when there is no such
-        cycle.
+        """Return clients that can each give a task to the next at a lower total cost; empty without such a cycle.
 
-        Bellman and Ford: after as many rounds as there are clients, whatever still gets cheaper hangs on a cycle.
+        Bellman-Ford: after as many rounds as there are clients, a cost that still falls is on a cycle.
         """
         clients = range(len(self.holds))
         edges = [
@@ -95,7 +94,7 @@ class _Exchange:
         return cycle[::-1]
 
     def turn(self, cycle: Sequence[int]) -> None:
-        """Let each client in the cycle give its cheapest tasks to the next: as many as all of them have of the kind."""
+        """Move each client's cheapest tasks to the next in the cycle: as many as all of them have of the kind."""
         steps = []
         for giver, taker in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
             costs = min(self.holds[giver], key=lambda one: (one[taker] - one[giver], one))

@@ -1,4 +1,4 @@
-"""The tasks of removed partitions that one instance has to finish: their state still has to go to other tasks.
+"""The tasks of removed partitions that one instance has to finish: their state still moves to other tasks.
 
 A merge takes partitions away, and one that got no records is removed at once: maybe before its task has received the
 state that comes to it, or has handed that on. Partitions that do not exist can be assigned to no member. So the leader
@@ -36,19 +36,19 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 
 class RemovedTasks:
-    """Which tasks of removed partitions this instance has to finish, and what is known of each."""
+    """The tasks of removed partitions that this instance has to finish, and their progress."""
 
     def __init__(self, built: Built) -> None:
         self._built = built
         self._given: Collection[TaskId] = frozenset()
         self.generation = -1
-        """The generation of the group in which the tasks were given."""
+        """The group's generation in which the tasks were assigned."""
         self._decided: set[TaskId] = set()
         """Tasks for which every transaction of earlier owners is decided."""
         self._finished: dict[TaskId, Segment] = {}
 
     def assign(self, assigned: AssignedTasks) -> None:
-        """Take the tasks of a new generation of the group; whether earlier owners are done is asked again."""
+        """Adopt the tasks of a new generation; earlier owners' transactions are checked again."""
         self._given, self.generation = frozenset(assigned.removed), assigned.generation
         self._decided = set()
 
@@ -56,37 +56,36 @@ class RemovedTasks:
         return task in self._given
 
     def to_do(self, view: ConsumerView) -> set[TaskId]:
-        """The tasks that are not known to be finished."""
+        """Return the tasks that are not known to be finished."""
         ends = {task: self.read_to(view, task) for task in self._given}
         return {task for task, end in ends.items() if end is None or self._finished.get(task) != end[1]}
 
     def decided(self, task: TaskId) -> bool:
-        """Whether every transaction is decided that earlier owners of the partition had begun."""
+        """Whether every transaction of the partition's earlier owners is decided."""
         return task in self._decided
 
     def undecided(self, tasks: Collection[Task]) -> list[TopicPartition]:
-        """The partitions for which the group has to be asked whether their offset is stable."""
+        """Return the partitions whose stable offset has to be queried."""
         asked = [one for one in tasks if one.id in self and one.id not in self._decided]
         return [partition for one in asked for partition in one.partitions]
 
     def note_stable(self, tasks: Collection[Task], stable: Collection[TopicPartition], generation: int) -> None:
-        """The group has answered, to a question of this generation, that these partitions' offsets are stable."""
+        """Note that these partitions' offsets are stable, by a response to a request of this generation."""
         if generation == self.generation:
             self._decided |= {one.id for one in tasks if one.id in self and set(one.partitions) <= set(stable)}
 
     def member(self, view: ConsumerView) -> ConsumerGroupMetadata | None:
-        """The member as which the tasks may be finished; None if the group has gone on to another generation."""
+        """Return the member for which the tasks may be finished; None if the group's generation changed."""
         member = view.group_metadata()
         return member if member.generation_id == self.generation else None
 
     def read_to(self, view: ConsumerView, task: TaskId) -> Reading | None:
-        """The last segment of a removed partition, with the lineage that its topic had when the leader found it
-        gone."""
+        """Return the last segment of a removed partition, with its lineage when the leader found it removed."""
         lineages = [view.assigned_lineage(topic) for topic in self._built.subtopologies[task.subtopology].sources]
         return joined.slowest(None if one is None else joined.removed(one, task.partition, ()) for one in lineages)
 
     def finished(self, view: ConsumerView, task: Task) -> bool:
-        """Whether all its state was handed over; then it is noted that the task need not be opened again."""
+        """Whether all its state was handed over; if so, note that the task need not be opened again."""
         read_to = self.read_to(view, task.id)
         if read_to is None or state_handover.due(*read_to, min(marks.departed for marks in task.marks())):
             return False

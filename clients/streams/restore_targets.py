@@ -1,9 +1,9 @@
-"""How far each task is restored, and which of its stores are begun anew: the part of `TaskMachine` about changelogs.
+"""Determines how far each task is restored, and which of its stores are reset.
 
 Before a task runs, and when a copy is opened, the checkpoints of its stores are compared with the bounds of their
-changelogs. A store that belongs to its changelog is restored up to where that ends. Any other one is begun anew where
-the changelog begins, or ends the instance, as `changelog_auto_offset_reset` says. An empty store loses nothing that was
-here, so it never ends the instance.
+changelogs. A store that belongs to its changelog is restored up to its end. Any other one is reset to the changelog's
+start, or ends the instance, by `changelog_auto_offset_reset`. An empty store loses no state, so it never ends the
+instance.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class RestoreTargets:
         self._may_reset = config.changelog_auto_offset_reset != RESET_NONE
 
     def changelog(self, task: Task, store: str) -> TopicPartition:
-        """The changelog partition of one store of a task."""
+        """Return the changelog partition of one store of a task."""
         return TopicPartition(changelog_topic(self._application_id, store), task.id.partition)
 
     def checkpoints(self, tasks: Collection[Task]) -> dict[TopicPartition, int]:
-        """The offset up to which each changelog of these tasks is in its store."""
+        """Return the checkpoint of each changelog of these tasks."""
         return {
             self.changelog(task, name): store.checkpoint.offset for task in tasks for name, store in task.stores.items()
         }
@@ -63,8 +63,8 @@ class RestoreTargets:
     ) -> list[Seek]:
         """Restore a task up to these bounds, which were looked up when its stores had these checkpoints.
 
-        Stays unchecked, so that it is asked for again, if a bound is missing or a store cannot be begun anew now.
-        `StreamsError` if one may not be begun anew.
+        The task stays unchecked, to be queried again, if a bound is missing or a store cannot be reset now. Raises
+        `StreamsError` if one may not be reset.
         """
         changelogs = {name: self.changelog(task, name) for name in task.stores}
         if any(one not in bounds for one in changelogs.values()):
@@ -85,7 +85,7 @@ class RestoreTargets:
         for name, one in changelogs.items():
             store = task.stores[name]
             store.cut_off = store.log_marks = bounds[one].start > 0
-            if store.checkpoint.offset < bounds[one].start:  # all that is gone is a marker
+            if store.checkpoint.offset < bounds[one].start:  # only a marker is deleted
                 store.checkpoint.read_to(bounds[one].start)
                 again.add(name)
         task.check({name: bounds[one].topic_id for name, one in changelogs.items()})

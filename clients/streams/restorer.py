@@ -1,10 +1,9 @@
-"""Brings stores up to date: restores tasks before they run, keeps standbys warm, waits for state that is on its way.
+"""Restores tasks before they run, keeps standbys up to date, and waits for moving state.
 
-One long-lived task beside the processing. It gathers what `TaskMachine` has to know, which takes time (whether offsets
-of the group are stable, where changelogs end, their records), and then has the machine decide: which task is restored
-up to where, and which may run. A task that is to run gets its targets (where its changelogs end) only once its input
-positions are known. Every transaction that an earlier owner had begun is decided by then, so what was decided lies
-below the targets.
+A long-lived asyncio task beside processing. It gathers the slow inputs of `TaskMachine` (whether offsets of the group
+are stable, changelog ends and records); the machine then decides how far each task is restored, and which may run. A
+task that is to run gets its targets (the changelog ends) only once its input positions are known. Every transaction of
+an earlier owner is decided by then, so its records are below the targets.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from anabranch.protocol.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 RECORDS_AT_A_TIME: Final = 2000
-"""In one write; about ten milliseconds in which nothing is processed."""
+"""Records in one write; about ten milliseconds without processing."""
 IMPATIENT_S: Final = 0.01
 PATIENT_S: Final = 0.5
 MISSING_RETRY_S: Final = 0.2
-"""How long to wait before changelogs without a leader are asked for again."""
+"""How long to wait before changelogs without a leader are queried again."""
 MISSING_LOG_S: Final = 10.0
-"""How often it is logged which changelogs are missing."""
+"""How often missing changelogs are logged."""
 
 
 class Restorer:
@@ -47,7 +46,7 @@ class Restorer:
         topics: InternalTopicManager,
         news: asyncio.Event,
     ) -> None:
-        """`news` is set when records of changelogs have come, or another task is to be restored."""
+        """Create a restorer; `news` is set when changelog records have arrived, or another task is to be restored."""
         self._machine = machine
         self._runner = runner
         self._consumer = consumer
@@ -57,10 +56,10 @@ class Restorer:
         self._loop = asyncio.get_running_loop()
         self._aim_at = self._log_missing_at = 0.0
         self.restored = 0
-        """Records read from changelogs so far."""
+        """Number of records read from changelogs so far."""
 
     async def run(self) -> None:
-        """Restore whenever there is something to restore, until cancelled."""
+        """Restore until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(IMPATIENT_S if self._machine.catching_up else PATIENT_S):
@@ -82,14 +81,14 @@ class Restorer:
             self._runner.carry_out(self._machine.note_lags(self._lags()))
 
     async def _look(self) -> None:
-        """Ask the group whether the offsets of removed partitions are stable."""
+        """Query whether the offsets of removed partitions are stable."""
         removed, tasks = self._machine.removed, list(self._machine.tasks.values())
         asked, generation = removed.undecided(tasks), removed.generation
         if asked:
             removed.note_stable(tasks, await self._consumer.stable(asked), generation)
 
     async def _aim(self) -> None:
-        """Look up the changelogs' bounds: how far to restore, and whether stores still belong to their changelogs."""
+        """Look up the changelogs' bounds, to set targets and to check that stores belong to their changelogs."""
         tasks = self._machine.is_without_target(self._consumer)
         if not tasks or self._loop.time() < self._aim_at:
             return
@@ -102,7 +101,7 @@ class Restorer:
         self._runner.carry_out(self._machine.aim(self._consumer, tasks, checkpoints, bounds))
 
     def _note_missing(self, missing: Collection[TopicPartition]) -> None:
-        """Some changelogs cannot be asked: make them again if they are gone, and say so once in a while."""
+        """Recreate deleted changelogs, and log unavailable ones periodically."""
         now, obstacles = self._loop.time(), self._reader.obstacles(sorted(missing))
         self._aim_at = now + MISSING_RETRY_S
         self._topics.forget({partition.topic for partition in missing})
@@ -120,11 +119,11 @@ class Restorer:
             records, position = self._reader.take(partition, RECORDS_AT_A_TIME)
             self.restored += task.restore(name, records, position)
             self._news.set()
-            # A copy is in no hurry: it leaves as much time for processing as it takes.
+            # A copy is not urgent: it leaves as much time for processing as it takes.
             await asyncio.sleep(0 if task.state is State.CATCHING_UP else self._loop.time() - begun)
 
     def _lags(self) -> dict[TopicPartition, int]:
-        """How much of the changelogs of new copies is still to be read, where that is known."""
+        """Return how much of the changelogs of new copies is still to be read, where known."""
         warming = (task for task in self._machine.tasks.values() if task.warming)
         lags = {
             one: self._reader.lag(one)

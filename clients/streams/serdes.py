@@ -1,4 +1,4 @@
-"""How values become bytes and come back: what a topology needs at its edges and in its stores."""
+"""Serdes: convert values to bytes and back, at a topology's topics and in its stores."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 
 class Undecodable(Exception):
-    """The value of a record makes no sense to its serde; the cause says why."""
+    """A serde cannot decode the value of a record; the cause has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serde:
-    """A pair of functions that undo each other. None never reaches them: it stands for a deletion."""
+    """A serializer and its inverse. They never get None, which is a deletion."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
@@ -29,8 +29,8 @@ def _to_json(value: Any) -> bytes:
 
 
 BYTES: Final = Serde(_same, _same)
-"""Values that are bytes already."""
+"""Values that are bytes."""
 TEXT: Final = Serde(str.encode, bytes.decode)
 """Text as UTF-8."""
 JSON: Final = Serde(_to_json, json.loads)
-"""What JSON can say, without spaces."""
+"""JSON values, without spaces."""

@@ -1,9 +1,8 @@
-"""Where copies of state are kept: on the clients with the least to do, or apart in every tagged dimension (KIP-708).
+"""Places standby tasks: on the least loaded clients, or apart in every tagged dimension (KIP-708).
 
-With tags: the copies of a task, its active one included, are spread so that no two share a rack, a zone, or whatever
-the tags name. A dimension that has no more values than copies were placed constrains nothing any more; copies that
-cannot be placed apart go where there is the least load. Source: DefaultStandbyTaskAssignor,
-ClientTagAwareStandbyTaskAssignor.
+With tags: the copies of a task, including its active one, are spread so that no two share a rack, a zone, or another
+tag. A dimension with no more values than placed copies has no constraint any more; copies that cannot be placed apart
+go to the least loaded client. Source: DefaultStandbyTaskAssignor, ClientTagAwareStandbyTaskAssignor.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def place_standbys(states: Sequence[ClientState], stateful: Sequence[TaskId], config: AssignorConfig) -> None:
-    """Give each task its standbys. Its active client is known already."""
+    """Assign each task its standbys. Its active client is known already."""
     missing: dict[TaskId, int] = {}
     if config.rack_aware_assignment_tags:
         spread = _Spread(states, frozenset(config.rack_aware_assignment_tags))
@@ -40,7 +39,7 @@ def may_swap(source: ClientState, target: ClientState, config: AssignorConfig) -
 
 
 def _place_anywhere(states: Sequence[ClientState], task: TaskId, count: int) -> int:
-    """Place copies where there is the least load; how many could not be placed."""
+    """Place copies on the least loaded clients; return how many could not be placed."""
     for placed in range(count):
         state = least_loaded(states, lambda one: not one.holds(task))
         if state is None:
@@ -62,7 +61,7 @@ class _Spread:
                 self._values.setdefault(key, set()).add(tag)
 
     def place(self, task: TaskId, count: int) -> int:
-        """Place copies apart from each other and from the active task; how many could not be."""
+        """Place copies apart from each other and from the active task; return how many could not be placed."""
         last = next(state for state in self._states if task in state.active)
         used: set[tuple[str, str]] = set()
         for placed in range(count):
@@ -75,7 +74,7 @@ class _Spread:
         return 0
 
     def _mark(self, state: ClientState, copies: int, used: set[tuple[str, str]]) -> None:
-        """Its tags are taken, except in dimensions that have no more values than there are copies."""
+        """Mark a client's tags as used, except in dimensions with no more values than copies."""
         for key, tag in state.client.tags.items():
             if key not in self._keys:
                 continue

@@ -1,4 +1,4 @@
-"""The directory of one instance: its identity over restarts, and a directory for each task that ever had state here.
+"""The directory of one instance: its process id, and a directory for each task with state.
 
 <state_dir>/<application id>/.lock            locked while the instance runs
 <state_dir>/<application id>/process          the process id, 16 bytes in hex
@@ -21,8 +21,8 @@ from anabranch.protocol.file_paths import path_inside
 class StateDirectory:
     """The directory of one instance, locked for it.
 
-    Raises DirectoryInUse when another instance runs in it, InvalidPath when no directory can have the application id.
-    Names of tasks come from the leader of the group, so each is checked when it becomes a path.
+    Raises DirectoryInUse if another instance runs in it, InvalidPath if the application id is no valid directory name.
+    Task names come from the group's leader, so each is checked when it becomes a path.
     """
 
     def __init__(self, state_dir: Path, application_id: str, rng: random.Random) -> None:
@@ -35,16 +35,17 @@ class StateDirectory:
         self.process_id = bytes.fromhex(process.read_text())
 
     def open(self, task: TaskId, stores: tuple[str, ...]) -> TaskDisk:
-        """The stores of a task, made if need be."""
+        """Open the stores of a task; create them if needed."""
         return TaskDisk(self._of(task), stores)
 
     def tasks(self) -> list[TaskId]:
-        """Every task that has left something here. Directories that are not named after a task are left alone."""
+        """Return every task with a directory. Other directories are ignored."""
         return sorted(task for one in self.path.iterdir() if one.is_dir() and (task := _parse(one.name)) is not None)
 
     def parked(self, built: Built) -> dict[TaskId, int]:
-        """Every task of this topology that has left state here, with the sum of its stores' checkpoints. None of them
-        may be open."""
+        """Return every task of this topology with state here, with the sum of its stores' checkpoints. None may be
+        open.
+        """
         return {
             task: sum(checkpoints_on_disk(self._of(task), built.subtopologies[task.subtopology].stores).values())
             for task in self.tasks()
@@ -56,7 +57,7 @@ class StateDirectory:
         shutil.rmtree(self._of(task), ignore_errors=True)
 
     def close(self) -> None:
-        """Unlock it."""
+        """Unlock the directory."""
         self._lock.release()
 
     def _of(self, task: TaskId) -> Path:

@@ -1,4 +1,4 @@
-"""State follows its keys through a resize: what leaves a partition, where to, and what one has to wait for.
+"""Moves state with its keys through a resize: which keys leave a partition, their targets, and what a task waits for.
 
 When partition p is cut at generation g, the keys that it no longer holds go to other partitions, with everything that
 stores know of them. The task that read p to the cut *hands over*: in transactions, each of a limited number of keys, it
@@ -32,7 +32,9 @@ Value = TypeVar("Value")
 
 
 def due(lineage: Lineage, segment: Segment, departed: int) -> list[int]:
-    """The generations at which keys left the partition and whose hand-over is due: all before `segment` is read."""
+    """Return the generations at which keys left the partition and whose hand-over is due: all before `segment` is
+    read.
+    """
     return [
         one.generation
         for one in lineage.segments(segment.partition)
@@ -41,7 +43,7 @@ def due(lineage: Lineage, segment: Segment, departed: int) -> list[int]:
 
 
 def receivers(lineage: Lineage, opened: Segment) -> tuple[int, ...]:
-    """The partitions that take keys from this one where `opened` begins."""
+    """Return the partitions that take keys from this one where `opened` begins."""
     before = lineage.previous(opened)
     return () if before is None else tuple(one.partition for one in lineage.successors(before))
 
@@ -53,9 +55,10 @@ def leaving(
     hash_of: Callable[[Key], int],
     room: int,
 ) -> tuple[dict[int, dict[Key, Value]], int | None]:
-    """At most `room` of the keys that leave where `opened` begins, by target; how many stay, None if not all left.
+    """Return at most `room` of the keys that leave where `opened` begins, by target; and how many stay, None if not all
+    left.
 
-    A late hand-over meets keys that have come since, from partitions that have nothing to do with it: they stay.
+    A late hand-over meets newer keys of unrelated partitions: they stay.
     """
     ways: dict[int, dict[Key, Value]] = {target: {} for target in receivers(lineage, opened)}
     base, count = lineage.base, lineage.count_at(opened.generation)
@@ -73,12 +76,12 @@ def leaving(
 
 
 def missing(lineage: Lineage, segment: Segment, marks: Marks) -> list[Segment]:
-    """The segments whose keys have to arrive before this one is processed, and have not."""
+    """Return the segments whose keys have to arrive before this one is processed, and have not."""
     return [source for source, _ in _missing(lineage, segment, marks)]
 
 
 def awaited(lineage: Lineage, segment: Segment, marks: Marks) -> list[tuple[int, int]]:
-    """The partitions and generations from which keys have to arrive before this segment is processed, oldest first."""
+    """Return (partition, generation) of the keys that have to arrive before this segment is processed, oldest first."""
     return [(source.partition, generation) for source, generation in _missing(lineage, segment, marks)]
 
 

@@ -1,6 +1,6 @@
-"""One store of one task in memory: what was changed since the last commit, over what is on disk.
+"""A task's store: uncommitted changes in memory over the data on disk.
 
-Keeps what the record that is being processed has changed, so that a record that fails can be undone.
+It keeps the changes of the current record, so that a failed record can be undone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from anabranch.clients.streams.task_disk import TaskDisk
 
 
 class _Unchanged(enum.Enum):
-    """Stands for the value of a key that was not changed since the last commit."""
+    """The marker of a key without a change since the last commit."""
 
     UNCHANGED = 0
 
@@ -24,7 +24,7 @@ _Before = bytes | _Unchanged | None
 
 
 class StateStore:
-    """One store of one task: what was changed since the last commit, over what is on disk."""
+    """One store of one task: uncommitted changes in memory over the data on disk."""
 
     __slots__ = (
         "_disk",
@@ -46,18 +46,18 @@ class StateStore:
         self.checkpoint = Checkpoint(disk.checkpoint(name))
         self.marks = disk.marks(name)
         self.topic_id = disk.topic_id(name)
-        """The topic id of the changelog that it was restored from; empty while that is not known."""
+        """The topic id of the changelog from which it was restored; empty while unknown."""
         self.doubted = False
-        """Whether its changelog has nothing at the checkpoint, or seems to be another topic."""
+        """Whether its changelog lacks the checkpoint's offset, or seems to be another topic."""
         self.cut_off = False
-        """Whether its changelog has lost its first records, and maybe marks with them."""
+        """Whether its changelog has lost its first records, possibly with marks."""
         self.log_marks = False
         """Whether its marks have to be written to the changelog again."""
         self._undo: dict[bytes, _Before] | None = None
-        """What the record that is being processed has changed, if that may have to be undone."""
+        """The changes of the current record, if they may have to be undone."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, None if there is none."""
+        """Return the value of a key, None if there is none."""
         if key in self.changes:
             return self.changes[key]
         return self._disk.get(self.name, key)
@@ -69,11 +69,11 @@ class StateStore:
         self.changes[key] = value
 
     def begin(self) -> None:
-        """Note from now on what is changed, so that `undo` can take it back."""
+        """Record changes from now on, for `undo`."""
         self._undo = {}
 
     def undo(self) -> None:
-        """Take back what was changed since `begin`."""
+        """Undo the changes since `begin`."""
         for key, before in (self._undo or {}).items():
             if isinstance(before, _Unchanged):
                 del self.changes[key]
@@ -81,11 +81,11 @@ class StateStore:
                 self.changes[key] = before
 
     def keep(self) -> None:
-        """Keep what was changed since `begin`."""
+        """Keep the changes since `begin`."""
         self._undo = None
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Everything in it, in no order; what is put meanwhile may be missing."""
+        """Yield all entries, unordered; those put meanwhile may be missing."""
         changes = dict(self.changes)
         for key, value in self._disk.items(self.name):
             if key not in changes:

@@ -1,15 +1,15 @@
-"""The sticky assignor: everything stays where it was, as far as an equal share goes. It knows nothing of lags.
+"""The sticky assignor: every task stays in place within equal shares. It does not use lags.
 
-Each thread's quota is the whole number of tasks per thread. A client keeps the active tasks that it had up to its
-quota, and its part of the tasks beyond all quotas, which go first to those that have more than their quota; Kafka takes
-these away and deals them again, so that they move in every rebalance, and for ever where a cooperative group hands them
-over in two. What is left goes to clients that had a copy, and then to the client with the least to do, and rather to
-one on which the task meets tasks it has not met before, so that not always the same tasks share a machine.
+Each thread's quota is the whole number of tasks per thread. A client keeps its active tasks up to its quota, and its
+part of the tasks beyond all quotas, which go first to clients above their quota. Kafka deals these again, so that they
+move in every rebalance, and for ever in a cooperative group with its two rounds. The rest goes to clients with a copy,
+and then to the least loaded client, preferably one where the task meets new tasks, so that not always the same tasks
+share a machine.
 
-Two tasks have met when one client has both. Nothing is taken away while placing, so that needs no record of pairs.
+Two tasks have met when one client has both. Placing never removes a task, so no record of pairs is needed.
 
-`assign_as_before` keeps every active task where it was, however uneven; it stands in when lags are not known, and asks
-to look again. Source: StickyTaskAssignor and FallbackPriorTaskAssignor of Kafka Streams.
+`assign_as_before` keeps every active task in place, however uneven; it is used when lags are unknown, and requests a
+probing rebalance. Source: StickyTaskAssignor and FallbackPriorTaskAssignor of Kafka Streams.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ log = logging.getLogger(__name__)
 
 
 def assign_sticky(clients: Sequence[Client], tasks: Tasks, config: AssignorConfig) -> Placement:
-    """A `TaskAssignor`: tasks stay where they were, within equal shares."""
+    """Assign tasks (a `TaskAssignor`): tasks stay in place, within equal shares."""
     return _Sticky(clients, tasks).place(config, probing=False)
 
 
 def assign_as_before(clients: Sequence[Client], tasks: Tasks, config: AssignorConfig) -> Placement:
-    """A `TaskAssignor`: active tasks stay where they were, and the group is to look again soon."""
+    """Assign tasks (a `TaskAssignor`): active tasks stay in place, with a probing rebalance soon."""
     return _Sticky(clients, tasks, unlimited=True).place(config, probing=True)
 
 
 class _Sticky:
-    """One assignment in the making."""
+    """The state of one assignment."""
 
     def __init__(self, clients: Sequence[Client], tasks: Tasks, *, unlimited: bool = False) -> None:
         self._states = states_of(clients)
@@ -56,7 +56,7 @@ class _Sticky:
                 self._had_standby.setdefault(task, []).append(state)
 
     def place(self, config: AssignorConfig, *, probing: bool) -> Placement:
-        """Active tasks, then standbys."""
+        """Place active tasks, then standbys."""
         self._place_active()
         if not self._unlimited and can_spare_traffic(self._states, self._tasks, config):
             stateful, racks = self._tasks.stateful, self._tasks.racks
@@ -86,13 +86,13 @@ class _Sticky:
             self._pick(task, [one for one in self._states if len(one.active) < shares[one]]).active.add(task)
 
     def _shares(self) -> dict[ClientState, int]:
-        """How many tasks each client gets: its quota, and of what is left one at a time, best where it had more."""
+        """Return each client's share: its quota, and the rest one at a time, first to clients above it."""
         had = Counter(self._had_active[task] for task in self._tasks.every & self._had_active.keys())
         shares = {state: self._quota * state.capacity for state in self._states}
 
         def burden(state: ClientState) -> tuple[float, bool, float]:
             load = (shares[state] + 1) / state.capacity
-            # while there are more threads than tasks, no client gains from a task that moves to another's idle thread
+            # with more threads than tasks, no client gains from a task that moves to another's idle thread
             return load if self._quota else shares[state] // state.capacity, shares[state] >= had[state], load
 
         for _ in range(len(self._tasks.every) - sum(shares.values())):
@@ -115,9 +115,9 @@ class _Sticky:
         return len(state.active) < state.capacity * self._quota
 
     def _pick(self, task: TaskId, candidates: Sequence[ClientState]) -> ClientState:
-        """The client that had the task, or a copy of it, or has the least to do.
+        """Return the client that had the task, or a copy of it, or is the least loaded.
 
-        A full one is passed over for the next.
+        A full one is skipped.
         """
         if len(candidates) == 1:
             return candidates[0]

@@ -1,4 +1,4 @@
-"""`Streams`: one instance of an application. Runs its tasks on a consumer, a producer and a reader of changelogs.
+"""`Streams`: one instance of an application. Runs its tasks with a consumer, a producer and a changelog reader.
 
     async with Streams(topology, StreamsConfig(application_id="flights", bootstrap_servers=..., state_dir=...)) as one:
         await one.failed()
@@ -43,9 +43,9 @@ log = logging.getLogger(__name__)
 
 TRANSACTION_BUFFER_BYTES: Final = 64 * 1024 * 1024
 IDLE_S: Final = 1.0
-"""How long to wait for records at a time: in between, an instance that is to stop notices it, and can still commit."""
+"""How long to wait for records at a time: in between, a stopping instance notices it, and can still commit."""
 STOP_PATIENCE_S: Final = 10.0
-"""How long to wait for what is being processed before it is given up."""
+"""How long a stop waits for the current processing."""
 
 
 class Streams:
@@ -80,10 +80,10 @@ class Streams:
         self._stopping = False
         self._processed = 0
 
-    # life
+    # lifecycle
 
     async def start(self) -> None:
-        """Connect, make the application's own topics, and begin to work.
+        """Connect, create the internal topics, and start to work.
 
         Raises:
             DirectoryInUse: Another instance runs in the same `state_dir`.
@@ -199,10 +199,10 @@ class Streams:
         ).start()
 
     async def stop(self) -> None:
-        """Commit, leave the group, close the stores. After a failure, or if that takes too long, without the commit.
+        """Commit, leave the group, close the stores. After a failure or a timeout, without the commit.
 
-        Does nothing if the instance was not started, or was stopped before. The last commit may be refused; the records
-        are processed again then, by the instance that gets the tasks.
+        Does nothing if the instance was not started, or was stopped before. The last commit may be refused; the next
+        owner of the tasks then processes the records again.
         """
         if self._work is None:
             return
@@ -247,40 +247,40 @@ class Streams:
     ) -> None:
         await self.stop()
 
-    # looking inside
+    # state
 
     @property
     def tasks(self) -> Mapping[TaskId, Task]:
-        """The tasks of this instance by their ids, standbys included. Belongs to the instance: only look at it."""
+        """The tasks of this instance by their ids, standbys included. Read-only."""
         return self._manager.machine.tasks
 
     def progress(self) -> list[Progress]:
-        """Return of every task, by id, how far its stores are from the ends of their changelogs."""
+        """Return the progress of every task, by id: its stores against the ends of their changelogs."""
         return [task.progress for _, task in sorted(self.tasks.items())]
 
     @property
     def process_id(self) -> bytes:
-        """The 16 bytes by which the group knows this instance; kept over restarts in its `state_dir`."""
+        """The 16 bytes that identify this instance in the group; kept over restarts in its `state_dir`."""
         return self._directory.process_id
 
     @property
     def processed(self) -> int:
-        """How many records were processed, also those whose transaction failed."""
+        """The number of processed records, including those of failed transactions."""
         return self._processed
 
     @property
     def dropped(self) -> int:
-        """How many records failed and were skipped or put aside, also those whose transaction failed."""
+        """The number of failed records that were skipped or dead-lettered, including those of failed transactions."""
         return self._manager.failures.dropped
 
     @property
     def moves(self) -> Moves:
-        """How much state has followed its keys from here."""
+        """How much state has moved with its keys from here."""
         return self._committer.moves
 
     @property
     def restored(self) -> int:
-        """How many records were read from changelogs."""
+        """The number of records read from changelogs."""
         return self._restorer.restored
 
     # processing

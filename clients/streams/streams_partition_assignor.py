@@ -1,12 +1,12 @@
-"""The partition assignor of Streams: `stream` on the wire, one object per thread, understood by Kafka's own instances.
+"""The partition assignor of Streams: `stream` on the wire, one object per thread, compatible with Kafka's instances.
 
-What it tells the leader, what it does as one, and what it makes of the leader's answer. The leader needs more than
-metadata: internal topics have to exist with the right number of partitions, and the ends of changelogs have to be
-looked up. That is the `LeaderTools`' work; all decisions are made by pure functions (`topology`, `group_assignment`).
+It builds the member's subscription, leads the group, and handles the leader's assignment. A leader needs more than
+metadata: internal topics with the right number of partitions, and the ends of changelogs. `LeaderTools` provides those;
+pure functions make all decisions (`partition_grouper`, `group_assignment`).
 
-Version probing: a member begins with its newest version. If the leader answers with an older one, or says that
-all members could do a newer one, the member takes what all support and joins again at once. Source:
-StreamsPartitionAssignor of Kafka Streams; KIP-429, KIP-441.
+Version probing: a member starts with its newest version. If the leader answers with an older one, or reports that all
+members support a newer one, the member takes the common version and rejoins at once. Source: StreamsPartitionAssignor
+of Kafka Streams; KIP-429, KIP-441.
 """
 
 from __future__ import annotations
@@ -59,24 +59,24 @@ log = logging.getLogger(__name__)
 
 
 class LeaderTools(Protocol):
-    """What only the leader of a group has to do with the cluster."""
+    """The cluster operations that only a group's leader needs."""
 
     async def prepare_topics(self, counts: Mapping[str, int]) -> Collection[str]:
-        """See to it that internal topics exist with that many partitions; the ones that had to be made."""
+        """Ensure that internal topics exist with these partitions; return those that were created."""
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int] | None:
-        """Where changelog partitions end (of source topics: what is committed); None when that cannot be had."""
+        """Return the ends of changelog partitions (for source topics: of committed records); None if unavailable."""
 
 
 @value(kw_only=True)
 class AssignedTasks:
-    """What this member has been given."""
+    """The tasks of this member."""
 
     active: Mapping[TaskId, Sequence[TopicPartition]] = dataclasses.field(default_factory=dict)
     standby: Mapping[TaskId, Collection[TopicPartition]] = dataclasses.field(default_factory=dict)
-    """Copies to keep, warm-ups included, with the source partitions of each task."""
+    """Standby and warm-up tasks, with the source partitions of each."""
     removed: Collection[TaskId] = ()
-    """Tasks to finish whose partition is gone."""
+    """Tasks of removed partitions to finish."""
     partitions_by_host: Hosted = dataclasses.field(default_factory=dict)
     standby_partitions_by_host: Hosted = dataclasses.field(default_factory=dict)
     error: AssignorError = AssignorError.NONE
@@ -85,15 +85,15 @@ class AssignedTasks:
 
 @value(kw_only=True)
 class StreamsMember:
-    """The process that a thread belongs to."""
+    """The process of a thread."""
 
     process_id: bytes
     """The same for all threads of a process, kept over restarts with the state."""
     end_point: str = ""
-    """`host:port` where others can ask for this process's state; empty for nowhere."""
+    """`host:port` for queries of this process's state; empty for none."""
     tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
     latest_version: int = LATEST_VERSION
-    """The newest version to be spoken, and read as a leader."""
+    """The newest version to send, and to read as a leader."""
 
 
 class StreamsPartitionAssignor(PartitionAssignor):
@@ -114,7 +114,9 @@ class StreamsPartitionAssignor(PartitionAssignor):
         assignor: TaskAssignor = assign_highly_available,
         config: AssignorConfig | None = None,
     ) -> None:
-        """`offset_sums` is asked before each join, `on_tasks` told after each sync; `now_ms` is the time of day."""
+        """Create an assignor; `offset_sums` is called before each join, `on_tasks` after each sync; `now_ms` is the
+        time of day.
+        """
         self._member = member
         self._topology = topology
         self._tools = tools
@@ -126,12 +128,12 @@ class StreamsPartitionAssignor(PartitionAssignor):
         self._unique_field = 0
         self.used_version = member.latest_version
         self.error = AssignorError.NONE
-        """What the leader refused with; set it to SHUTDOWN_REQUESTED and join to ask the whole application to stop."""
+        """The leader's error; set it to SHUTDOWN_REQUESTED and rejoin to stop the whole application."""
         self.last_led: GroupAssignment | None = None
-        """What this member decided when it led the group last."""
+        """This member's last decision as leader."""
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes:
-        """This member's identity and the progress of its state.
+        """Return this member's identity and the progress of its state.
 
         Never the same bytes twice, so that a join is a rebalance.
         """
@@ -153,7 +155,7 @@ class StreamsPartitionAssignor(PartitionAssignor):
         )
 
     async def assign(self, metadata: ClusterMetadata, members: Sequence[MemberView]) -> Mapping[str, MemberAssignment]:
-        """Lead: the tasks of every member, or the same error for every member."""
+        """Assign as leader: the tasks of every member, or the same error for every member."""
         try:
             led = await self._lead(metadata, members)
         except MissingSourceTopic as error:
@@ -199,7 +201,7 @@ class StreamsPartitionAssignor(PartitionAssignor):
     async def _end_offsets(
         self, changelogs: Mapping[TaskId, Sequence[TopicPartition]]
     ) -> Mapping[TopicPartition, int] | None:
-        """The ends of all changelog partitions that were there before; those of new ones are 0."""
+        """Return the ends of all existing changelog partitions; those of new ones are 0."""
         sources = {topic for part in self._topology for topic in part.source_topics}
         counts = {topic: count for topic, count in changelog_counts(changelogs).items() if topic not in sources}
         made = frozenset(await self._tools.prepare_topics(counts)) if counts else frozenset()
@@ -207,7 +209,7 @@ class StreamsPartitionAssignor(PartitionAssignor):
         return await self._tools.end_offsets(there) if there else {}
 
     def on_assignment(self, assignment: MemberAssignment, generation: int) -> int | None:
-        """Take the answer; when to join again. DecodeError, TaskAssignmentError when the leader must not say that."""
+        """Handle the assignment; return when to rejoin. Raises DecodeError, TaskAssignmentError for an invalid one."""
         info = decode_assignment_info(assignment.user_data or b"")
         if info.error_code != AssignorError.NONE:
             self.error = AssignorError(info.error_code)
@@ -240,12 +242,14 @@ class StreamsPartitionAssignor(PartitionAssignor):
             )
 
     def _next_join(self, info: AssignmentInfo) -> int | None:
-        """Version changes first, then an end point that the group does not know, then what the leader asks for."""
+        """Return the next join: version changes first, then an end point unknown to the group, then the leader's
+        request.
+        """
         if self._change_version(info):
             return REJOIN_NOW
         own = Host.parse(self._member.end_point)
         if own is not None and info.partitions_by_host and own not in info.partitions_by_host:
-            return REJOIN_NOW  # a static member that came back elsewhere was handed what it had (KIP-345)
+            return REJOIN_NOW  # a static member that moved was assigned its previous tasks (KIP-345)
         return None if info.next_rebalance_ms == NO_REBALANCE_MS else info.next_rebalance_ms
 
     def _change_version(self, info: AssignmentInfo) -> bool:
@@ -264,7 +268,7 @@ class StreamsPartitionAssignor(PartitionAssignor):
 
 
 def racks_of(metadata: ClusterMetadata) -> dict[TopicPartition, frozenset[str]]:
-    """The racks of each partition's replicas; none where one of them is not known."""
+    """Return the racks of each partition's replicas; none if one is unknown."""
     racks: dict[TopicPartition, frozenset[str]] = {}
     for name, topic in metadata.topics.items():
         for index, partition in topic.partitions.items():
@@ -276,5 +280,5 @@ def racks_of(metadata: ClusterMetadata) -> dict[TopicPartition, frozenset[str]]:
 
 
 def with_counts(partitions: Partitions, counts: Mapping[str, int]) -> dict[str, Collection[int]]:
-    """The partitions that there are once missing internal topics are made; those that exist stay as they are."""
+    """Return the partitions after missing internal topics are created; existing ones stay."""
     return {**partitions, **{topic: range(count) for topic, count in counts.items() if topic not in partitions}}

@@ -1,11 +1,11 @@
-"""A member's message to the leader: its identity, and how far its state is.
+"""A member's user data for the leader: its identity, and the progress of its state.
 
-Old versions told two sets of tasks, those that ran and those with some state; from version 7 on each task comes with
-the sum of its changelog offsets (KIP-441). Here it is always sums: a task that runs has RUNNING, one of which an old
-version only says that there is some state has UNKNOWN_SUM.
+Old versions list two sets of tasks, running ones and those with some state; from version 7 on each task has the sum of
+its changelog offsets (KIP-441). Here it is always sums: a running task has RUNNING, and one with an unknown amount of
+state in an old version has UNKNOWN_SUM.
 
-Invariant: a version that `latest_supported_version` does not cover is never written, and refused when it is read.
-Source: SubscriptionInfo of Kafka Streams.
+Invariant: a version above `latest_supported_version` is never written, and refused when read. Source: SubscriptionInfo
+of Kafka Streams.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from anabranch.protocol.streams_protocol import LATEST_VERSION, UNKNOWN_VERSION
 from anabranch.protocol.values import value
 
 RUNNING: Final = -2
-"""The offset sum of a task that is active and restored."""
+"""The offset sum of an active, restored task."""
 UNKNOWN_SUM: Final = -3
-"""The offset sum of a task of which a member has state, and does not say how much."""
+"""The offset sum of a task with an unknown amount of state."""
 OFFSET_SUMS_SINCE: Final = 7
 NAMED_TOPOLOGIES_SINCE: Final = 10
 SHUTDOWN_REQUESTED: Final = 4
-"""The error code by which a member asks the whole application to stop (KIP-663)."""
+"""The error code with which a member asks the whole application to stop (KIP-663)."""
 
 _NO_NAMES: Final = "named topologies need version 10"
 
 
 @value(kw_only=True)
 class SubscriptionInfo:
-    """One member's subscription data. `process_id` is empty when the version is one from the future."""
+    """One member's subscription data. `process_id` is empty for a newer version."""
 
     version: int = LATEST_VERSION
     latest_supported_version: int = LATEST_VERSION
@@ -60,12 +60,12 @@ class SubscriptionInfo:
 
     @property
     def standby(self) -> frozenset[TaskId]:
-        """The tasks of which the member has some state and that it does not run."""
+        """The tasks with state that the member does not run."""
         return frozenset(task for task, offset_sum in self.task_offset_sums.items() if offset_sum != RUNNING)
 
 
 def encode_subscription_info(info: SubscriptionInfo) -> bytes:
-    """The user data of a subscription. ValueError for what its version cannot say."""
+    """Encode the user data of a subscription. Raises ValueError for fields that its version lacks."""
     sums = info.task_offset_sums
     if info.version < NAMED_TOPOLOGIES_SINCE and any(task.named_topology for task in sums):
         raise ValueError(_NO_NAMES)
@@ -86,7 +86,7 @@ def encode_subscription_info(info: SubscriptionInfo) -> bytes:
 
 
 def decode_subscription_info(data: bytes) -> SubscriptionInfo:
-    """A member's subscription data, of any version. DecodeError when it is not that."""
+    """Decode a member's subscription data, of any version. Raises DecodeError."""
     read = wire.decode_subscription(data)
     try:
         return SubscriptionInfo(
@@ -99,7 +99,7 @@ def decode_subscription_info(data: bytes) -> SubscriptionInfo:
             error_code=read.error_code,
             client_tags={tag.key.decode(): tag.value.decode() for tag in read.client_tags},
         )
-    except ValueError as error:  # versions that contradict each other, and text that is none
+    except ValueError as error:  # contradictory versions, or invalid text
         raise DecodeError(f"StreamsSubscription: {error}", buffer=data) from None
 
 

@@ -1,4 +1,4 @@
-"""The interface of task assignors: which client runs which task, and which keeps a copy of which.
+"""The interface of task assignors: they place each task, and its copies, on clients.
 
 The hierarchy is that of Kafka Streams (KIP-429, KIP-441):
 
@@ -25,9 +25,7 @@ _HALVES: Final = struct.Struct(">qq")
 
 
 def process_order(process_id: bytes) -> tuple[int, int]:
-    """The order of processes wherever something is done "by process": Java compares the halves of a UUID as signed
-    numbers.
-    """
+    """Return the sort key of processes: Java compares the halves of a UUID as signed numbers."""
     halves: tuple[int, int] = _HALVES.unpack(process_id)
     return halves
 
@@ -38,26 +36,26 @@ class Client:
 
     process_id: bytes
     capacity: int
-    """How many threads it has."""
+    """The number of threads."""
     previous_active: frozenset[TaskId] = frozenset()
     previous_standby: frozenset[TaskId] = frozenset()
     lags: Mapping[TaskId, int] = dataclasses.field(default_factory=dict)
-    """For every stateful task of the group: how much of its changelog is missing here, RUNNING or UNKNOWN_SUM."""
+    """For every stateful task of the group: the missing part of its changelog, RUNNING or UNKNOWN_SUM."""
     tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Where it runs (KIP-708), by key."""
+    """Its location (KIP-708), by key."""
     rack: str = ""
-    """Where its consumers say that they are (KIP-881); empty when they do not, or not all the same."""
+    """The rack of its consumers (KIP-881); empty if missing or inconsistent."""
 
 
 @value(kw_only=True)
 class Tasks:
-    """The tasks that have to be placed."""
+    """The tasks to place."""
 
     every: frozenset[TaskId]
     stateful: frozenset[TaskId] = frozenset()
-    """Those with a changelog; only they have copies, and lags."""
+    """Tasks with a changelog; only they have copies and lags."""
     racks: Mapping[TaskId, Sequence[Collection[str]]] = dataclasses.field(default_factory=dict)
-    """For each source partition of each task the racks of its replicas, where they are known."""
+    """For each source partition of each task the racks of its replicas, where known."""
 
 
 @value(kw_only=True)
@@ -65,7 +63,7 @@ class AssignorConfig:
     """Kafka's settings, with Kafka's defaults."""
 
     acceptable_recovery_lag: int = 10_000
-    """A copy that misses no more than this is as good as caught up."""
+    """A copy with at most this lag counts as caught up."""
     max_warmup_replicas: int = 2
     """How many copies beyond the standbys may be built at once, in the whole group."""
     num_standby_replicas: int = 0
@@ -73,10 +71,10 @@ class AssignorConfig:
     rack_aware_assignment_tags: tuple[str, ...] = ()
     """The tags by which standbys are kept apart."""
     rack_aware_assignment_strategy: str = "none"
-    """`min_traffic`: active tasks run where replicas of their partitions are, as far as balance allows (KIP-925)."""
+    """`min_traffic`: active tasks run near replicas of their partitions, as far as balance allows (KIP-925)."""
     rack_aware_assignment_traffic_cost: int | None = None
     rack_aware_assignment_non_overlap_cost: int | None = None
-    """What weighs more, traffic or staying; None leaves it to the task assignor."""
+    """The weight of staying against traffic; None: the task assignor's default."""
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -88,7 +86,7 @@ class AssignorConfig:
             raise ValueError(f"{self.rack_aware_assignment_strategy!r} is another strategy than {STRATEGIES}")
 
     def rack_costs(self, traffic: int, non_overlap: int) -> tuple[int, int]:
-        """What traffic and moving cost: as configured, otherwise what the task assignor gives as its defaults."""
+        """Return the costs of traffic and of moving: as configured, otherwise the task assignor's defaults."""
         return (
             traffic if self.rack_aware_assignment_traffic_cost is None else self.rack_aware_assignment_traffic_cost,
             non_overlap
@@ -109,13 +107,13 @@ _LEAST: Final = {
 
 @value(kw_only=True)
 class Placement:
-    """What a task assignor decides, by process."""
+    """A task assignor's decision, by process."""
 
     active: Mapping[bytes, frozenset[TaskId]]
     standby: Mapping[bytes, frozenset[TaskId]]
-    """Standbys, and replicas that are being warmed up: what comes after placement does not tell them apart."""
+    """Standbys and warm-up copies, which later steps do not distinguish."""
     probing: bool = False
-    """Whether to look again after a while, because something is not yet where it should be in the end."""
+    """Whether to request a probing rebalance, because the placement is not final."""
 
 
 TaskAssignor = Callable[[Sequence[Client], Tasks, AssignorConfig], Placement]

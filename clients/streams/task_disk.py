@@ -1,9 +1,9 @@
-"""Where the stores of one task live: an LMDB environment, the only module that knows LMDB.
+"""The stores of one task on disk: an LMDB environment. The only module that imports LMDB.
 
-One write is one transaction: changes of all stores, marks and checkpoints together, so that what is found after a kill
--9 is what some write left, whole. Nothing is flushed to the device on the way: a machine that goes down without warning
-may lose the newest writes or tear the file, and a store that was open then is not trusted; it is deleted, and comes
-back from its changelog. A mark with the machine's boot id tells the two kinds of crash apart.
+One write is one transaction of all stores' changes, marks and checkpoints, so that after a SIGKILL the disk holds a
+complete write. Writes are not flushed to the device: a machine crash may lose the newest writes or tear the file, so a
+store that was open then is not trusted; it is deleted, and restored from its changelog. A mark with the machine's boot
+id tells the two kinds of crash apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 import lmdb
 
 FIRST_MAP_BYTES: Final = 1 << 28
-"""Address space, not memory or disk; doubled whenever it is used up."""
+"""Address space, not memory or disk; doubled whenever it is full."""
 KEY_BYTES_MAX: Final = 511
 """LMDB's own limit."""
 _KEY_LENGTH: Final = struct.Struct(">I")
@@ -34,7 +34,7 @@ Changes = Mapping[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """What is stored in one go; stores by name. None deletes."""
+    """One atomic write; stores by name. None deletes."""
 
     changes: Mapping[str, Changes] = field(default_factory=dict)
     marks: Mapping[str, Mapping[bytes, bytes]] = field(default_factory=dict)
@@ -57,11 +57,11 @@ class TaskDisk:
         self._meta = self._env.open_db(b"meta")
         self._dbs = {store: self._env.open_db(b"store/" + store.encode()) for store in stores}
         self._odd = {store: self._env.open_db(b"odd/" + store.encode()) for store in stores}
-        """Keys that LMDB does not take, the empty one and long ones, by their digests; with the value comes the key."""
+        """Keys that LMDB does not accept (empty or long), by their digests; the value includes the key."""
         self._reading = self._env.begin()
 
     def get(self, store: str, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key."""
         if 0 < len(key) <= KEY_BYTES_MAX:
             found: bytes | None = self._reading.get(key, db=self._dbs[store])
             return found
@@ -69,27 +69,27 @@ class TaskDisk:
         return None if row is None else _unpack(row)[1]
 
     def items(self, store: str) -> Iterator[tuple[bytes, bytes]]:
-        """Everything in a store as it is now, by key, whatever is written meanwhile."""
+        """Yield a snapshot of a store, by key."""
         with self._env.begin() as snapshot:
             yield from snapshot.cursor(db=self._dbs[store])
             for _, row in snapshot.cursor(db=self._odd[store]):
                 yield _unpack(row)
 
     def entries(self, store: str) -> int:
-        """How many keys a store has."""
+        """Return the number of keys in a store."""
         return sum(int(self._reading.stat(db)["entries"]) for db in (self._dbs[store], self._odd[store]))
 
     def checkpoint(self, store: str) -> int:
-        """How far the store's changelog is in it: the next offset to read. 0 if nothing is."""
+        """Return the store's checkpoint in its changelog: the next offset to read. 0 if it has none."""
         return int(self._reading.get(_CHECKPOINT + store.encode(), default=b"0", db=self._meta))
 
     def topic_id(self, store: str) -> bytes:
-        """The topic id of the changelog that the store was restored from; empty if that is not known."""
+        """Return the topic id of the changelog from which the store was restored; empty if unknown."""
         found: bytes = self._reading.get(_TOPIC_ID + store.encode(), default=b"", db=self._meta)
         return found
 
     def marks(self, store: str) -> dict[bytes, bytes]:
-        """The runtime's own records of the store's changelog."""
+        """Return the mark records of the store's changelog."""
         prefix = _MARK + store.encode() + b"/"
         cursor = self._reading.cursor(db=self._meta)
         found: dict[bytes, bytes] = {}
@@ -101,7 +101,7 @@ class TaskDisk:
         return found
 
     def write(self, write: Write) -> None:
-        """Store all of it, or nothing."""
+        """Write atomically."""
         self._reading.abort()
         try:
             self._in_room(lambda: self._write(write))
@@ -109,7 +109,7 @@ class TaskDisk:
             self._reading = self._env.begin()
 
     def clear(self, store: str) -> None:
-        """Delete all that is known of a store: entries, marks, checkpoint and topic id."""
+        """Delete all data of a store: entries, marks, checkpoint and topic id."""
         stale = [_MARK + store.encode() + b"/" + key for key in self.marks(store)]
         self._reading.abort()
         with self._env.begin(write=True) as transaction:
@@ -120,7 +120,7 @@ class TaskDisk:
         self._reading = self._env.begin()
 
     def close(self) -> None:
-        """Flush to the device; the next start trusts it whatever happens to the machine."""
+        """Flush to the device; the next start trusts it even after a machine crash."""
         self._reading.abort()
         self._env.sync(True)
         self._env.close()
@@ -174,7 +174,7 @@ def _unpack(row: bytes) -> tuple[bytes, bytes]:
 
 
 def checkpoints_on_disk(directory: Path, stores: tuple[str, ...]) -> dict[str, int]:
-    """How far the stores of a task that is not running are; empty when there is nothing to be trusted."""
+    """Return the checkpoints of a task that is not running; empty if its stores cannot be trusted."""
     if not (directory / "data.mdb").exists():
         return {}
     disk = TaskDisk(directory, stores)
@@ -191,5 +191,5 @@ def _distrust_after_power_failure(directory: Path) -> None:
 
 
 def _boot_id() -> str:
-    """Of this run of the machine; where the system has none, a crash of the machine is not noticed."""
+    """Return the machine's boot id; without one, machine crashes are not detected."""
     return BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""

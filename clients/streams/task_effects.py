@@ -1,8 +1,7 @@
-"""What `TaskMachine` asks its shell to do: plain values, carried out by `task_runner` and `committer`.
+"""The effects of `TaskMachine`: plain values, executed by `task_runner` and `committer`.
 
-A list of effects is carried out in its order and without waiting in between, so that the state which the machine
-decided on still holds when the last of them is done. Only `Commit` takes time; while it does, `TaskMachine.committing`
-keeps everything else away from the tasks that are part of it.
+A list of effects is executed in order and without an await in between, so the state on which the machine decided still
+holds for the last of them. Only `Commit` takes time; meanwhile `TaskMachine.committing` protects its tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 
 class Open(NamedTuple):
-    """Open the stores of a task on disk, and have a task on them that begins in this state."""
+    """Open the stores of a task on disk, and create the task in this state."""
 
     task_id: TaskId
     state: State
@@ -32,30 +31,30 @@ class Close(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Have the consumer hand out no records of these partitions."""
+    """Pause these partitions in the consumer."""
 
     partitions: Sequence[TopicPartition]
 
 
 class Resume(NamedTuple):
-    """Have the consumer hand out records of these partitions again."""
+    """Resume these partitions in the consumer."""
 
     partitions: Sequence[TopicPartition]
 
 
 class Follow(NamedTuple):
-    """Have the changelog reader read exactly what `TaskMachine.to_follow` says from now on."""
+    """Let the changelog reader follow exactly `TaskMachine.to_follow` from now on."""
 
 
 class Seek(NamedTuple):
-    """Have the changelog reader go on at another offset of a changelog."""
+    """Let the changelog reader continue at another offset of a changelog."""
 
     changelog: TopicPartition
     offset: int
 
 
 class Rejoin(NamedTuple):
-    """Have the group assign its tasks anew: copies that are complete now allow a better assignment."""
+    """Request a rebalance: complete copies allow a better assignment."""
 
 
 Effect = Open | Close | Pause | Resume | Follow | Seek | Rejoin
@@ -63,7 +62,7 @@ Effect = Open | Close | Pause | Resume | Follow | Seek | Rejoin
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A hand-over that is due: the keys that leave a task where its partition's segment `opened` begins."""
+    """A due hand-over: the keys that leave a task where its partition's segment `opened` begins."""
 
     task: Task
     lineage: Lineage
@@ -72,7 +71,7 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Everything that becomes true together, or not at all."""
+    """An atomic commit."""
 
     tasks: Sequence[Task]
     """The tasks whose changes go to their changelogs."""
@@ -80,5 +79,6 @@ class Commit:
     """The next offset to read of each input partition."""
     departures: Sequence[Departure]
     member: ConsumerGroupMetadata | None = None
-    """The member and generation of the group that this was decided for, if it may count for no other: the group is
-    asked when everything else is stored. None lets it count for this instance's generation at the end of the commit."""
+    """The member and generation of this decision, if the commit is valid for no other: the group confirms it after
+    everything else is stored. None: the commit is valid for the instance's generation at its end.
+    """

@@ -1,7 +1,7 @@
-"""The name of one task: a subtopology, and the index of the partitions that it reads.
+"""The id of a task: a subtopology, and the index of its source partitions.
 
-Source: TaskId of Kafka Streams. A task is a tuple (named topology, subtopology, partition), so that it hashes and sorts
-at the speed of one, in Kafka's order.
+Source: TaskId of Kafka Streams. A task is a tuple (named topology, subtopology, partition), so it hashes and sorts at
+the speed of one, in Kafka's order.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import Self
 
 
 class TaskId(tuple[str, int, int]):
-    """Prints as Kafka names its state directories: `0_3`, or `topology__0_3` where topologies have names."""
+    """A task id. Prints as Kafka's state directory: `0_3`, or `topology__0_3` in a named topology."""
 
     __slots__ = ()
 
     def __new__(cls, subtopology: int, partition: int, named_topology: str = "") -> Self:
-        """In the order in which people say it; the tuple is in the order in which tasks sort."""
+        """Create an id, with arguments in spoken order; the tuple is in sort order."""
         return super().__new__(cls, (named_topology, subtopology, partition))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a name of this form. ValueError when it is not one."""
+        """Parse an id. Raises ValueError for an invalid one."""
         named_topology, separator, numbers = text.rpartition("__")
         subtopology, _, partition = numbers.partition("_")
         if not (subtopology.isdecimal() and partition.isdecimal()) or (separator and not named_topology):
@@ -29,17 +29,17 @@ class TaskId(tuple[str, int, int]):
 
     @property
     def named_topology(self) -> str:
-        """The named topology that the task is part of; empty in applications that have only one topology."""
+        """The task's named topology; empty in applications with one topology."""
         return self[0]
 
     @property
     def subtopology(self) -> int:
-        """Which part of the topology, counted from its sources."""
+        """The subtopology's number, counted from its sources."""
         return self[1]
 
     @property
     def partition(self) -> int:
-        """Which partition of each of its source topics."""
+        """The partition of each of its source topics."""
         return self[2]
 
     def __str__(self) -> str:

@@ -1,8 +1,7 @@
-"""How far the input of a task is read, and which segments have to wait: for its other topics, or for their keys' state.
+"""Computes the progress of a task's input, and the segments that wait: for its other topics, or for their keys' state.
 
-A task reads the same partition of one or several topics. Everything here is a question to a `ConsumerView`, answered
-from what the consumer knows at that moment. A lineage that is known here later than elsewhere makes a task wait longer;
-it never lets one go ahead.
+A task reads the same partition of one or several topics. Everything is computed from a `ConsumerView` at that moment. A
+stale lineage only makes a task wait longer; it never lets one proceed too early.
 """
 
 from __future__ import annotations
@@ -24,51 +23,51 @@ log = logging.getLogger(__name__)
 
 
 class ConsumerView(Protocol):
-    """What the consumer of an instance knows, as `Consumer` tells it: asked without waiting, true for this moment."""
+    """The state of an instance's consumer, as `Consumer` provides it: without waiting, valid at this moment."""
 
     @property
     def rebalancing(self) -> bool:
         """Whether the group rebalances: a commit may be refused."""
 
     def assignment(self) -> Collection[TopicPartition]:
-        """The partitions that are read here."""
+        """Return the assigned partitions."""
 
     def position(self, partition: TopicPartition) -> int:
-        """The next offset of an assigned partition; -1 while it is not known."""
+        """Return the next offset of an assigned partition; -1 while unknown."""
 
     def segment(self, partition: TopicPartition) -> Reading | None:
-        """The segment of an assigned partition whose records come next, with the lineage of its topic; None in a topic
-        without order, and while there is no position."""
+        """Return the segment of an assigned partition's next records, with its topic's lineage; None in a topic without
+        order, and without a position.
+        """
 
     def lineage(self, topic: str) -> Lineage | None:
-        """What resizes have done to a topic; None in a topic without order."""
+        """Return a topic's lineage; None in a topic without order."""
 
     def assigned_lineage(self, topic: str) -> Lineage | None:
-        """What resizes had done to a topic when the leader of the group made the present assignment."""
+        """Return a topic's lineage as of the current assignment."""
 
     def partitions_of(self, topic: str) -> Collection[int]:
-        """The partitions of a topic, those included that are removed when they are empty; empty while unknown."""
+        """Return a topic's partitions, including draining ones; empty while unknown."""
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The member and generation for which the partitions are assigned here."""
+        """Return the member and generation of the current assignment."""
 
 
 class TaskInputs:
-    """Answers what the input of one application's tasks allows."""
+    """Evaluates the inputs of one application's tasks."""
 
     def __init__(self, built: Built) -> None:
         self._own = built.repartition_topics.keys()
         self._held: set[tuple[TopicPartition, int]] = set()
-        """The segments that wait for another topic and were logged, so that each is logged once."""
+        """Logged segments that wait for another topic, so that each is logged once."""
 
     def present(self, view: ConsumerView, task: Task) -> list[TopicPartition]:
-        """The input partitions of a task that are assigned here and still exist: only for them an offset can be
-        committed."""
+        """Return a task's assigned and existing input partitions: only those can have an offset committed."""
         mine = view.assignment()
         return [one for one in task.partitions if one in mine and exists(view, one)]
 
     def joined(self, view: ConsumerView, task: Task) -> bool:
-        """Whether several topics with order meet in a task. StreamsError when they have not been resized alike."""
+        """Whether a task joins several ordered topics. Raises StreamsError if they were not resized alike."""
         if len(task.partitions) == 1:
             return False
         lineages = {one.topic: view.lineage(one.topic) for one in task.partitions}
@@ -78,21 +77,21 @@ class TaskInputs:
         return None not in lineages.values()
 
     def read_to(self, view: ConsumerView, task: Task) -> Reading | None:
-        """The segment that all input of a task has come to; None where that is not known, or there is no order."""
+        """Return the segment that all inputs of a task have reached; None if unknown, or without order."""
         if self.joined(view, task):
             return joined.slowest([_reading(view, one) for one in task.partitions])
         mine = view.assignment()
         return next((known for one in task.partitions if one in mine and (known := view.segment(one))), None)
 
     def arrived(self, view: ConsumerView, task: Task) -> bool:
-        """Whether all state has come that a resize sends to a task before the segment it reads next."""
+        """Whether all state that a resize moves to a task before its next segment has arrived."""
         known = self.read_to(view, task)
         if known is None:
             return not self.joined(view, task)
         return not any(state_handover.missing(*known, marks) for marks in task.marks())
 
     def holds_back(self, view: ConsumerView, task: Task, partition: TopicPartition, generation: int) -> bool:
-        """Whether a segment of one of several topics has to wait for the others, or for the state of its keys."""
+        """Whether a segment of one of several topics has to wait for the others, or for its keys' state."""
         if not self.joined(view, task):
             return False
         known = self.read_to(view, task)
@@ -110,7 +109,7 @@ class TaskInputs:
 
 
 def exists(view: ConsumerView, partition: TopicPartition) -> bool:
-    """Whether a partition was not removed, as far as is known."""
+    """Whether a partition is not known to be removed."""
     present = view.partitions_of(partition.topic)
     return not present or partition.partition in present
 

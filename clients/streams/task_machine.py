@@ -1,4 +1,4 @@
-"""What the tasks of one Streams instance may do now: process, commit, hand over, restore. All of it is decided here.
+"""The state machine of an instance's tasks: decides when they process, commit, hand over and restore.
 
 Every method takes what has happened and a `ConsumerView`, decides without waiting for anything, and returns effects.
 The shells (`task_manager` for the consumer's callbacks and commits, `restorer` for changelogs) first wait for whatever
@@ -50,7 +50,7 @@ class TaskMachine:
         self._targets = RestoreTargets(config)
         self._eager = config.rebalance_protocol == "eager"
         self._interval_s = config.commit_interval_ms / 1000
-        # The group may wait for a dead member for longer than a transaction may take.
+        # The group may wait for a dead member for longer than a transaction's timeout.
         self._patience_s = config.transaction_timeout_ms / 2000 if config.exactly_once else math.inf
         self._acceptable_lag = config.acceptable_recovery_lag
         self._built = built
@@ -63,14 +63,14 @@ class TaskMachine:
         self._suspended: set[TaskId] = set()
         """Tasks that ran until an eager rebalance began."""
         self._expected: set[TaskId] = set()
-        """Running tasks to which keys are about to come, and which have changes to commit first."""
+        """Running tasks that will receive keys, and have to commit changes first."""
         self._offsets: dict[TopicPartition, int] = {}
-        """What was committed last, or where reading began."""
+        """The last committed offset, or the starting position."""
         self._parked = dict(parked)
-        """Tasks that left state here and are not open: the sums of their checkpoints."""
+        """Closed tasks with state here: the sums of their checkpoints."""
         self._given_up = False
         self.committing = False
-        """Whether a commit is under way."""
+        """Whether a commit is in progress."""
         self.put_off = False
         """Whether a commit waits for the end of a rebalance."""
         self._committed_at = now
@@ -79,8 +79,9 @@ class TaskMachine:
     # assignments
 
     def offset_sums(self) -> dict[TaskId, int]:
-        """What this instance has of each task with state, for the leader of the group: RUNNING, or the sum of the
-        offsets up to which its changelogs are in its stores."""
+        """Return this instance's progress of each stateful task, for the group's leader: RUNNING, or the sum of the
+        checkpoints of its stores.
+        """
         sums = dict(self._parked)
         for task in self.tasks.values():
             if task.stores:
@@ -89,15 +90,14 @@ class TaskMachine:
         return sums
 
     def on_tasks(self, assigned: AssignedTasks) -> None:
-        """The leader has answered. `StreamsError`, which ends the instance, if it answered that there is no
-        assignment."""
+        """Handle the leader's assignment. Raises `StreamsError`, which ends the instance, if it is an error."""
         if assigned.error is not AssignorError.NONE:
             raise StreamsError(f"the leader of the group has no assignment: {assigned.error.name}")
         self._assigned = assigned
         self.removed.assign(assigned)
 
     def take_tasks(self, view: ConsumerView) -> list[Effect]:
-        """Have exactly the tasks that were assigned: those that run go on, new ones catch up, others are closed."""
+        """Adopt exactly the assigned tasks: running ones continue, new ones catch up, others are closed."""
         self._suspended.clear()
         active, removed = set(self._assigned.active), self.removed.to_do(view)
         standby = {task for task in self._assigned.standby if task not in active}
@@ -117,7 +117,7 @@ class TaskMachine:
         return [*effects, Pause(paused), Follow()]
 
     def opened(self, task: Task) -> None:
-        """The stores of a task are open."""
+        """Note that the stores of a task are open."""
         self._parked.pop(task.id, None)
         self.tasks[task.id] = task
         if task.id in self._lost_arrivals.copies and task.state is State.STANDBY:
@@ -125,7 +125,7 @@ class TaskMachine:
             task.warming = False  # the leader does not wait for it
 
     def give_back(self, partitions: Collection[TopicPartition], *, lost: bool) -> list[Effect]:
-        """The tasks of these partitions run here no more; their stores are kept warm until the next assignment."""
+        """Stop the tasks of these partitions; their stores are kept up to date until the next assignment."""
         for partition in partitions:
             task = self.tasks.get(self.task_id(partition))
             self._offsets.pop(partition, None)
@@ -141,28 +141,28 @@ class TaskMachine:
     # processing
 
     def holds_back(self, view: ConsumerView, partition: TopicPartition, generation: int) -> bool:
-        """Whether a segment waits: where topics are joined, one that was resized first waits for the others."""
+        """Whether a segment waits: of joined topics, one that was resized first waits for the others."""
         task = self.tasks.get(self.task_id(partition))
         return task is not None and self._inputs.holds_back(view, task, partition, generation)
 
     def process(self, view: ConsumerView, records: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> list[Output]:
-        """Process what the consumer has just handed out, before anything is awaited; what the tasks send.
-        `RecordFailed`"""
+        """Process delivered records before the next await; return the tasks' output. Raises `RecordFailed`."""
         outputs: list[Output] = []
         for partition, rows in records.items():
             outputs += self.tasks[self.task_id(partition)].process(rows, view.lineage(partition.topic))
         return outputs
 
     def task_id(self, partition: TopicPartition) -> TaskId:
-        """The task that reads a partition, here or elsewhere."""
+        """Return the task of a partition, on any instance."""
         return TaskId(self._built.subtopology_of(partition.topic).index, partition.partition)
 
     # commits
 
     def may_commit(self, view: ConsumerView, now: float) -> bool:
-        """Whether a commit may begin. While the group rebalances it may be refused, and is put off; a transaction only
-        for half of the time that it may take."""
-        # A commit has the consumer ask for a flush where its offsets reach a cut: this is the commit that does it.
+        """Whether a commit may begin. During a rebalance it may be refused, and is postponed; a transaction only for
+        half of its timeout.
+        """
+        # The consumer requests a flush where a commit's offsets reach a cut: this is the commit that does it.
         if self._given_up or self.committing:
             return False
         self.put_off = view.rebalancing and now < self._committed_at + self._patience_s
@@ -171,7 +171,9 @@ class TaskMachine:
         return not self.put_off
 
     def before_commit(self, view: ConsumerView) -> list[Effect]:
-        """End the tasks of removed partitions that have handed everything over, and stop those to which keys come."""
+        """End the tasks of removed partitions that have handed everything over, and stop those that will receive
+        keys.
+        """
         finished = [
             task
             for task in self.tasks.values()
@@ -184,10 +186,10 @@ class TaskMachine:
         return [*effects, *self.expect_arrivals(view)]
 
     def commit(self, view: ConsumerView, now: float, *, sent: bool) -> Commit | None:
-        """What to commit now, everything that was processed and every hand-over that is due; None if there is nothing.
+        """Return the next commit, of all processed records and due hand-overs; None if there is nothing.
 
-        `sent`: whether output was sent since the last commit. If there is a commit, it is under way from here until
-        `committed` or `commit_failed` is told.
+        `sent`: whether output was sent since the last commit. A returned commit is in progress until `committed` or
+        `commit_failed`.
         """
         departures, member = self._departures.due(view, self.tasks.values()), None
         leaving = {departure.task.id for departure in departures}
@@ -204,33 +206,33 @@ class TaskMachine:
         return Commit(tasks, offsets, departures, member)
 
     def committed(self, commit: Commit, now: float, *, handed_over: bool) -> list[Effect]:
-        """The commit stands."""
+        """Note that the commit succeeded."""
         self.committing = False
         self._offsets.update(commit.offsets)
         if not handed_over:
             return []
-        self.commit_due = now  # there may be more to hand over than one transaction takes
+        self.commit_due = now  # a hand-over may exceed one transaction
         return [Follow()]
 
     def commit_failed(self) -> None:
-        """The commit did not come about, or it is not known whether it did: `aborted` follows, or the instance ends."""
+        """Note that the commit failed, or its outcome is unknown: `aborted` follows, or the instance ends."""
         self.committing = False
 
     def aborted(self, view: ConsumerView) -> list[Effect]:
-        """Nothing since the last commit has happened: the tasks forget it, and read their changelogs again."""
+        """Undo everything since the last commit: tasks drop their memory, and read their changelogs again."""
         effects: list[Effect] = []
         for task in self.tasks.values():
-            if task.state is not State.STANDBY:  # one that was about to hand over has marks that do not count
+            if task.state is not State.STANDBY:  # the marks of one that was about to hand over are void
                 task.aborted()
                 effects.append(Pause(self._assigned_here(view, task.id)))
         return effects
 
     def last_committed(self, partition: TopicPartition, stored: int | None) -> int | None:
-        """Where to read a partition again; `stored` is the group's offset. None if it was never read here."""
+        """Return where to read a partition again; `stored` is the group's offset. None if it was never read here."""
         return self._offsets.get(partition) if stored is None else stored
 
     def give_up(self) -> None:
-        """Commit nothing more: what is in memory is void."""
+        """Stop committing: uncommitted work is void."""
         self._given_up = True
         for task in self.tasks.values():
             task.aborted()
@@ -238,9 +240,9 @@ class TaskMachine:
     # resizes
 
     def expect_arrivals(self, view: ConsumerView) -> list[Effect]:
-        """Stop tasks to which keys are about to come, and those whose changelog was made again.
+        """Stop tasks that will receive keys, and those whose changelog was recreated.
 
-        The consumer announces no segment that has no records.
+        The consumer announces no segment without records.
         """
         effects: list[Effect] = []
         for task in self.tasks.values():
@@ -252,7 +254,7 @@ class TaskMachine:
         return effects
 
     def catch_up_expected(self) -> list[Effect]:
-        """Have those catch up whose changes are committed."""
+        """Let those tasks catch up whose changes are committed."""
         before = len(self._expected)
         for task in [self.tasks[one] for one in self._expected & self.tasks.keys()]:
             if task.state is not State.RUNNING:
@@ -265,9 +267,9 @@ class TaskMachine:
     def _progressed(
         self, view: ConsumerView, tasks: Collection[Task], leaving: Collection[TaskId]
     ) -> dict[TopicPartition, int]:
-        """The positions that are not committed yet; of tasks that hand over all, for the group has to agree to that.
+        """Return uncommitted positions; for tasks that hand over all, because the group has to confirm those.
 
-        Of several topics all, too: the next owner of the task looks at what is there then, and one may be removed.
+        This includes all topics of a task: its next owner uses the existing ones, and one may be removed.
         """
         positions = {one: view.position(one) for task in tasks for one in self._inputs.present(view, task)}
         several = {task.id for task in tasks if len(task.partitions) > 1 and task.changed}
@@ -282,27 +284,28 @@ class TaskMachine:
         return any(task.state is State.CATCHING_UP for task in self.tasks.values())
 
     def changelog(self, task: Task, store: str) -> TopicPartition:
-        """The changelog partition of one store of a task."""
+        """Return the changelog partition of one store of a task."""
         return self._targets.changelog(task, store)
 
     def to_follow(self) -> dict[TopicPartition, int]:
-        """The changelogs of all tasks that do not run, with the offset from which each has to be read."""
+        """Return the changelogs of all tasks that do not run, with the next offset of each."""
         return self._targets.checkpoints([task for task in self.tasks.values() if task.state is not State.RUNNING])
 
     def doubt(self, lost: Collection[TopicPartition], topic_ids: Mapping[str, bytes]) -> bool:
-        """The reader finds nothing at its positions in `lost`, and knows these topic ids of changelogs. Returns whether
-        one of these stores has to be compared with its changelog, and had not before."""
+        """Note that the reader's positions in `lost` are out of range, and these topic ids of changelogs. Returns
+        whether a store newly has to be compared with its changelog.
+        """
         following = [task for task in self.tasks.values() if task.state is not State.RUNNING]
         return self._targets.doubt(following, lost, topic_ids)
 
     def is_without_target(self, view: ConsumerView) -> list[Task]:
-        """The tasks whose changelogs' bounds may be looked up now: copies that are unchecked, and tasks that are to
-        run. Their positions are known, so everything that an earlier owner had begun is decided, and lies below the
-        ends."""
+        """Return the tasks whose changelogs' bounds may be looked up now: unchecked copies, and tasks that are to run.
+        Their positions are known, so every transaction of an earlier owner is decided, and lies below the ends.
+        """
         return [task for task in self.tasks.values() if self._is_aimless(view, task)]
 
     def checkpoints(self, tasks: Collection[Task]) -> dict[TopicPartition, int]:
-        """How far the changelogs of these tasks are in their stores; to be asked before the bounds are looked up."""
+        """Return the checkpoints of these tasks' changelogs; to be called before the bounds are looked up."""
         return self._targets.checkpoints(tasks)
 
     def aim(
@@ -315,14 +318,14 @@ class TaskMachine:
         """The bounds of the changelogs of these tasks were looked up: they are restored up to there. `StreamsError`"""
         effects: list[Effect] = []
         for task in tasks:
-            # It may have been revoked, or begun anew, in the meantime: then its positions are not what they were.
+            # It may have been revoked, or reset, in the meantime: then its positions have changed.
             if self.tasks.get(task.id) is task and self._is_aimless(view, task):
                 effects += self._targets.aim(task, checkpoints, bounds, committing=self.committing)
                 log.debug("%s", task.progress)
         return [*effects, Follow()]
 
     def restoring(self, changelog: TopicPartition) -> tuple[Task, str] | None:
-        """The task, and the name of its store, that takes records of a changelog now; None if none does."""
+        """Return the task and store that restore from a changelog now; None if there is none."""
         if self.committing:
             return None  # the commit may be about to write to the same store
         for task in self.tasks.values():
@@ -332,7 +335,7 @@ class TaskMachine:
         return None
 
     def release(self, view: ConsumerView) -> list[Effect]:
-        """Let those process that are restored, and to which everything has come that a resize sends them."""
+        """Run the tasks that are restored, and that have received all state of resizes."""
         if self.committing:
             return []
         ready = [
@@ -351,12 +354,13 @@ class TaskMachine:
         return [*effects, Follow()] if ready else []
 
     def find_lost_arrivals(self, view: ConsumerView) -> list[Effect]:
-        """Let no task wait for state whose mark is gone from its changelog."""
+        """Let no task wait for state whose mark was deleted from its changelog."""
         return [] if self.committing else self._lost_arrivals.look(view, self.tasks)
 
     def note_lags(self, lags: Mapping[TopicPartition, int]) -> list[Effect]:
-        """How much of each changelog is still to be read, where that is known. When every copy that was being built has
-        caught up, the group can assign tasks to them, and need not wait for a probing rebalance (KIP-441)."""
+        """Note how much of each changelog is still to be read, where known. When every warm-up copy has caught up, the
+        group can assign tasks to them, without waiting for a probing rebalance (KIP-441).
+        """
         warming = [task for task in self.tasks.values() if task.warming]
         for task in warming:
             changelogs = [self.changelog(task, name) for name in task.stores]
@@ -365,7 +369,7 @@ class TaskMachine:
                 log.info("%s is warm", task.id)
         return [Rejoin()] if warming and not any(task.warming for task in warming) else []
 
-    # inside
+    # internals
 
     def _is_aimless(self, view: ConsumerView, task: Task) -> bool:
         if task.state is State.STANDBY:
@@ -373,7 +377,7 @@ class TaskMachine:
         return task.state is State.CATCHING_UP and task.targets is None and self._positions_known(view, task)
 
     def _positions_known(self, view: ConsumerView, task: Task) -> bool:
-        """Whether the input is ready, and with it everything decided that the owner before had begun."""
+        """Whether the input has positions, and thus every transaction of the previous owner is decided."""
         if task.id in self.removed:
             return self.removed.decided(task.id)
         present = self._assigned_here(view, task.id)
@@ -384,7 +388,7 @@ class TaskMachine:
         return known
 
     def _assigned_here(self, view: ConsumerView, task: TaskId) -> list[TopicPartition]:
-        """The input partitions of a task that the consumer reads."""
+        """Return the input partitions of a task that the consumer reads."""
         mine = view.assignment()
         every = (TopicPartition(topic, task.partition) for topic in self._built.subtopologies[task.subtopology].sources)
         return [one for one in every if one in mine]

@@ -1,8 +1,8 @@
-"""The shell around `TaskMachine` on the side of the consumer: its callbacks, commits, and what follows a failed one.
+"""The shell of `TaskMachine` for the consumer: its callbacks, commits, and recovery from failed ones.
 
-Whatever changes the set of tasks comes through the consumer's callbacks, inside the call that asks for records, and
-commits first. When a commit is refused, nothing since the one before has happened: the tasks forget what is in memory,
-catch up, and the input is read again from the last committed offsets.
+The consumer's callbacks change the set of tasks, inside the call that asks for records, and commit first. When a commit
+is refused, everything since the previous one is void: the tasks drop their memory, catch up, and the input is read
+again from the last committed offsets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskManager(PartitionKeyRebalanceListener):
-    """Has the machine decide whenever the consumer has news or a commit is due, and waits for what that takes."""
+    """Runs the machine on the consumer's news and due commits, and executes its effects."""
 
     def __init__(
         self,
@@ -43,8 +43,9 @@ class TaskManager(PartitionKeyRebalanceListener):
         make_consumer: Callable[[PartitionKeyRebalanceListener], Consumer],
         make_committer: Callable[[Consumer], Committer],
     ) -> None:
-        """`make_consumer` is given this object as the consumer's listener; `news` is set when there may be something to
-        restore."""
+        """Create a manager; `make_consumer` gets this object as the consumer's listener; `news` is set when there may
+        be something to restore.
+        """
         self.machine = machine
         self.failures = Failures(
             deserialization_handler=config.deserialization_handler,
@@ -59,7 +60,7 @@ class TaskManager(PartitionKeyRebalanceListener):
             config.application_id, built, machine, directory, self.consumer, reader, self.failures, news
         )
 
-    # the consumer's callbacks (PartitionKeyRebalanceListener)
+    # callbacks of the consumer (PartitionKeyRebalanceListener)
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Commit, and stop processing these."""
@@ -72,19 +73,19 @@ class TaskManager(PartitionKeyRebalanceListener):
         self.runner.carry_out(self.machine.give_back(partitions, lost=True))
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Take up the tasks that were assigned. A commit that waited for the end of the rebalance may go."""
+        """Adopt the assigned tasks. A commit that waited for the end of the rebalance may run."""
         self.runner.carry_out(self.machine.take_tasks(self.consumer))
         if self.machine.put_off:
             await self.commit()
 
     async def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Hand over what leaves here now, so that other tasks need not wait for the next commit."""
+        """Hand over leaving keys now, so that other tasks need not wait for the next commit."""
         await self.commit()
 
     async def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Keys are about to come to these partitions: their tasks wait for the keys' state, after a commit.
+        """Prepare for keys that move to these partitions: their tasks commit, then wait for the keys' state.
 
-        The commit may be put off to the end of a rebalance; until then nothing of these partitions is processed.
+        A rebalance may delay the commit to its end; until then nothing of these partitions is processed.
         """
         self.runner.carry_out(self.machine.expect_arrivals(self.consumer))
         await self.commit()
@@ -97,7 +98,7 @@ class TaskManager(PartitionKeyRebalanceListener):
     # commits
 
     async def commit(self) -> None:
-        """Commit everything that was processed and hand over what is due, if that may be done now. `TasksMigrated`"""
+        """Commit all processed records and due hand-overs, if that is allowed now. Raises `TasksMigrated`."""
         machine, now = self.machine, self._loop.time()
         if not machine.may_commit(self.consumer, now):
             return
@@ -117,7 +118,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         self.runner.carry_out(machine.catch_up_expected())
 
     async def recover(self, error: TasksMigrated) -> None:
-        """Nothing since the last commit has happened: forget it, and read the input again from there."""
+        """Undo everything since the last commit, and read the input again from there."""
         log.warning("going back to the last commit: %s", error)
         self.runner.carry_out(self.machine.aborted(self.consumer))
         for partition in self.consumer.assignment():
@@ -126,20 +127,20 @@ class TaskManager(PartitionKeyRebalanceListener):
             except KafkaError as refused:
                 if refused.code not in LOST_MEMBERSHIP:
                     raise
-                continue  # its next owner begins where the group is
+                continue  # its next owner starts at the group's offset
             offset = self.machine.last_committed(partition, stored)
             if offset is not None and partition in self.consumer.assignment():
                 self.consumer.seek(partition, offset)
         self.runner.carry_out([Follow()])
 
-    # the end
+    # shutdown
 
     def give_up(self) -> None:
-        """Commit nothing more: what is in memory is void."""
+        """Stop committing: uncommitted work is void."""
         self.machine.give_up()
 
     def close(self) -> None:
-        """Leave the stores on disk, as of the last commit."""
+        """Close the stores, as of the last commit."""
         for task in self.machine.tasks.values():
             task.close()
         self.machine.tasks.clear()

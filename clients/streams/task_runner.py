@@ -1,7 +1,7 @@
-"""Carries out what `TaskMachine` decides: opens and closes stores, pauses and resumes input, steers the changelog
+"""Executes the effects of `TaskMachine`: opens and closes stores, pauses and resumes input, controls the changelog
 reader.
 
-Nothing here waits, so the decisions still hold when they are carried out.
+Nothing here awaits, so the decisions still hold when they are executed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anabranch.clients.streams.topology_graph import Built
 
 
 class TaskRunner:
-    """Carries out the effects of one instance's machine, on its stores, its consumer and its changelog reader."""
+    """Executes the effects of one instance's machine, on its stores, its consumer and its changelog reader."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class TaskRunner:
         failures: Failures,
         news: asyncio.Event,
     ) -> None:
-        """`news` is set when there may be something to restore, or to look up for that."""
+        """Create a runner; `news` is set when there may be something to restore, or to look up for that."""
         self._application_id = application_id
         self._built = built
         self._machine = machine
@@ -46,7 +46,7 @@ class TaskRunner:
         self._news = news
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Carry effects out, one after the other."""
+        """Execute effects in order."""
         for effect in effects:
             match effect:
                 case Open(task_id, state):
@@ -66,9 +66,10 @@ class TaskRunner:
                     self._consumer.enforce_rebalance()
 
     def copy(self, deliveries: Iterable[Delivery]) -> int:
-        """Give what was handed over to the stores on this disk, which then need not read it; how many keys that were.
+        """Copy handed-over rows to the stores on this disk, which then need not read them; return the number of keys.
 
-        A task that is not here becomes a standby until tasks are assigned again, so the leader sees where the state is.
+        A task that is not here becomes a standby until the next assignment, so that the leader learns where the state
+        is.
         """
         copied = 0
         for delivery in deliveries:

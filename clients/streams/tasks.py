@@ -1,4 +1,4 @@
-"""One task: a part of the topology on one partition of its sources, with its part of the stores.
+"""One task: a subtopology on one partition of its sources, with its part of the stores.
 
     CATCHING_UP --its changelogs are read, and what it waits for has arrived--> RUNNING
          ^------------- keys may arrive, a transaction failed, it is assigned anew ---'
@@ -52,7 +52,7 @@ class Output(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """How far a task's stores are from the ends of their changelogs."""
+    """The progress of a task's stores towards the ends of their changelogs."""
 
     task: TaskId
     state: State
@@ -66,7 +66,7 @@ class Progress:
 
 
 class Task:
-    """One task of an instance: its state, its stores, and the steps that it runs."""
+    """One task of an instance: its state, its stores, and its steps."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class Task:
         self.state = state
         self.stores = {name: StateStore(name, disk) for name in subtopology.stores}
         self.targets: dict[str, int] | None = None
-        """Where each changelog has to be read to before the task may run; None while that is not known."""
+        """The offset of each changelog that must be reached before the task may run; None while unknown."""
         self.unchecked = True
-        """Whether its stores have not been compared with the bounds of their changelogs yet, or are doubted since."""
+        """Whether its stores are not compared with the bounds of their changelogs yet, or doubted since."""
         self.warming = state is State.STANDBY
-        """Whether it is a copy that is still being built; the leader may be waiting to move the task here."""
+        """Whether it is an incomplete copy; the leader may wait to move the task here."""
         self.outputs: list[Output] = []
         self.timestamp_ms = -1
         self.processed = 0
@@ -100,18 +100,18 @@ class Task:
 
     @property
     def checkpoint_sum(self) -> int:
-        """How much of its changelogs is in its stores: the sum of their checkpoints' offsets."""
+        """The sum of its stores' checkpoints."""
         return sum(store.checkpoint.offset for store in self.stores.values())
 
     @property
     def entries(self) -> int:
-        """How many keys its stores have on disk."""
+        """The number of keys in its stores on disk."""
         return sum(self.disk.entries(name) for name in self.stores)
 
-    # what steps of the topology ask for (Context)
+    # interface of the topology's steps (Context)
 
     def store(self, name: str) -> StateStore:
-        """One of the task's stores."""
+        """Return one of the task's stores."""
         return self.stores[name]
 
     def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
@@ -123,10 +123,10 @@ class Task:
     # running
 
     def process(self, records: Sequence[ConsumerRecord], lineage: Lineage | None = None) -> list[Output]:
-        """Run the topology on records of one partition; what it sends. `RecordFailed`.
+        """Run the topology on records of one partition; return its output. Raises `RecordFailed`.
 
-        `lineage` is that of their topic, None where it has no order; with it, records that lie in another partition
-        than their key belongs to are found (`misplaced_keys`).
+        `lineage` is that of their topic, None without order; with it, records in another partition than their key's are
+        detected (`misplaced_keys`).
         """
         assert self.state is State.RUNNING, f"{self.id} is {self.state.value} and was given records"
         handler = self._handlers[records[0].topic]
@@ -149,7 +149,7 @@ class Task:
         return sent
 
     def _places(self, lineage: Lineage | None) -> KeyPlaces | None:
-        """Where keys belong, if misplaced ones are still to be found: in a topic that was not resized one is enough."""
+        """Return the places of keys, if misplaced ones are still to be found: without a resize one is enough."""
         if lineage is None or not self.stores:
             return None
         places = KeyPlaces(lineage)
@@ -157,7 +157,7 @@ class Task:
         return None if known and not places.resized else places
 
     def _meet(self, record: ConsumerRecord, misplaced: MisplacedKey, *, resized: bool) -> None:
-        """A record lies in another partition than its key belongs to."""
+        """Handle a record in another partition than its key's."""
         if resized:
             raise misplaced
         for store in self.stores.values():
@@ -169,7 +169,7 @@ class Task:
             store.begin()
 
     def _drop(self, record: ConsumerRecord, error: Exception) -> None:
-        """A record failed, and does not end the instance: what its steps have done has not happened."""
+        """Undo the effects of a failed record that does not end the instance."""
         headers = self._failures.handle(record, error)
         if not isinstance(error, Undecodable):
             del self.outputs[self._sent_before :]
@@ -190,7 +190,7 @@ class Task:
         return any(store.changes for store in self.stores.values())
 
     def committed(self, written: Mapping[str, Sequence[int]], *, transactional: bool) -> None:
-        """What is in memory was committed to the changelogs, at these offsets: write it to the disk."""
+        """Write changes that were committed to the changelogs at these offsets to the disk."""
         for name, store in self.stores.items():
             offsets = written.get(name, ())
             if offsets and min(offsets) < store.checkpoint.offset:
@@ -207,9 +207,7 @@ class Task:
             store.changes, store.log_marks = {}, False
 
     def aborted(self) -> None:
-        """Forget what is in memory: it was not committed. The changelogs are read again, as what stands in them is not
-        known.
-        """
+        """Drop uncommitted changes. The changelogs are read again, as their content is unknown."""
         self.outputs = []
         for store in self.stores.values():
             store.changes = {}
@@ -220,7 +218,7 @@ class Task:
     # restoring
 
     def catch_up(self) -> None:
-        """Read the changelogs to where they end from now on, then run."""
+        """Read the changelogs to their current ends, then run."""
         assert not self.changed, f"{self.id} has changes that are not committed"
         self.state = State.CATCHING_UP
         self.targets = None
@@ -233,7 +231,7 @@ class Task:
         self.targets = None
 
     def restore(self, store: str, records: Iterable[ConsumerRecord], position: int) -> int:
-        """Store records of a changelog, all that stand below `position`; returns how many, marks not counted."""
+        """Store changelog records below `position`; return their number without marks."""
         changes: dict[bytes, bytes | None] = {}
         kept = self.stores[store]
         marks: dict[bytes, bytes] = {}
@@ -254,8 +252,8 @@ class Task:
     def take_over(
         self, store: str, rows: Mapping[bytes, bytes], mark: Mapping[bytes, bytes], offsets: Sequence[int]
     ) -> bool:
-        """Keys that came to this task from another one on this instance: the next records of its changelog, as they
-        were written. False when others may stand before them, or between: then they have to be read.
+        """Store keys that moved to this task from another one on this instance: the next records of its changelog.
+        Returns False if other records may precede or separate them: then they have to be read.
         """
         kept = self.stores[store]
         if not kept.checkpoint.gap:
@@ -269,8 +267,8 @@ class Task:
         return True
 
     def aim(self, targets: Mapping[str, int]) -> None:
-        """Restore up to these offsets, where the changelogs end. A store that is there has nothing left to be read, and
-        no doubt.
+        """Restore up to these offsets, the changelog ends. A store that has reached its end is complete and not
+        doubted.
         """
         self.targets = dict(targets)
         for name, store in self.stores.items():
@@ -278,13 +276,13 @@ class Task:
                 store.checkpoint.read_to(store.checkpoint.offset)
 
     def run(self) -> None:
-        """Begin to process: all state is there."""
+        """Start processing: all state is complete."""
         for store in self.stores.values():
             store.checkpoint.read_to(store.checkpoint.offset)
         self.state = State.RUNNING
 
     def doubt(self, store: str) -> None:
-        """Have a store compared with the bounds of its changelog, before the task runs."""
+        """Compare a store with the bounds of its changelog before the task runs."""
         self.stores[store].doubted = self.unchecked = True
         self.targets = None
 
@@ -293,18 +291,20 @@ class Task:
         return bool(self.disk.entries(store) or self.stores[store].marks)
 
     def start_over(self, store: str, offset: int) -> None:
-        """Forget a store on disk, and restore it from this offset of its changelog."""
+        """Reset a store on disk, and restore it from this offset of its changelog."""
         self.disk.clear(store)
         self.disk.write(Write(checkpoints={store: offset}))
         kept = self.stores[store]
         kept.checkpoint, kept.marks, kept.topic_id = Checkpoint(offset), {}, b""
 
     def assume_arrived(self, store: str, source: int, generation: int) -> None:
-        """Wait no longer for the keys that left a partition at a generation: their mark is gone from the changelog."""
+        """Stop waiting for the keys that left a partition at a generation: their mark was deleted from the
+        changelog.
+        """
         self.stores[store].marks.update([arrived_mark(source, generation)])
 
     def check(self, topic_ids: Mapping[str, bytes]) -> None:
-        """Note that each store belongs to its changelog, which has this topic id."""
+        """Note that each store belongs to its changelog, with these topic ids."""
         changed = {name: topic_id for name, topic_id in topic_ids.items() if self.stores[name].topic_id != topic_id}
         if changed:
             self.disk.write(Write(topic_ids=changed))
@@ -314,7 +314,7 @@ class Task:
 
     @property
     def restored(self) -> bool:
-        """Whether the stores hold all that was committed when the targets were set."""
+        """Whether the stores have reached the targets."""
         targets = self.targets
         return targets is not None and all(
             not store.checkpoint.gap and store.checkpoint.offset >= targets[name] for name, store in self.stores.items()
@@ -326,11 +326,11 @@ class Task:
 
     @property
     def progress(self) -> Progress:
-        """The task's progress in words."""
+        """Return the task's progress."""
         return Progress(
             self.id, self.state, self.checkpoint_sum, -1 if self.targets is None else sum(self.targets.values())
         )
 
     def close(self) -> None:
-        """Leave the stores on disk, as of the last commit."""
+        """Close the stores on disk, as of the last commit."""
         self.disk.close()

@@ -1,9 +1,9 @@
-"""A client's tasks shared out among its threads: as evenly as can be, and back to the thread that had them.
+"""Shares a client's tasks out among its threads: as evenly as possible, and to their previous threads.
 
 Three rounds share one count per thread: stateful tasks, standbys, stateless tasks. In each round a thread first takes
-what it had, the most complete state first, up to the least that every thread gets; then the threads below that are
-filled up in turn; at last, what is left goes one each to threads that are just at it, first to those that had it.
-Dealing in sorted order mixes subtopologies. Source: StreamsPartitionAssignor of Kafka Streams, 3.2 and later.
+its previous tasks, the most complete state first, up to the minimum that every thread gets. Then the threads below that
+are filled up in turn. The rest goes one each to threads at the minimum, first to previous owners. Dealing in sorted
+order mixes subtopologies. Source: StreamsPartitionAssignor of Kafka Streams, 3.2 and later.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ ThreadShares = dict[str, list[TaskId]]
 
 
 class Threads:
-    """The threads of one client, and how much each has to do already."""
+    """The threads of one client, and their task counts."""
 
     def __init__(self, members: Collection[str], had: Mapping[str, Sequence[TaskId]]) -> None:
         self._members = sorted(members)
         self._had = had
-        """The stateful tasks that each member had, those with the least lag first."""
+        """The previous stateful tasks of each member, those with the least lag first."""
         self._load = dict.fromkeys(self._members, 0)
 
     def share(self, tasks: Collection[TaskId], *, stateful: bool) -> ThreadShares:
-        """Share out one kind of tasks; the counts of earlier rounds are taken into account."""
+        """Share out one kind of tasks, on top of earlier rounds."""
         least = (sum(self._load.values()) + len(tasks)) // len(self._members)
         left = dict.fromkeys(sorted(tasks))
         shares: ThreadShares = {member: [] for member in self._members}
@@ -37,7 +37,7 @@ class Threads:
         return shares
 
     def _keep(self, shares: ThreadShares, left: dict[TaskId, None], least: int) -> dict[TaskId, str]:
-        """Give threads the tasks they had, up to the least number. Returns task -> thread for those beyond it."""
+        """Assign threads their previous tasks, up to the minimum. Returns task -> thread for those beyond it."""
         refused: dict[TaskId, str] = {}
         for member in self._members:
             for task in self._had.get(member, ()):
@@ -50,7 +50,7 @@ class Threads:
         return refused
 
     def _fill(self, shares: ThreadShares, left: dict[TaskId, None], least: int) -> None:
-        """Deal in turn to threads below the least."""
+        """Deal tasks in turn to threads below the minimum."""
         waiting = deque(member for member in self._members if self._load[member] < least)
         while waiting:
             member = waiting.popleft()
@@ -61,7 +61,7 @@ class Threads:
     def _top_up(
         self, shares: ThreadShares, left: dict[TaskId, None], least: int, refused: Mapping[TaskId, str]
     ) -> None:
-        """One more for threads that have just the least, as far as there is something left."""
+        """Assign one more task to threads at the minimum, while tasks are left."""
         waiting = [member for member in self._members if self._load[member] == least]
         for task in sorted(refused):
             if task in left and refused[task] in waiting:

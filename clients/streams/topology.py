@@ -1,4 +1,4 @@
-"""What an application does with records, written down before anything runs.
+"""The topology of an application: its processing steps, declared before anything runs.
 
     topology = Topology()
     flights = topology.stream("flights", value=JSON)
@@ -22,10 +22,10 @@ from anabranch.clients.streams.topology_graph import INTERNAL, Bind, Built, Cont
 
 
 class Topology:
-    """The program of a Streams application: which topics it reads, and what happens to their records.
+    """The program of a Streams application: its source topics, and the steps on their records.
 
-    It is written down by calling methods on it and on what they return, and given to `Streams`, which runs it. Nothing
-    is read or checked against a cluster before that. Every instance of an application needs the same topology.
+    It is declared by calling methods on it and on their results, and given to `Streams`, which runs it. Nothing is read
+    or checked against a cluster before that. Every instance of an application needs the same topology.
     """
 
     def __init__(self) -> None:
@@ -86,15 +86,15 @@ class Topology:
         """
         return topology_graph.build(self._roots, self._repartitions, application_id)
 
-    # for `Stream` and `Table`
+    # interface of `Stream` and `Table`
 
     def attach(self, parent: Node, node: Node) -> Node:
-        """Put a step behind another one, and return it."""
+        """Add a step after another one, and return it."""
         parent.children.append(node)
         return node
 
     def repartitioned(self, parent: Node, name: str, value: Serde) -> Node:
-        """Put a topic of the application's own behind a step, and return the source that reads it."""
+        """Add a repartition topic after a step, and return the source that reads it."""
         if name in self._repartitions:
             raise ValueError(f"two repartitions are called {name!r}")
         self._repartitions[name] = self.attach(parent, Node(_sink(INTERNAL + name, value)))
@@ -107,11 +107,11 @@ class Topology:
 
 
 class Stream:
-    """Records on their way. Every method adds a step behind those before, and returns what comes out of it.
+    """A stream of records. Every method adds a step, and returns its result.
 
-    Functions that are passed in are called in the order of a partition's records, while the instance runs. A record for
-    which one raises is left to `StreamsConfig.processing_handler`. They must not wait, nor start anything that outlives
-    the call: after a crash a record may be processed once more.
+    Functions are called in the order of a partition's records, while the instance runs. A record for which one raises
+    is handled by `StreamsConfig.processing_handler`. They must not block, nor start anything that outlives the call:
+    after a crash a record may be processed once more.
     """
 
     def __init__(self, topology: Topology, node: Node) -> None:

@@ -1,9 +1,9 @@
-"""The graph of steps behind a topology, and how it is cut into the parts that run as tasks.
+"""The graph of a topology's steps, and its division into subtopologies.
 
-A *source* reads a topic, a *sink* writes to one, and the steps in between hand records on to their children. What hangs
-together by edges or by a shared store is a *subtopology*: task (s, p) runs subtopology s on partition p of its sources,
-alone with its part of the stores. Records pass from one task to another through topics only. The same program builds
-the same graph in every instance, so subtopologies are numbered by their first source.
+A *source* reads a topic, a *sink* writes to one, and the steps in between pass records to their children. Steps that
+are connected by edges or by a shared store are a *subtopology*: task (s, p) runs subtopology s on partition p of its
+sources, alone with its part of the stores. Records pass from one task to another through topics only. The same program
+builds the same graph in every instance, so subtopologies are numbered by their first source.
 
 Pure. Source: InternalTopologyBuilder of Kafka Streams.
 """
@@ -19,14 +19,14 @@ from anabranch.clients.streams.serdes import BYTES, Serde, Undecodable
 from anabranch.protocol.topic_name import is_legal
 
 Handler = Callable[[bytes | None, Any], None]
-"""What a step does with a record: its key and its decoded value."""
+"""Handles a record: its key and its decoded value."""
 KeyValue = tuple[bytes | None, Any]
 INTERNAL: Final = "\0"
-"""Before the name of a topic that is the application's own: only the running task knows the application's id."""
+"""The prefix of internal topic names: only the running task knows the application's id."""
 
 
 class Store(Protocol):
-    """A store of one task, as a step sees it: the values of keys, both bytes."""
+    """A store of one task for a step: values by key, both bytes."""
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, None if it has none."""
@@ -39,36 +39,36 @@ class Store(Protocol):
 
 
 class Context(Protocol):
-    """The task that a step runs in: what a function that is given to `Stream.process` may ask for."""
+    """The task of a step: the interface of functions given to `Stream.process`."""
 
     timestamp_ms: int
-    """The timestamp of the record that is being processed; records that are sent on its account carry the same."""
+    """The timestamp of the current record, and of its output."""
 
     def store(self, name: str) -> Store:
-        """Return a store that the step has named. KeyError if it has not."""
+        """Return a store that the step has named. Raises KeyError for another one."""
 
     def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
-        """Send a record; to one of the application's own topics if the name begins with INTERNAL."""
+        """Send a record; to an internal topic if the name begins with INTERNAL."""
 
 
 Bind = Callable[[Context, Handler], Handler]
-"""Makes a step for one task: from the task, and from what comes after it."""
+"""Creates a step for one task, from the task and the next step."""
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One step. A source has a `topic`, and `value` decodes the values that come from there."""
+    """One step. A source has a `topic`, and `value` decodes its values."""
 
     bind: Bind
     children: list[Node] = field(default_factory=list)
     stores: tuple[str, ...] = ()
     keeps: bool = False
-    """Whether the store is its own: no other step names it, and only joins read it."""
+    """Whether the store is private: no other step names it, and only joins read it."""
     joins: bool = False
     changes_keys: bool = False
     topic: str = ""
     internal: bool = False
-    """Whether the topic is the application's own, and named after it."""
+    """Whether the topic is internal, with the application's prefix."""
     value: Serde = BYTES
 
 
@@ -82,7 +82,7 @@ class Subtopology:
     roots: Mapping[str, Node]
 
     def bind(self, context: Context) -> dict[str, Handler]:
-        """The steps of one task: by source topic, what to do with a record's key and raw value."""
+        """Create the steps of one task: source topic -> the handler of a record's key and raw value."""
         return {topic: _decoding(root, _bound(root, context)) for topic, root in self.roots.items()}
 
 
@@ -96,11 +96,11 @@ class Built:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Every topic that is read."""
+        """Every source topic."""
         return tuple(sorted({topic for one in self.subtopologies for topic in one.sources}))
 
     def subtopology_of(self, topic: str) -> Subtopology:
-        """The subtopology that reads a topic."""
+        """Return the subtopology that reads a topic."""
         return next(one for one in self.subtopologies if topic in one.sources)
 
 
@@ -137,12 +137,12 @@ def build(roots: Sequence[Node], repartitions: Mapping[str, Node], application_i
 
 
 def internal_name(application_id: str, name: str) -> str:
-    """Kafka Streams' name of a repartition topic."""
+    """Return Kafka Streams' name of a repartition topic."""
     return f"{application_id}-{name}-repartition"
 
 
 def _bound(node: Node, context: Context) -> Handler:
-    """A step with everything behind it."""
+    """Create a step with everything after it."""
     following = [_bound(child, context) for child in node.children]
     if len(following) == 1:
         return node.bind(context, following[0])
@@ -204,7 +204,7 @@ def _check_names(application_id: str, stores: Sequence[str], repartitions: Seque
 
 
 def _connected(roots: Sequence[Node]) -> list[list[Node]]:
-    """The sources that belong together, in the order in which they were first named."""
+    """Return connected sources, in the order in which they were first named."""
     groups: list[list[Node]] = []
     for root in roots:
         names = _stores(root)
