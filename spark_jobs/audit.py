@@ -32,14 +32,14 @@ from anabranch.spark_jobs.violations import LOSSES, Violations, batch_name
 
 TRIGGER: Final = "1 second"
 ROWS_PER_TRIGGER: Final = 200_000
-"""How many records one batch reads. A record of the audit topic holds many events."""
+"""Number of records per batch. A record of the audit topic holds many events."""
 NO_GROUP: Final = ""
-"""The name of the group that lost records in a report where no group was given any."""
+"""The group's name for lost records in a report without any group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an audit reads and judges, and the directory of its output."""
+    """The input, rules and output directory of an audit."""
 
     servers: str
     topic: str
@@ -48,15 +48,15 @@ class Target:
     scope: Scope = Scope()
     rows_per_trigger: int = ROWS_PER_TRIGGER
     source: str = FORMAT
-    """Which source reads the topics: one of `inputs.SOURCES`."""
+    """The source that reads the topics: one of `inputs.SOURCES`."""
     fail_on_data_loss: bool = True
-    """End the query if records are gone that it has not read."""
+    """End the query if unread records are deleted."""
     client: Client = field(default_factory=dict, repr=False)
-    """How one is let in."""
+    """The client's security properties."""
 
     @property
     def expect(self) -> str | None:
-        """The audited topic: what it stores must have been delivered."""
+        """The audited topic: its stored records must have been delivered."""
         return self.scope.expect
 
     @property
@@ -71,17 +71,17 @@ class Target:
 
     @property
     def beside(self) -> Path:
-        """The file of what was counted beside the checks: a `tallies.Ledger`."""
+        """The file of counts beside the checks: a `tallies.Ledger`."""
         return self.directory / "tallies.json"
 
     @property
     def ending(self) -> Path:
-        """The counts of what was lost at the last verdict."""
+        """The counts of lost records at the last verdict."""
         return self.directory / "ending.json"
 
     @property
     def violations(self) -> Path:
-        """One file per batch that had any, and one of what was lost."""
+        """One file per batch with violations, and one of lost records."""
         return self.directory / "violations"
 
 
@@ -93,7 +93,7 @@ def start(
 ) -> StreamingQuery:
     """Start, or continue from its checkpoint, the audit of one topic. `on_progress` gets the summary of each batch."""
     violations = outputs or Violations(target.violations)
-    violations.take(LOSSES, [], 0)  # what was lost at the last verdict may come yet
+    violations.take(LOSSES, [], 0)  # records lost at the last verdict may still be delivered
     target.ending.unlink(missing_ok=True)
     checked = (
         prepared(_rows(session, target), target.expect)
@@ -130,7 +130,7 @@ def start(
 
 
 def prepared(records: DataFrame, expect: str | None) -> DataFrame:
-    """The rows that buckets take, from records with the columns of the source; headers are needed with `expect`."""
+    """Prepare rows for the buckets, from records with the source's columns; headers are needed with `expect`."""
     stored = F.col("topic") == F.lit(expect) if expect is not None else F.lit(False)
     mark = F.lit(None).cast("binary")
     if expect is not None:
@@ -164,50 +164,51 @@ def _rows(session: SparkSession, target: Target) -> DataFrame:
 
 
 def summary(target: Target) -> dict[str, int]:
-    """The verdict as of the last batch; `waiting` is what is stored and was not delivered by then, and `passed` what of
-    that the groups have read past."""
+    """Return the verdict as of the last batch; `waiting` counts stored records that are not delivered yet, and `passed`
+    those of them that a group has read past.
+    """
     counts = _read(target.summary).values()
     passed = sum(one.get("passed", 0) for one in counts)
     return {**judgement(counts), "waiting": waiting(counts), "passed": passed}
 
 
 def tallies(target: Target) -> list[verdict.Tally]:
-    """The counts per group, topic and generation, as of the last batch or, if there is one, the verdict."""
+    """Return the counts per group, topic and generation, as of the last batch or, if there is one, the verdict."""
     return stages.tallies_of([*_read(target.summary).values(), *_read(target.ending).get("counts", ())])
 
 
 def unread(target: Target) -> list[verdict.Unread]:
-    """The places where records were lost, as of the verdict."""
+    """Return the places of lost records, as of the verdict."""
     return stages.unread_in(_read(target.ending).get("counts", ()))
 
 
 def read_ledger(target: Target) -> Ledger:
-    """What was counted beside the checks."""
+    """Read the counts beside the checks."""
     found = _read(target.beside)
     return Ledger.of_json(found) if found else Ledger()
 
 
 def judgement(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """The verdict over the counts of all buckets."""
+    """Compute the verdict from the counts of all buckets."""
     counts = list(counts)
     keys, forgotten = (sum(one.get(name, 0) for one in counts) for name in ("keys", "forgotten"))
     return verdict.judge(stages.tallies_of(counts), keys=keys, forgotten=forgotten)
 
 
 def waiting(counts: Iterable[Mapping[str, Any]]) -> int:
-    """How many stored records were not delivered, over all groups."""
+    """Return how many stored records were not delivered, over all groups."""
     counts = list(counts)
-    # A bucket that a group got nothing from does not know of the group: all that it stores is waiting.
+    # A bucket without deliveries to a group does not know the group: all its stored records are waiting.
     return sum(one["waiting"].get(group, one["stored"]) for group in groups(counts) for one in counts)
 
 
 def groups(counts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Every group that anything of the expected topic was delivered to."""
+    """Return every group with a delivery of the expected topic."""
     return sorted({group for one in counts for group in one["waiting"]}) or [NO_GROUP]
 
 
 def finish(session: SparkSession, target: Target, outputs: Violations | None = None) -> dict[str, int]:
-    """Judge all that the query has read: write down what is lost. Returns the verdict."""
+    """Judge everything that the query has read, and write the losses. Returns the verdict."""
     counts = list(_read(target.summary).values())
     states = (
         session.read.format("statestore")

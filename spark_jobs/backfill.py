@@ -1,9 +1,8 @@
-"""The audit as one batch job: of an audit topic as it is now, or of its copy in Parquet.
+"""The audit as one batch job: of the current audit topic, or of its copy in Parquet.
 
-Both kinds of input have the columns of Spark's Kafka source (`source.COLUMNS`, with headers where an audited topic is
-compared), so a copy is made by `topic(...).write.parquet(path)`. The buckets, the checks and the rows are those of the
-stream (`stages`); a bucket takes everything in one task, a portion after the other. What is found does not depend on
-batches, so both find the same.
+Both inputs have the columns of Spark's Kafka source (`source.COLUMNS`, with headers if an audited topic is compared),
+so `topic(...).write.parquet(path)` makes a copy. The buckets, checks and rows are those of the stream (`stages`); one
+task processes a whole bucket, portion by portion. The results do not depend on batches, so both find the same.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ from anabranch.spark_jobs.tallies import Tallies
 from anabranch.spark_jobs.verdict import Tally, Unread
 
 PORTION_BYTES: Final = 8 << 20
-"""Of runs and stretches that a bucket takes at once, a hundred thousand events or two: while they are checked, each
-needs about 600 bytes."""
+"""Size of the runs and stretches that a bucket processes at once, one or two hundred thousand events: during checks
+each needs about 600 bytes.
+"""
 _STATE: Final = "state"
 _SCHEMA: Final = f"{stages.OUTPUT_SCHEMA}, packed binary"
 _COLUMNS: Final = ("kind", "bucket", "detail", "packed")
@@ -35,18 +35,18 @@ _COLUMNS: Final = ("kind", "bucket", "detail", "packed")
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """The outcome of a batch audit; its rows are those that a stream over the same records would give."""
+    """The outcome of a batch audit; its rows equal those of a stream over the same records."""
 
     judgement: dict[str, int]
     violations: list[str]
-    """A line of JSON each, sorted."""
+    """Lines of JSON, sorted."""
     tallies: list[Tally]
     beside: Tallies
     unread: list[Unread]
 
 
 def run(records: DataFrame, scope: Scope) -> Backfill:
-    """Audit records of an audit topic and, if there is one, of the audited topic; the columns are the source's."""
+    """Audit records of an audit topic and, if given, of the audited topic; with the source's columns."""
 
     def take(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
         number, bucket = int(key[0]), Bucket(pending=Pending(keep=True))
@@ -77,7 +77,7 @@ def run(records: DataFrame, scope: Scope) -> Backfill:
 
 
 def take_all(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> Iterator[tuple[str, int, str]]:
-    """Judge all prepared rows of one bucket. Returns rows of output, as if it had been one batch."""
+    """Judge all prepared rows of one bucket. Returns output rows, as for one batch."""
     count, beside = None, Tallies()
     for portion in portions(frame):
         for row in stages.take(bucket, number, portion, scope):
@@ -94,7 +94,9 @@ def take_all(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> 
 
 
 def portions(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Prepared rows in the order of each log, and of each log the same share: what was stored and delivered meets."""
+    """Yield prepared rows in the order of each log, with the same share of each log: so stored and delivered records
+    meet.
+    """
     frame = frame.sort_values(["partition", "offset"], kind="stable")
     count = -(-int(frame["value"].map(len).sum()) // PORTION_BYTES)
     log = frame.groupby(["stored", "partition"])["offset"]

@@ -1,8 +1,8 @@
-"""The state of one bucket of keys, and the counts and violations that follow from it.
+"""The state of one bucket of keys, with its counts and violations.
 
 The state is one value per bucket, packed as columns, because a round trip per key to the state store costs more than
 the check. `checks` changes it with each batch. This module packs it, and reports from it: at any time (`count`), as
-time goes by (`settle`), and at the end of the audit (`finish`).
+event time passes (`settle`), and at the end of the audit (`finish`).
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from anabranch.spark_jobs.verdict import (
 )
 
 PATIENCE_MS: Final = 10 * 60 * 1000
-"""How long after it was passed over, by the time of events, a record counts as lost."""
+"""The event time after which a skipped record counts as lost."""
 QUIET_MS: Final = 60 * 60 * 1000
-"""After this time without a delivery, a line (a key of one producer) keeps its last place only."""
+"""After this time without a delivery, a line (a key of one producer) keeps only its last place."""
 assert QUIET_MS > PATIENCE_MS, "what waits is not quiet"
 SENDERS_KEPT: Final = 256
 LEVEL: Final = 1
-"""The level of compression, with which the state store copies a third per batch: about 30 bytes per key."""
+"""The compression level, with which the state store copies a third per batch: about 30 bytes per key."""
 STATE_BYTES_MAX: Final = 1 << 31
 NEVER_MS: Final = 1 << 62
 NO_SENDER: Final = Sender("", "", "", 0, -1)
@@ -54,7 +54,7 @@ NO_GENERATION: Final = -1
 _TOLD: Final = SKIPPED.index("told")
 _SKIP_GENERATION: Final = SKIPPED.index("generation")
 _SKIP_TIME: Final = SKIPPED.index("time_ms")
-"""Where columns of `lines.skipped` begin."""
+"""The first time column of `lines.skipped`."""
 _NO_PLACE: Final = (-1,) * len(PLACE)
 
 Where = tuple[int, int]
@@ -75,9 +75,9 @@ class Bucket:
     tallies: dict[Where, dict[str, int]] = field(default_factory=dict)
     """The counts of each name and generation."""
     keys: int = 0
-    """How many numbered keys were ever seen, counted in each group."""
+    """Number of numbered keys ever seen, counted in each group."""
     forgotten: int = 0
-    """How many lines were forgotten, because they had no delivery for `FORGET_MS`."""
+    """Number of lines forgotten without a delivery for `FORGET_MS`."""
     clock_ms: int = 0
     """The time of the newest event."""
     begun_ms: int = NEVER_MS
@@ -85,16 +85,16 @@ class Bucket:
     forget_ms: int = FORGET_MS
 
     def enter(self, scope: Scope) -> None:
-        """Set what is judged; it is the same in every batch."""
+        """Set the scope; it is the same in every batch."""
         assert scope.forget_ms >= QUIET_MS, "what is forgotten is quiet, unless it misses something"
         self.forget_ms = scope.forget_ms
         if scope.expect is not None and scope.groups and not self.pending.named:
             self.pending.name([self.name_of(group, scope.expect) for group in scope.groups])
 
-    # what it comes to
+    # results
 
     def count(self) -> list[Tally]:
-        """All counts, and the records that are missing at this moment."""
+        """Return all counts, including currently missing records."""
         rows = {where: dict.fromkeys((*COUNTED, *KINDS), 0) | counts for where, counts in self.tallies.items()}
         for where, missing in self._missing().items():
             rows[where][LOST] += missing
@@ -106,9 +106,9 @@ class Bucket:
         return sorted(tallies, key=lambda tally: tally[:3])
 
     def settle(self) -> list[Violation]:
-        """The records that have become lost as time went by, each reported once.
+        """Return records that have become lost as event time passed, each once.
 
-        And forget what is too old to matter.
+        Also forget expired lines.
         """
         found: list[Violation] = []
         keys, rows = self.lines.skipped.columns()
@@ -124,9 +124,9 @@ class Bucket:
         return found
 
     def finish(self, expect: str | None, groups: Iterable[str]) -> tuple[list[Violation], list[Tally]]:
-        """The violations and counts at the end of the audit, beyond those of `count`. Changes nothing.
+        """Return violations and counts at the end of the audit, beyond those of `count`. Changes nothing.
 
-        `expect` is the topic whose records were stored; `groups`, all that anything of it was delivered to.
+        `expect` is the topic whose records were stored; `groups`, all with a delivery of it.
         """
         found = [loss(skip) for skip in self._skips() if not skip.told]
         found += [
@@ -146,7 +146,9 @@ class Bucket:
         return found, tallies
 
     def unread(self, expect: str | None, groups: Iterable[str]) -> list[Unread]:
-        """The places of the records that `finish` counts as lost because they are stored and were not delivered."""
+        """Return the places of the records that `finish` counts as lost because they are stored and were not
+        delivered.
+        """
         if expect is None:
             return []
         return unread_of(
@@ -157,21 +159,23 @@ class Bucket:
         )
 
     def waiting(self) -> dict[str, int]:
-        """Per group: how many stored records of the audited topic it has not been given yet."""
+        """Return, per group, how many stored records of the audited topic are not delivered to it yet."""
         return {self.names[name][0]: self.pending.waiting(name) for name in self.pending.groups}
 
     def passed(self) -> int:
-        """How many of those a group has read past, over all groups: lost in the end, unless they are delivered yet."""
+        """Return how many of those a group has read past, over all groups: lost in the end, unless they are still
+        delivered.
+        """
         read_to: dict[int, dict[int, int]] = {name: {} for name in self.pending.groups}
         for (name, partition), place in self.places.items():
             if name in read_to:
                 read_to[name][partition] = place.read_to
         return sum(self.pending.passed(name, offsets) for name, offsets in read_to.items())
 
-    # the state store
+    # state store
 
     def pack(self) -> bytes:
-        """The state as bytes."""
+        """Pack the state into bytes."""
         small = {
             "names": self.names,
             "senders": self.senders,
@@ -189,7 +193,7 @@ class Bucket:
 
     @classmethod
     def unpack(cls, data: bytes | None) -> Bucket:
-        """The state from bytes; an empty bucket from None. Raises ForeignState, DecodeError."""
+        """Unpack a state; an empty bucket from None. Raises ForeignState, DecodeError."""
         if data is None:
             return cls()
         found, small = columns.unpack(decompress(Compression.ZSTD, data, STATE_BYTES_MAX))
@@ -210,13 +214,13 @@ class Bucket:
     # for the checks
 
     def name_of(self, group: str, topic: str) -> int:
-        """The index of a group and topic."""
+        """Return the index of a group and topic."""
         if (group, topic) not in self.names:
             self.names.append((group, topic))
         return self.names.index((group, topic))
 
     def check_in_time(self, group: str, topic: str) -> None:
-        """Note a group that was given something of the audited topic, in any bucket. Raises LateGroup."""
+        """Note a group with a delivery of the audited topic, in any bucket. Raises LateGroup."""
         if self.pending.is_late(self._find_name(group, topic)):
             known = [self.names[name][0] for name in self.pending.groups]
             wanted = " ".join(f"--group {one}" for one in sorted({group, *known}))
@@ -226,14 +230,14 @@ class Bucket:
             )
 
     def add(self, name: int, generation: int, kind: str, count: int = 1) -> None:
-        """Add to a count."""
+        """Increase a count."""
         counts = self.tallies.setdefault((name, generation), {})
         counts[kind] = counts.get(kind, 0) + count
 
     def give_up(self, line: Line) -> list[Violation]:
         """Count a line as forgotten, and its missing records as lost.
 
-        Returns the losses that were not reported before.
+        Returns losses that were not reported before.
         """
         assert line.newest is not None, "something was delivered"
         self.forgotten += 1
@@ -243,7 +247,7 @@ class Bucket:
         return [loss(skip) for skip in line.skipped if not skip.told]
 
     def event(self, name: int, producer: int, key: bytes | None, place: Sequence[int], fingerprint: int = 0) -> Event:
-        """A delivery from the fields of `lines.PLACE`."""
+        """Build a delivery from the fields of `lines.PLACE`."""
         group, topic = self.names[name]
         sequence, partition, generation, offset, time_ms, sender = place
         by = self.senders[sender] if sender >= 0 else NO_SENDER
@@ -264,13 +268,13 @@ class Bucket:
         )
 
     def place(self, event: Event) -> tuple[int, ...]:
-        """The other way round."""
+        """Return the fields of `lines.PLACE` of a delivery."""
         sender = Sender(event.group, event.member, event.topic, event.incarnation, event.group_generation)
         index = self.senders.index(sender) if sender in self.senders else -1
         return event.sequence, event.partition, event.generation, event.offset, event.time_ms, index
 
     def skip(self, first: int, row: Sequence[int]) -> Skip:
-        """The sequences that were passed over, from their row in `lines.skipped`."""
+        """Build the skipped sequences from their row in `lines.skipped`."""
         at = int(np.searchsorted(self.lines.first, np.uint64(first)))
         name, producer = int(self.lines.fields["name"][at]), int(self.lines.fields["producer"][at])
         begin, end, told, *places = row
@@ -279,12 +283,12 @@ class Bucket:
         return Skip(begin, end, bool(told), self.event(name, producer, key, by), former)
 
     def flat(self, skip: Skip) -> tuple[int, ...]:
-        """The other way round."""
+        """Return the row of skipped sequences."""
         before = _NO_PLACE if skip.before is None else self.place(skip.before)
         return skip.first, skip.last, int(skip.told), *self.place(skip.by), *before
 
     def _missing(self) -> dict[Where, int]:
-        """How many sequences were passed over and have not come, by the deliveries that passed them over."""
+        """Count the sequences that were skipped and are missing, by the deliveries that skipped them."""
         found: dict[Where, int] = {}
         keys, rows = self.lines.skipped.columns()
         names = self.lines.fields["name"][np.searchsorted(self.lines.first, keys)]
@@ -307,7 +311,7 @@ class Bucket:
         return self.names.index((group, topic)) if (group, topic) in self.names else None
 
     def _undelivered(self, group: str, topic: str) -> Iterator[Violation]:
-        """Stored records that a group was never given, without those that were passed over, which are known already."""
+        """Yield stored records that were not delivered to a group, without skipped ones, which are known already."""
         self.check_in_time(group, topic)
         by_line: dict[tuple[int, bytes | None], list[Undelivered]] = defaultdict(list)
         lines: dict[tuple[int, bytes | None], Line] = {}
@@ -336,7 +340,7 @@ class Bucket:
                     )
 
     def _stored_only(self, group: str, topic: str) -> Iterator[tuple[Undelivered, Line]]:
-        """Stored records that a group was never given, each with the line of its key."""
+        """Yield stored records that were not delivered to a group, each with the line of its key."""
         lines: dict[tuple[int, bytes | None], Line] = {}
         for one in self.pending.undelivered(self._find_name(group, topic)):
             which = one.producer, one.key
@@ -356,9 +360,9 @@ class Bucket:
         return Line(newest=self.event(name, producer, key, place), skipped=skipped, began=began)
 
     def _forget_lines(self, before_ms: int) -> list[Violation]:
-        """Forget lines without an event since `before_ms`. Returns the losses that were not reported before.
+        """Forget lines without an event since `before_ms`. Returns losses that were not reported before.
 
-        What a line of the audited topic misses is still stored, and will be judged with that.
+        Missing records of the audited topic are still stored, and are judged there.
         """
         found, lines = [], self.lines
         old = np.flatnonzero(lines.fields["heard_ms"] < before_ms)
@@ -372,7 +376,7 @@ class Bucket:
         return found
 
     def _forget_senders(self) -> None:
-        """Forget the names of members of whose deliveries none is remembered here any more."""
+        """Forget the names of members without a remembered delivery."""
         used = set(self.lines.senders().tolist())
         used |= set(self.pending.handed.columns["sender"].tolist())
         holed = {by.incarnation for by, _ in self._holes()}
@@ -389,12 +393,14 @@ class Bucket:
 
 
 def salt(group: str, topic: str, producer: int, partition: int = -1) -> int:
-    """A number that tells lines of one key apart. A record without key or number belongs to its partition's line."""
+    """Return a number that distinguishes lines of one key. A record without key or number belongs to its partition's
+    line.
+    """
     return (mmh3.hash64(f"{group}\0{topic}", signed=False)[0] + producer * 3 + partition + 1) & (2**64 - 1)
 
 
 def _spans(sequences: Iterable[int]) -> list[Span]:
-    """The runs of consecutive numbers."""
+    """Yield the runs of consecutive numbers."""
     found: list[Span] = []
     for one in sequences:
         if found and found[-1][1] == one - 1:

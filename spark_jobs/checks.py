@@ -1,11 +1,11 @@
-"""The checks of one batch of deliveries, and of what the audited topic stores, against the state of their bucket.
+"""Checks one batch of deliveries and stored records against the state of their bucket.
 
 Most deliveries are the next of their key, from the partition of the one before. A few operations on whole columns find
-out which keys had nothing else in a batch, and move them on; only the others are judged record by record (`rules`).
-What does not concern single keys is judged by `numbering` (repetitions and holes of the audit itself) and `places`
-(owners and repetitions of a partition); what is stored, by `pending`.
+the keys with only such deliveries in a batch, and advance them; only the others are judged record by record (`rules`).
+Rules beyond single keys are in `numbering` (repetitions and gaps of the audit itself) and `places` (owners and
+repetitions of a partition); those of stored records in `pending`.
 
-What is found depends on the order of events in the audit topic alone, never on where batches begin.
+The results depend on the order of events in the audit topic alone, never on the borders of batches.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Batch:
         self._violations: list[Violation] = []
 
     def judge(self) -> list[Violation]:
-        """Bring the bucket up to date. Returns what the deliveries violate."""
+        """Update the bucket. Returns the deliveries' violations."""
         bucket, events = self._bucket, self._events
         self._count(EVENTS, np.arange(len(events)))
         incarnations = np.array([one.incarnation for one in events.senders], np.uint64)[events.sender]
@@ -134,7 +134,7 @@ class _Batch:
     # partitions
 
     def _judge_places(self, rows: Column) -> None:
-        """Judge the owners of partitions, and repetitions that do not go on to where reading had come to."""
+        """Judge the owners of partitions, and repetitions that end before the last position."""
         places, partition = self._bucket.places, self._place["partition"]
         if not len(rows):
             return
@@ -188,7 +188,7 @@ class _Batch:
         )
 
     def _plain(self, order: Column, begins: Column, sizes: Column, rows: Column, late: Truths, clock: Column) -> Truths:
-        """Which lines have nothing but the next records of their key, from the partition of the last one."""
+        """Return which lines have only the next records of their key, from the last one's partition."""
         here = {name: column[order] for name, column in self._place.items()}
         before = {name: np.roll(here[name], 1) for name in ("newest", "partition", "generation", "offset")}
         known = np.maximum(rows, 0)
@@ -213,7 +213,7 @@ class _Batch:
         heard_ms = int(bucket.lines.fields["heard_ms"][row]) if row >= 0 else NEVER_MS
         for number in events.tolist():
             now_ms, newest = int(clock[number]), line.newest
-            # The state may have forgotten the line already, or not yet, depending on where batches began.
+            # Whether the state has forgotten the line yet depends on the borders of batches.
             gone = now_ms - heard_ms > bucket.forget_ms
             heard_ms = now_ms
             if gone and (not line.skipped or not self._audited[self._name[number]]):
@@ -239,7 +239,7 @@ class _Batch:
         return line
 
     def _line(self, row: int) -> Line:
-        """A line as it stands in the state."""
+        """Return a line from the state."""
         if row < 0:
             return Line()
         bucket, state = self._bucket, self._bucket.lines
@@ -261,8 +261,7 @@ class _Batch:
         careful: list[tuple[int, int, Line]],
         heard: Column,
     ) -> None:
-        """Write down the newest delivery of every line, and when it was heard of: plain ones are given by their ends,
-        others as they came out."""
+        """Store the newest delivery of every line and its time: plain lines by their ends, others as judged."""
         bucket, state = self._bucket, self._bucket.lines
         for head, _, line in careful:
             assert line.newest is not None, "something was delivered"
@@ -291,7 +290,7 @@ class _Batch:
                 state.skipped.put(its_first, [bucket.flat(skip) for skip in line.skipped])
 
     def _name_woken(self, rows: Column, heads: Column) -> None:
-        """Give lines that were quiet their names again, which they have forgotten."""
+        """Restore the names of quiet lines, which the state has dropped."""
         state = self._bucket.lines
         known = rows >= 0
         woken = np.flatnonzero(known)[state.fields["name"][rows[known]] < 0]
@@ -339,7 +338,7 @@ class _Batch:
         return self._bucket.event(int(self._name[row]), int(self._producer[row]), self._key(row), place, fingerprint)
 
     def _hand(self, kept: Column) -> None:
-        """Deliveries of the topic whose records are known."""
+        """Pass on deliveries of the audited topic."""
         bucket, pending = self._bucket, self._bucket.pending
         rows = kept[self._audited[self._name[kept]]]
         for name in np.unique(self._name[rows]).tolist():

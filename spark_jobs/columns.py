@@ -1,4 +1,4 @@
-"""Tables of numbers as bytes and back, without an object per row: the audit's values in Spark's state store.
+"""Packs tables of numbers into bytes, without an object per row: the audit's values in Spark's state store.
 
 magic, length of the directory, directory (JSON: name, dtype and bytes of each column, and whatever is small), columns
 """
@@ -20,11 +20,11 @@ _MAGIC: Final = b"AUD5"
 
 
 class ForeignState(ValueError):
-    """Bytes that another version of the audit left behind: its state cannot be continued."""
+    """State of another version of the audit, which cannot be continued."""
 
 
 def pack(columns: Mapping[str, Column], small: Any) -> bytes:
-    """Columns of plain numbers, and a small value that JSON can hold."""
+    """Pack columns of plain numbers, and a small JSON value."""
     directory = [(name, column.dtype.str, column.nbytes) for name, column in columns.items()]
     head = json.dumps({"columns": directory, "small": small}, separators=(",", ":")).encode()
     return b"".join(
@@ -33,7 +33,7 @@ def pack(columns: Mapping[str, Column], small: Any) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Column], Any]:
-    """The columns, as read-only views of `data`, and the small value that were packed. Raises ForeignState."""
+    """Unpack the columns, as read-only views of `data`, and the small value. Raises ForeignState."""
     if data[:4] != _MAGIC:
         raise ForeignState("the state of the audit is of another version: begin anew in another directory")
     _, length = _HEAD.unpack_from(data)
@@ -46,21 +46,21 @@ def unpack(data: bytes) -> tuple[dict[str, Column], Any]:
 
 
 class Ragged:
-    """Rows of numbers under some keys. Few keys have any, so the rows stay packed until a key of theirs is read."""
+    """Rows of numbers under some keys. Few keys have any, so the rows stay packed until one of their keys is read."""
 
     def __init__(self, keys: Column, rows: Column) -> None:
-        """`keys` ascending, one per row; rows of a key stand together."""
+        """Create a table; `keys` ascending, one per row; rows of a key are adjacent."""
         self._keys = keys
         self._rows = rows
         self._changed: dict[int, Sequence[tuple[int, ...]]] = {}
 
     @classmethod
     def empty(cls, width: int) -> Ragged:
-        """No rows yet."""
+        """Return a table without rows."""
         return cls(np.zeros(0, np.uint64), np.zeros((0, width), np.int64))
 
     def get(self, key: int) -> Sequence[tuple[int, ...]]:
-        """The rows of a key."""
+        """Return the rows of a key."""
         changed = self._changed.get(key)
         if changed is not None:
             return changed
@@ -73,7 +73,7 @@ class Ragged:
         self._changed[key] = rows
 
     def columns(self) -> tuple[Column, Column]:
-        """Keys and rows, with all changes."""
+        """Return keys and rows, with all changes."""
         if self._changed:
             changed = np.fromiter(self._changed, np.uint64, len(self._changed))
             kept = ~np.isin(self._keys, changed)
@@ -88,10 +88,10 @@ class Ragged:
         return self._keys, self._rows
 
     def has(self, keys: Column) -> npt.NDArray[np.bool_]:
-        """Which of these keys have rows."""
+        """Return which of these keys have rows."""
         return np.isin(keys, self.columns()[0])
 
     def items(self) -> list[tuple[int, tuple[int, ...]]]:
-        """All rows."""
+        """Return all rows."""
         keys, rows = self.columns()
         return list(zip(keys.tolist(), map(tuple, rows.tolist()), strict=True))

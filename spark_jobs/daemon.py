@@ -1,7 +1,7 @@
-"""The process from which Spark forks its Python workers: PySpark's daemon, with all that a worker needs imported.
+"""The process from which Spark forks its Python workers: PySpark's daemon with a worker's modules preloaded.
 
-Without it each of the workers imports pandas, PyArrow and the protocol for itself, a second of processor time apiece,
-just when the first batch is waiting for them. Named by `spark.python.daemon.module`.
+Otherwise each worker imports pandas, PyArrow and the protocol itself, a second of processor time apiece, while the
+first batch waits for them. Configured by `spark.python.daemon.module`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PRELOADED: Final = (
 
 
 def preload() -> None:
-    """Import what workers use, and exempt it from garbage collection, so that the forks share its memory."""
+    """Import the workers' modules, and exempt them from garbage collection, so that the forks share their memory."""
     for name in PRELOADED:
         importlib.import_module(name)
     gc.collect()

@@ -1,6 +1,6 @@
-"""Audit events as columns: thousands of runs taken apart at once, without a Python object per event.
+"""Decodes audit events into columns: thousands of runs at once, without a Python object per event.
 
-The layout is `protocol.audit`'s. Order is kept: events stand as the runs were given, and within a run as they happened.
+The layout is `protocol.audit`'s. Events keep the order of the given runs, and their order within a run.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Events:
     """Deliveries, one array per field; all arrays have the same length."""
 
     senders: list[Sender]
-    """Group, member, topic, incarnation and generation of the group: few, and named by index in `sender`."""
+    """Group, member, topic, incarnation and group generation: few, and indexed by `sender`."""
     sender: Ints
     number: Ints
-    """The number of each event among those of its incarnation in its bucket; -1 in version 1."""
+    """The number of each event within its incarnation and bucket; -1 in version 1."""
     generation: Ints
     partition: Ints
     offset: Ints
     time_ms: Ints
     begun: Ints
-    """How many times its incarnation had begun to read any partition, when it last began this one; -1 in version 1."""
+    """The begin number of its incarnation for the partition; -1 in version 1."""
     producer: Unsigned
     sequence: Unsigned
     fingerprint: Unsigned
@@ -55,13 +55,13 @@ class Events:
     key_lengths: Ints
     """The length of each key in bytes; -1 for a null key."""
     key_bytes: bytes
-    """The bytes of all keys, one after the other."""
+    """The concatenated bytes of all keys."""
 
     def __len__(self) -> int:
         return len(self.offset)
 
     def keys(self) -> list[bytes | None]:
-        """The key of every event."""
+        """Return the key of every event."""
         ends = np.cumsum(np.maximum(self.key_lengths, 0)).tolist()
         data, begin, found = self.key_bytes, 0, []
         for end, length in zip(ends, self.key_lengths.tolist(), strict=True):
@@ -70,7 +70,7 @@ class Events:
         return found
 
     def key_column(self) -> pa.Array:
-        """The keys as Arrow has them, without a copy per key."""
+        """Return the keys as an Arrow array, without a copy per key."""
         ends = np.zeros(len(self) + 1, np.int32)
         np.cumsum(np.maximum(self.key_lengths, 0), out=ends[1:])
         present = pa.array(self.key_lengths >= 0).buffers()[1]
@@ -79,7 +79,7 @@ class Events:
 
 
 def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
-    """The events of audit records, from their values and keys. Raises DecodeError for a record that holds none."""
+    """Read the events of audit records, from their values and keys. Raises DecodeError for an invalid record."""
     senders: dict[Sender, int] = {}
     rows: list[bytes] = []
     keys_of: list[Ints] = []
@@ -124,7 +124,9 @@ _NOTHING: Final = np.zeros(0, np.int64)
 
 
 def _key_indexes(events: bytes, table: bytes, key_bytes: int, first: int) -> Ints:
-    """Which key each event of a run is about, counted from `first`; -1 for none. DecodeError if one is not there."""
+    """Return each event's key index in a run, counted from `first`; -1 for none. Raises DecodeError for a missing
+    key.
+    """
     wanted = np.frombuffer(events, _EVENT)["key"]
     keys = np.frombuffer(table, _KEY)
     if np.any(keys["number"][1:] <= keys["number"][:-1]) or int(keys["length"].sum(dtype=np.int64)) != key_bytes:
@@ -139,12 +141,12 @@ def _key_indexes(events: bytes, table: bytes, key_bytes: int, first: int) -> Int
 
 
 def _at(column: npt.NDArray[np.uint32], index: Ints) -> Ints:
-    """The values at these places; -1 where there is no place."""
+    """Return the values at these places; -1 without a place."""
     return np.append(column.astype(np.int64), -1)[index]
 
 
 def _each(keys: bytes, lengths: npt.NDArray[np.uint32], index: Ints) -> bytes:
-    """The key at each of these places, in a row; nothing where there is no place."""
+    """Concatenate the keys at these places; nothing without a place."""
     sizes = np.append(lengths.astype(np.int64), 0)
     begins = np.cumsum(sizes) - sizes
     taken = sizes[index]
@@ -172,7 +174,7 @@ def _pair(rows: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
 
 
 def _numbers(rows: Sequence[tuple[int, int]]) -> Ints:
-    """The first number of each run, and those that follow it; -1 throughout where events are not numbered."""
+    """Return consecutive numbers for each run, from its first; -1 throughout without numbers."""
     first, counts = _pair(rows)
     begins = np.cumsum(counts) - counts
     numbers = np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(begins - first, counts)

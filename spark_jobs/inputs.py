@@ -1,8 +1,8 @@
-"""Records of topics as DataFrames, from our own source or from Spark's Kafka connector: same columns, same verdict.
+"""Reads topics as DataFrames, with this project's source or Spark's Kafka connector: same columns, same verdict.
 
-The connector is a package of its own (`CONNECTOR`: `--conf spark.jars.packages=...`, or files in `spark.jars`).
-It reads in the JVM, and fails a query whose topic loses a partition, even one that was read to its
-end and merged away, unless it is told not to mind (`fail_on_data_loss`).
+The connector is a separate package (`CONNECTOR`: `--conf spark.jars.packages=...`, or files in `spark.jars`). It reads
+in the JVM, and fails a query whose topic loses a partition, even one that was read to its end and merged away, unless
+`fail_on_data_loss` is off.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch.spark_jobs.source import FORMAT
 from anabranch.spark_jobs.source_options import OPEN, Client
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-"""The newest version that is published and was tested with the pinned PySpark."""
+"""The newest published version that is tested with the pinned PySpark."""
 KAFKA: Final = "kafka"
 SOURCES: Final = (FORMAT, KAFKA)
 FAIL_ON_DATA_LOSS: Final = "failOnDataLoss"
@@ -42,7 +42,7 @@ def stream(
     isolation_level: str = READ_COMMITTED,
     client: Client = OPEN,
 ) -> DataFrame:
-    """The records of topics as a stream, from their beginning on, `rows` per batch. Raises SourceMissing."""
+    """Stream the records of topics from their beginning, `rows` per batch. Raises SourceMissing."""
     reader = session.readStream.format(source).option("maxOffsetsPerTrigger", rows)
     reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss).option(ISOLATION_LEVEL, isolation_level)
     return _loaded(reader, servers, topics, headers, client)
@@ -58,7 +58,7 @@ def batch(
     isolation_level: str = READ_COMMITTED,
     client: Client = OPEN,
 ) -> DataFrame:
-    """The records that topics hold now. Raises SourceMissing."""
+    """Read the current records of topics. Raises SourceMissing."""
     reader = session.read.format(source)
     reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss).option(ISOLATION_LEVEL, isolation_level)
     return _loaded(reader, servers, topics, True, client)

@@ -1,7 +1,7 @@
-"""Chooses the Java that runs ZooKeeper, Spark and Kafka's tools, and says in one line if there is none.
+"""Chooses the Java runtime for ZooKeeper, Spark and Kafka's tools, or raises a one-line error.
 
 The first of these that is new enough: that of JAVA_HOME, the first on the PATH, the one that the extra `java` installs.
-Each is asked for its version, because what is found may be too old, or a stub that only says how to install one.
+Each is asked for its version, because it may be too old, or a stub that only prints installation instructions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ exec {command} "$@"
 
 
 class JavaMissing(RuntimeError):
-    """There is no Java that is new enough; the message says what to do about it."""
+    """No Java is new enough; the message has the remedy."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Java:
 
     @property
     def name(self) -> str:
-        """Its version in words, without where it was found."""
+        """Its version, without where it was found."""
         return f"Java {self.version} of {self.origin}"
 
     @property
@@ -60,7 +60,7 @@ class Java:
         return str(self.home / "bin" / "java")
 
     def has_module(self, name: str) -> bool:
-        """Whether a module was built into it. One that does not list its modules is taken to be complete."""
+        """Whether the runtime includes a module. One that does not list its modules counts as complete."""
         try:
             release = (self.home / "release").read_text()
         except OSError:
@@ -69,9 +69,9 @@ class Java:
         return listed is None or name in listed.group(1).split()
 
     def home_for_spark(self, directory: Path) -> Path:
-        """The directory that Spark gets as JAVA_HOME; a script there hides the option that a runtime does not know.
+        """Return the JAVA_HOME for Spark; a script there hides the option that a runtime does not know.
 
-        The script goes into the directory, and must stay there until Spark's JVM runs.
+        The script is written to the directory, and must stay there until Spark's JVM runs.
         """
         if self.has_module(VECTORS):
             return self.home
@@ -83,12 +83,12 @@ class Java:
 
 
 def find(*, module: str = "java.base") -> Java:
-    """The Java to run. Raises JavaMissing if none is new enough and has the module."""
+    """Return the Java to run. Raises JavaMissing if none is new enough and has the module."""
     return _find(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""), module)
 
 
 def why_missing(*, module: str = "java.base") -> str | None:
-    """The message of the error that `find` would raise, or None."""
+    """Return the message of the error that `find` would raise, or None."""
     try:
         find(module=module)
     except JavaMissing as error:
@@ -123,7 +123,7 @@ def _candidates(java_home: str, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _asked(command: str, origin: str) -> Java | str:
-    """The runtime behind a command; or, in words, why it cannot be used."""
+    """Return the runtime of a command; or a text why it is unusable."""
     try:
         done = subprocess.run(
             [command, "-XshowSettings:properties", "-version"],

@@ -1,4 +1,4 @@
-"""The lineages of audited topics: asked of the cluster, and kept in a file for when the topic is gone."""
+"""The lineages of audited topics: queried from the cluster, and saved to a file for when the topic is deleted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from anabranch.spark_jobs.source_options import OPEN, Client
 
 
 def ask(servers: str, topics: Iterable[str], client: Client = OPEN, *, patience_s: float = 10.0) -> dict[str, Lineage]:
-    """Topic -> lineage, of the ordered ones; `client` says how one is let in.
+    """Return topic -> lineage of the ordered topics; `client` has the security properties.
 
-    Raises KafkaError or OSError when no broker answers within `patience_s`.
+    Raises KafkaError or OSError if no broker answers within `patience_s`.
     """
     wanted = [MetadataRequestTopic(name=topic) for topic in sorted(set(topics))]
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, generation_aware=True)
@@ -31,7 +31,7 @@ def ask(servers: str, topics: Iterable[str], client: Client = OPEN, *, patience_
 
 
 def save(path: Path, lineages: Mapping[str, Lineage]) -> None:
-    """Write lineages into a file that `load` reads; those of other topics that it holds are kept."""
+    """Save lineages to a file for `load`; it keeps those of other topics."""
     known = {**load(path), **lineages}
     told = {topic: {"base": one.base, "history": one.history} for topic, one in sorted(known.items())}
     fresh = path.with_suffix(".new")
@@ -40,7 +40,7 @@ def save(path: Path, lineages: Mapping[str, Lineage]) -> None:
 
 
 def load(path: Path) -> dict[str, Lineage]:
-    """The lineages that were saved; empty if there is no file."""
+    """Load saved lineages; empty without a file."""
     if not path.exists():
         return {}
     found = json.loads(path.read_text())

@@ -1,9 +1,9 @@
-"""How far the deliveries of each line have come, as columns: a line is one key of one producer and topic in one group.
+"""The progress of each line, as columns: a line is one key of one producer and topic in one group.
 
-A line is found by 128 bits of hash, of which 64 sort it; two lines that share those 64 end the audit loudly rather than
-being judged as one. Lines that have been quiet for long keep nothing but their last place (`quiet`): enough to judge
-whatever comes back, 48 bytes instead of about a hundred, and only the story is shorter then. Those that stay quiet are
-forgotten in the end: the producer is part of a line, and each start of one is another producer.
+A line is found by 128 bits of hash, of which 64 sort it; two lines with the same 64 bits end the audit with an error
+rather than being judged as one. Lines without recent deliveries keep only their last place (`quiet`): enough to judge
+later deliveries, in 48 bytes instead of about a hundred; only the story is shorter then. Those that stay quiet are
+forgotten in the end: the producer is part of a line, and each restart of one is another producer.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ FIELDS: Final = {
     "producer": np.uint64,
     "key_at": np.int64,  # where the key begins in the arena
     "key_length": np.int32,  # -1 for a null key
-    "heard_ms": np.int64,  # the time of all events when it was last heard of: no clock of one member
+    "heard_ms": np.int64,  # the bucket's event time of its last event: no clock of one member
 }
 QUIET_FIELDS: Final = ("newest", "partition", "generation", "offset", "heard_ms")
 PLACE: Final = ("newest", "partition", "generation", "offset", "time_ms", "sender")
 """The fields of a line that each delivery changes."""
 SKIPPED: Final = ("first", "last", "told", *PLACE, *(f"before_{name}" for name in PLACE))
-"""Sequences that were passed over, whether they were told as lost, the delivery that passed them over, and the one
-before it: all -1 if that was the first."""
+"""Skipped sequences, whether they were reported as lost, the delivery that skipped them, and the one before it: all -1
+if that was the first.
+"""
 _SENDERS: Final = [SKIPPED.index("sender"), SKIPPED.index("before_sender")]
 
 _MULTIPLIERS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 class HashCollision(RuntimeError):
-    """Two lines have the same 64 bits of hash, so the audit cannot tell them apart and must end."""
+    """Two lines have the same 64 bits of hash, so the audit cannot distinguish them and must end."""
 
 
 class Lines:
-    """The lines of a bucket, in the order of their hashes."""
+    """The lines of a bucket, sorted by hash."""
 
     def __init__(self) -> None:
         self.first = np.zeros(0, np.uint64)
@@ -59,10 +60,11 @@ class Lines:
         self.quiet: dict[str, Column] = {name: np.zeros(0, FIELDS[name]) for name in QUIET_FIELDS}
         self.arena = b""
         self.former = Ragged.empty(2)
-        """Per line: (partition, highest offset read there), of partitions that its newest delivery did not come from,
-        and of its own where the newest delivery is not the highest offset."""
+        """Per line: (partition, highest offset read there), of partitions other than the newest delivery's, and of its
+        own if the newest delivery is not the highest offset.
+        """
         self.began = Ragged.empty(1)
-        """Per line: the sequence that it began with, when what came before may have been forgotten."""
+        """Per line: its first sequence, if earlier ones may have been forgotten."""
         self.skipped = Ragged.empty(len(SKIPPED))
         """Per line: as in `SKIPPED`."""
 
@@ -70,7 +72,7 @@ class Lines:
         return len(self.first)
 
     def find(self, first: Column, second: Column) -> Column:
-        """The row of each line, -1 where there is none. Lines that were quiet are active again."""
+        """Return the row of each line, -1 for none. Quiet lines become active again."""
         at = _search(self.first, self.second, first, second)
         if len(self.quiet_first) and (at < 0).any():
             back = _search(self.quiet_first, self.quiet_second, first, second)
@@ -81,7 +83,7 @@ class Lines:
         return at
 
     def add(self, first: Column, second: Column, values: Mapping[str, Column], keys: Sequence[bytes | None]) -> None:
-        """Add lines, with all fields but those of the key. Rows that `find` returned before are no longer valid."""
+        """Add lines, with all fields except the key's. Invalidates rows that `find` returned before."""
         lengths = np.array([-1 if key is None else len(key) for key in keys], np.int32)
         sizes = np.maximum(lengths, 0).astype(np.int64)
         placed = {**values, "key_at": len(self.arena) + np.cumsum(sizes) - sizes, "key_length": lengths}
@@ -89,7 +91,7 @@ class Lines:
         self._merge(first, second, placed)
 
     def name_again(self, rows: Column, names: Column, producers: Column, keys: Sequence[bytes | None]) -> None:
-        """Set the names, producers and keys of lines that were quiet, from their new events."""
+        """Set the names, producers and keys of quiet lines, from their new events."""
         lengths = np.array([-1 if key is None else len(key) for key in keys], np.int32)
         sizes = np.maximum(lengths, 0).astype(np.int64)
         self.fields["name"][rows], self.fields["producer"][rows] = names, producers
@@ -100,18 +102,18 @@ class Lines:
         self.arena += b"".join(key or b"" for key in keys)
 
     def update(self, rows: Column, values: Mapping[str, Column]) -> None:
-        """Write newer deliveries into lines that exist."""
+        """Update existing lines with newer deliveries."""
         for name, column in values.items():
             self.fields[name][rows] = column
 
     def key(self, row: int) -> bytes | None:
-        """The key of a line; none as well when it was quiet."""
+        """Return the key of a line; None also if it was quiet."""
         length = int(self.fields["key_length"][row])
         begin = int(self.fields["key_at"][row])
         return None if length < 0 else self.arena[begin : begin + length]
 
     def fall_quiet(self, before_ms: int) -> None:
-        """Keep no more than the last place of lines whose newest delivery is older, unless something is missing."""
+        """Reduce lines to their last place if their newest delivery is older, unless something is missing."""
         old = self.fields["time_ms"] < before_ms
         if not old.any():
             return
@@ -126,7 +128,9 @@ class Lines:
         self._stay(~old)
 
     def forget(self, before_ms: int, rows: Column) -> int:
-        """Drop quiet lines without an event since `before_ms`, and the lines `rows`. Returns how many were dropped."""
+        """Drop quiet lines without an event since `before_ms`, and the lines `rows`. Returns the number of dropped
+        lines.
+        """
         old = self.quiet["heard_ms"] < before_ms
         gone = np.concatenate([self.quiet_first[old], self.first[rows]])
         if not len(gone):
@@ -141,7 +145,7 @@ class Lines:
         return len(gone)
 
     def renumber_senders(self, numbers: Column) -> None:
-        """Senders have new indexes; `numbering` has them by the old ones, and -1 behind them."""
+        """Renumber senders: `numbering` has the new index of each old one, and -1 at its end."""
         self.fields["sender"] = numbers[self.fields["sender"]].astype(np.int32)
         keys, rows = self.skipped.columns()
         rows = rows.copy()
@@ -149,11 +153,11 @@ class Lines:
         self.skipped = Ragged(keys, rows)
 
     def senders(self) -> Column:
-        """The indexes of the senders of all deliveries here, and -1."""
+        """Return the sender indexes of all deliveries here, and -1."""
         return np.unique(np.append(self.fields["sender"], self.skipped.columns()[1][:, _SENDERS]))
 
     def columns(self) -> dict[str, Column]:
-        """All columns, to be packed."""
+        """Return all columns, for packing."""
         former_keys, former = self.former.columns()
         began_keys, began = self.began.columns()
         skipped_keys, skipped = self.skipped.columns()
@@ -175,7 +179,7 @@ class Lines:
 
     @classmethod
     def of(cls, columns: Mapping[str, Column]) -> Lines:
-        """What `columns` gave."""
+        """Restore lines from `columns`."""
         made = cls()
         made.first, made.second = columns["first"], columns["second"]
         made.fields = {name: columns[name].copy() for name in FIELDS}
@@ -219,7 +223,7 @@ class Lines:
 
 
 def hashes(keys: pa.Array, salts: Column) -> tuple[Column, Column]:
-    """128 bits per line, from its key and a salt for everything else that tells it from others."""
+    """Return 128 bits per line, from its key and a salt for its other fields."""
     coded = keys.dictionary_encode("encode")
     digests = b"".join(
         mmh3.mmh3_x64_128_digest(key if key is not None else b"", 0 if key is not None else 1)
@@ -231,12 +235,12 @@ def hashes(keys: pa.Array, salts: Column) -> tuple[Column, Column]:
 
 
 def line_hash(key: bytes | None, salt: int) -> tuple[Column, Column]:
-    """The same of a single line."""
+    """Return the hash of a single line."""
     return hashes(pa.array([key], pa.binary()), np.array([salt], np.uint64))
 
 
 def mix(column: Column) -> npt.NDArray[np.uint64]:
-    """Every bit of 64 depends on every other; Source: SplitMix64's finalizer."""
+    """Mix 64 bits so that every bit depends on every other. Source: SplitMix64's finalizer."""
     found = column.astype(np.uint64)
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
         found = (found ^ (found >> np.uint64(shift))) * multiplier

@@ -1,7 +1,7 @@
 """Finds repeated and missing audit events by their numbers: the audit topic is written at least once.
 
-An incarnation numbers its events within a bucket from 0 (`protocol.audit`). What comes under a number that was seen is
-the audit's own repetition; a number that was passed over and comes is late; one that never comes is a hole.
+An incarnation numbers its events within a bucket from 0 (`protocol.audit`). An event with a known number is a
+repetition of the audit itself; an event with a skipped number is late; a number that never arrives is a gap.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class Numbers:
     seen: dict[int, Seen] = field(default_factory=dict)
 
     def admit(self, incarnations: Column, numbers: Column) -> npt.NDArray[np.int8]:
-        """Whether each event is new, seen before or late, by its number. Events without a number (-1) are new."""
+        """Return whether each event is new, seen before or late, by its number. Events without a number (-1) are
+        new.
+        """
         found = np.zeros(len(numbers), np.int8)
         if not len(numbers):
             return found
@@ -87,10 +89,10 @@ class Numbers:
         return found
 
     def as_json(self) -> list[Any]:
-        """For the state store."""
+        """Convert to JSON for the state store."""
         return [[incarnation, seen.next, seen.holes] for incarnation, seen in self.seen.items()]
 
     @classmethod
     def of_json(cls, found: list[Any]) -> Numbers:
-        """What `as_json` gave."""
+        """Restore from `as_json`."""
         return cls({one: Seen(following, [(a, b) for a, b in holes]) for one, following, holes in found})

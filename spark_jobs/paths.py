@@ -1,7 +1,7 @@
-"""Finds the deliveries of a key around a violation: those before it and after it in the audit topic.
+"""Finds the deliveries of a key around a violation, before and after it in the audit topic.
 
-The state of the checks keeps the newest delivery of a key only. Once something is wrong, the audit topic is read once
-more, for the keys of the violations that are told, in the order in which deliveries were stored.
+The state of the checks keeps only the newest delivery of a key. After a violation the audit topic is read once more,
+for the keys of the reported violations, in the order in which deliveries were stored.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from anabranch.spark_jobs.events import Events
 from anabranch.spark_jobs.verdict import Event
 
 AROUND: Final = 4
-"""Deliveries shown before, and after."""
+"""Number of deliveries shown before, and after."""
 STORIES_MAX: Final = 20
-"""How many violations get them: each of their keys is searched in the whole topic."""
+"""Maximum number of violations with deliveries: each of their keys is searched in the whole topic."""
 SCHEMA: Final = "partition int, offset bigint, place int, name string, detail string"
 _ROW: Final = pa.schema(
     [
@@ -31,11 +31,11 @@ _ROW: Final = pa.schema(
     ]
 )
 Name = tuple[str, str, str]
-"""Group, topic, and the key as stories spell it."""
+"""Group, topic, and the key as in stories."""
 
 
 def around(records: DataFrame, stories: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
-    """For each of the first stories, the deliveries of its key around it; `records` are the audit topic's."""
+    """Return, for each of the first stories, the deliveries of its key around it; `records` are the audit topic's."""
     told = stories[:STORIES_MAX]
     wanted = frozenset(_name(story) for story in told if story.get("key") is not None)
     if not wanted:
@@ -54,7 +54,7 @@ def _name(story: Mapping[str, Any]) -> Name:
 
 
 def _cut(path: Sequence[dict[str, Any]], story: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The deliveries around the one that the story is about; the last ones if it is about none."""
+    """Return the deliveries around the story's; the last ones if it has none."""
     guilty = story.get("delivered") or story.get("next") or story.get("before")
     at = next((n for n, one in enumerate(path) if one == guilty), len(path) - 1)
     return list(path[max(0, at - AROUND) : at + AROUND + 1])

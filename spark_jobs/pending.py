@@ -1,12 +1,12 @@
 """Stored records that wait for their delivery to each group, and deliveries that wait for their stored record.
 
-A stored record waits here until every group has got it. Its first delivery to each group is compared with it; what
-still waits when the audit ends is lost. Deliveries wait, too, for records that the audit has yet to read. So the state
-is as large as the lag of the slowest group, 60 bytes and the key for each record.
+A stored record waits here until it is delivered to every group. Its first delivery to each group is compared with it;
+records that still wait at the end of the audit are lost. Deliveries wait, too, for records that the audit has not read
+yet. So the state is as large as the lag of the slowest group, 60 bytes and the key for each record.
 
-Which groups there are is said beforehand (`name`), or it is those that were heard of. The latter cannot be judged when
-the first is heard of after a record was given up: such a group ends the audit (`is_late`), because an audit that takes
-everything at once would have compared it.
+The groups are configured (`name`), or those with a delivery. In the latter case a group whose first delivery comes
+after a record was dropped cannot be judged: it ends the audit (`is_late`), because an audit that reads everything at
+once would have compared it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ STORED_FIELDS: Final = {
     "fingerprint": np.uint64,
     "producer": np.uint64,
     "sequence": np.int64,
-    "groups": np.uint64,  # those that got it, a bit each
+    "groups": np.uint64,  # groups with a delivery, one bit each
 }
 HANDED_FIELDS: Final = {
     "at": np.int64,
     "fingerprint": np.uint64,
     "producer": np.uint64,
-    "newest": np.int64,  # its sequence; these are named as in `lines.PLACE`
+    "newest": np.int64,  # its sequence; these names are those of `lines.PLACE`
     "partition": np.int32,
     "generation": np.int32,
     "offset": np.int64,
@@ -45,7 +45,7 @@ HANDED_FIELDS: Final = {
 
 
 class LateGroup(RuntimeError):
-    """A group's first delivery came after records that it has to get were dropped; the message says what to do."""
+    """A group's first delivery came after records for it were dropped; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Stored:
     offset: Column
     producer: Column
     sequence: Column
-    """-1 where the producer does not number."""
+    """-1 if the producer does not number."""
     fingerprint: Column
     keys: Sequence[bytes | None]
 
@@ -65,7 +65,7 @@ class Stored:
 
 
 class Undelivered(NamedTuple):
-    """A stored record that a group did not get."""
+    """A stored record that was not delivered to a group."""
 
     partition: int
     offset: int
@@ -75,7 +75,7 @@ class Undelivered(NamedTuple):
 
 
 class Table:
-    """Columns with a key beside them, sorted by one of them where that is asked for."""
+    """Columns with a key per row, optionally sorted by a column."""
 
     def __init__(self, kinds: Mapping[str, Any]) -> None:
         self.columns: dict[str, Column] = {name: np.zeros(0, kind) for name, kind in kinds.items()}
@@ -91,14 +91,14 @@ class Table:
         self.keys += keys
 
     def choose(self, rows: Column) -> None:
-        """Keep these rows, in this order: numbers of rows, or a truth value for each."""
+        """Keep these rows, in this order: row numbers, or a mask."""
         if rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)
         self.columns = {name: column[rows] for name, column in self.columns.items()}
         self.keys = [self.keys[row] for row in rows.tolist()]
 
     def packed(self, prefix: str) -> dict[str, Column]:
-        """For the state store."""
+        """Pack for the state store."""
         lengths = np.array([-1 if key is None else len(key) for key in self.keys], np.int32)
         arena = np.frombuffer(b"".join(key or b"" for key in self.keys), np.uint8)
         return {
@@ -108,7 +108,7 @@ class Table:
         }
 
     def load(self, prefix: str, columns: Mapping[str, Column]) -> None:
-        """What `packed` gave."""
+        """Restore from `packed`."""
         self.columns = {name: columns[f"{prefix}_{name}"] for name in self.columns}
         arena, begin = columns[f"{prefix}_arena"].tobytes(), 0
         for length in columns[f"{prefix}_lengths"].tolist():
@@ -125,13 +125,15 @@ class Pending:
     read_to: dict[int, int] = field(default_factory=dict)
     """Partition -> highest offset of a stored record."""
     groups: list[int] = field(default_factory=list)
-    """The groups that records wait for, as indexes of the bucket's names; the place in this list is the group's bit."""
+    """The groups that records wait for, as indexes of the bucket's names; the position in this list is the group's
+    bit.
+    """
     named: bool = False
-    """Whether the user has named the groups, so that no other one counts."""
+    """Whether the groups are configured, so that no other one counts."""
     given_up: bool = False
-    """Whether any record was dropped, because every group had been given it."""
+    """Whether any record was dropped, because it was delivered to every group."""
     keep: bool = False
-    """Drop no record: a batch audit knows which groups there are only when all buckets are read."""
+    """Drop no record: a batch audit knows all groups only after all buckets are read."""
 
     def name(self, names: Sequence[int]) -> None:
         """Set the groups that records wait for, before the first record."""
@@ -143,7 +145,7 @@ class Pending:
         return self.given_up and not self.named and name not in self.groups
 
     def store(self, stored: Stored) -> None:
-        """Take records of the audited topic."""
+        """Add records of the audited topic."""
         if not len(stored):
             return
         columns = {
@@ -160,7 +162,7 @@ class Pending:
             self.read_to[partition] = max(highest, self.read_to.get(partition, -1))
 
     def hand(self, columns: Mapping[str, Column], keys: Sequence[bytes | None]) -> None:
-        """Take deliveries to groups that are not late, with the fields of `HANDED_FIELDS` but `at`."""
+        """Add deliveries to groups that are not late, with the fields of `HANDED_FIELDS` except `at`."""
         at = _at(columns["partition"], columns["offset"])
         self.handed.extend({**columns, "at": at}, keys)
         for name in np.unique(columns["name"]).tolist():
@@ -169,7 +171,7 @@ class Pending:
         self._limit()
 
     def compare(self) -> Iterator[tuple[int, int]]:
-        """Bring deliveries and records together: (row of `handed`, fingerprint of the record) where they differ.
+        """Match deliveries with records: yield (row of `handed`, the record's fingerprint) where they differ.
 
         The rows are valid until the iterator ends.
         """
@@ -206,7 +208,7 @@ class Pending:
             self.stored.choose(waits)
 
     def undelivered(self, name: int | None) -> list[Undelivered]:
-        """The records that a group was not given; all that are here if it was given none of this bucket (None)."""
+        """Return the records not delivered to a group; all if it has no delivery in this bucket (None)."""
         columns = self.stored.columns
         rows = np.arange(len(self.stored))
         if name in self.groups:
@@ -223,14 +225,14 @@ class Pending:
         ]
 
     def waiting(self, name: int | None) -> int:
-        """How many stored records a group has not been given yet."""
+        """Return how many stored records are not delivered to a group yet."""
         if name not in self.groups:
             return len(self.stored)
         flag = np.uint64(1 << self.groups.index(name))
         return int(((self.stored.columns["groups"] & flag) == 0).sum())
 
     def passed(self, name: int, read_to: Mapping[int, int]) -> int:
-        """How many of these lie before the offsets that the group was given already, by partition."""
+        """Return how many of these are before the group's delivered offsets, by partition."""
         flag = np.uint64(1 << self.groups.index(name))
         at = self.stored.columns["at"][(self.stored.columns["groups"] & flag) == 0]
         partitions, which = np.unique(at >> _OFFSET_BITS, return_inverse=True)
@@ -238,11 +240,11 @@ class Pending:
         return int(((at & _OFFSET_MASK) < ends[which]).sum()) if len(at) else 0
 
     def columns(self) -> dict[str, Column]:
-        """For the state store."""
+        """Return the columns for the state store."""
         return {**self.stored.packed("stored"), **self.handed.packed("handed")}
 
     def small(self) -> Any:
-        """The rest of it, as JSON has it."""
+        """Return the remaining state as JSON."""
         return {
             "read_to": list(self.read_to.items()),
             "groups": self.groups,
@@ -252,7 +254,7 @@ class Pending:
 
     @classmethod
     def of(cls, columns: Mapping[str, Column], small: Any) -> Pending:
-        """What `columns` and `small` gave."""
+        """Restore from `columns` and `small`."""
         made = cls(
             read_to=dict(small["read_to"]), groups=small["groups"], named=small["named"], given_up=small["given_up"]
         )

@@ -1,4 +1,4 @@
-"""The owner of each partition, and how far it was read: what is judged across keys, within one bucket.
+"""The owner and position of each partition: rules across keys, within one bucket.
 
     two owners     an owner is an incarnation of a member in one generation of its group. Generations rise from owner to
                    owner. A second owner is who hands out something after an owner of a higher generation began to, or
@@ -26,13 +26,13 @@ from typing import Any, Final
 from anabranch.spark_jobs.verdict import REPEATED, TWO_OWNERS, Event, Violation
 
 OWNERS_MAX: Final = 8
-"""How many owners are remembered per partition; one that was replaced so often overlaps with each of them."""
+"""How many owners are kept per partition; one that was replaced so often overlaps with each of them."""
 NO_GENERATION: Final = -1
 
 
 @dataclass(slots=True)
 class Owner:
-    """One incarnation of a member in one generation of its group, and what it handed out of a partition."""
+    """One incarnation of a member in one generation of its group, and its deliveries from a partition."""
 
     began_ms: int
     newest: Event
@@ -43,19 +43,19 @@ class Owner:
 
 @dataclass(slots=True)
 class Place:
-    """One partition of one topic in one group, as far as one bucket's records go."""
+    """One partition of one topic in one group, for one bucket's records."""
 
     position: int = -1
     """The offset of the latest delivery."""
     read_to: int = -1
     begun: int = -1
-    """The `begun` of the latest delivery: how many times its member had begun to read."""
+    """The begin number (`begun`) of the latest delivery."""
     newest: Event | None = None
     """The latest delivery."""
     owners: list[Owner] = field(default_factory=list)
 
     def plain(self, first: Event) -> bool:
-        """Whether deliveries by one member with rising offsets that begin here simply go on: `extend` will do."""
+        """Whether deliveries by one member with rising offsets from here on are plain: `extend` suffices."""
         newest = self.newest
         return (
             newest is not None
@@ -65,13 +65,13 @@ class Place:
         )
 
     def extend(self, last: Event, begun: int) -> None:
-        """Take plain deliveries, of which this is the last."""
+        """Add plain deliveries, of which this is the last."""
         self.position = self.read_to = last.offset
         self.begun = begun
         self.newest = self.owners[-1].newest = last
 
     def take(self, event: Event, begun: int, *, again: bool) -> list[Violation]:
-        """Take one delivery; `again`: its key has seen it before. Returns what it violates."""
+        """Add one delivery; `again`: its key has seen it before. Returns its violations."""
         newest = self.newest
         violations, deposed = self._check_owners(event)
         if deposed:
@@ -89,11 +89,11 @@ class Place:
         return violations
 
     def _goes_on(self, event: Event, begun: int) -> bool:
-        """Whether the member of the latest delivery hands this out without having begun anew."""
+        """Whether the latest delivery's member delivers this without a new begin number."""
         return self.newest is not None and _same_owner(self.newest, event) and begun == self.begun >= 0
 
     def _check_owners(self, event: Event) -> tuple[list[Violation], bool]:
-        """Violations by owners that overlap, each reported once.
+        """Return violations by overlapping owners, each reported once.
 
         And whether the event's owner had been replaced by then.
         """
@@ -104,7 +104,7 @@ class Place:
         if mine is None:
             mine = Owner(event.time_ms, event)
             self.owners.append(mine)
-            # The sort is stable: within one generation, the one that was heard of first is the older one.
+            # The sort is stable: within one generation, the owner that was seen first is the older one.
             self.owners.sort(key=lambda one: one.newest.group_generation)
         elif event.time_ms >= mine.newest.time_ms:
             mine.newest = event
@@ -120,13 +120,13 @@ class Place:
         return found, deposed
 
     def as_json(self) -> list[Any]:
-        """For the state store."""
+        """Convert to JSON for the state store."""
         owners = [[one.began_ms, _flat(one.newest), one.told] for one in self.owners]
         return [self.position, self.read_to, self.begun, None if self.newest is None else _flat(self.newest), owners]
 
     @classmethod
     def of_json(cls, found: list[Any]) -> Place:
-        """What `as_json` gave."""
+        """Restore from `as_json`."""
         position, read_to, begun, newest, owners = found
         made = cls(position, read_to, begun, None if newest is None else _event(newest))
         made.owners = [Owner(began_ms, _event(flat), told) for began_ms, flat, told in owners]
@@ -136,9 +136,9 @@ class Place:
 
 
 def happened_before(event: Event, newest: Event) -> bool:
-    """Whether an event of another member, stored behind this one, tells of something that was earlier.
+    """Whether an event of another member, stored after this one, happened earlier.
 
-    Clocks decide only what the group's generations leave open: a member that is of a later one came later.
+    Clocks decide only within one generation: a member of a later generation came later.
     """
     return (
         event.incarnation != newest.incarnation
@@ -148,9 +148,9 @@ def happened_before(event: Event, newest: Event) -> bool:
 
 
 def _went_on(older: Owner, event: Event, younger: Owner) -> bool:
-    """Whether this event of the older one, stored behind the younger's first, happened after that as well."""
+    """Whether this event of the older owner, stored after the younger's first, also happened after it."""
     if event.group_generation == younger.newest.group_generation and older.began_ms >= younger.newest.time_ms:
-        return False  # their order is unknown: the one that seems younger has ended, and its events were stored late
+        return False  # their order is unknown: the apparently younger one has ended, and its events were stored late
     return event.time_ms > younger.began_ms
 
 

@@ -1,6 +1,6 @@
 """Resolves "earliest", "latest", an offset or a time into offsets of every partition, on the driver.
 
-A shell around `reader`: it asks, and `source_options` and `ranges` say what for.
+A shell around `reader`; `source_options` and `ranges` define the queries.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anabranch.spark_jobs.source_options import EARLIEST, LATEST, Offsets, Optio
 
 
 class Positions:
-    """The logs of the topics that a query reads."""
+    """Looks up offsets of the topics of a query."""
 
     def __init__(self, options: Options, reader: TopicReader | None = None) -> None:
         self._options = options
@@ -25,11 +25,11 @@ class Positions:
         self._reader.close()
 
     def bound(self, at: int) -> Offsets:
-        """The first (EARLIEST) or next (LATEST) offset of every partition that there is."""
+        """Return the first (EARLIEST) or next (LATEST) offset of every existing partition."""
         return {topic: self._ask(topic, at) for topic in self._topics()}
 
     def resolve(self, position: Position) -> Offsets:
-        """The offset of a position in every partition. Raises ValueError if it leaves some out, or means none there."""
+        """Return a position's offset in every partition. Raises ValueError if it omits some, or has none there."""
         if position.bound is not None:
             return self.bound(position.bound)
         if position.offsets is not None:
@@ -45,7 +45,7 @@ class Positions:
         return found
 
     def check_identity(self) -> None:
-        """Raise RuntimeError if a topic was deleted and created anew: offsets of the old one mean nothing in it."""
+        """Raise RuntimeError if a topic was recreated: offsets of the old one are invalid in it."""
         for topic in self._topics():
             identity = self._reader.topic_id(topic)
             if self._ids.setdefault(topic, identity) != identity:

@@ -1,4 +1,4 @@
-"""How a running audit keeps up, batch by batch, from Spark's progress reports: for live view, metrics and report."""
+"""The progress of a running audit, batch by batch, from Spark's reports: for live view, metrics and report."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any, NamedTuple
 
 
 class Progress(NamedTuple):
-    """One batch."""
+    """The progress of one batch."""
 
     batch: int
     ended_ms: int
     records: int
-    """How many records were read from the audit topic and, if it is named, from the audited one."""
+    """Records read from the audit topic and, if it is named, from the audited one."""
     duration_ms: int
     state_bytes: int
 
     @property
     def rate(self) -> float:
-        """Records per second while the batch ran."""
+        """Records per second during the batch."""
         return 1000 * self.records / self.duration_ms if self.duration_ms else 0.0
 
 
 def of_query(told: Mapping[str, Any]) -> Progress | None:
-    """The batch that a StreamingQueryProgress reports; None if it reports none."""
+    """Return the batch that a StreamingQueryProgress reports; None if it reports none."""
     if not told["numInputRows"]:
-        return None  # said now and then while there is nothing to do, with the number of the batch that comes next
+        return None  # reported periodically while idle, with the number of the next batch
     duration_ms = int(told["durationMs"].get("triggerExecution", 0))
     begun = datetime.datetime.fromisoformat(told["timestamp"])
     return Progress(
@@ -40,7 +40,7 @@ def of_query(told: Mapping[str, Any]) -> Progress | None:
 
 
 def reached(told: Mapping[str, Any]) -> dict[tuple[str, int], int]:
-    """(topic, partition) -> the offset before which everything is judged."""
+    """Return (topic, partition) -> the offset before which everything is judged."""
     found: dict[tuple[str, int], int] = {}
     for source in told["sources"]:
         end = source["endOffset"] or {}

@@ -1,14 +1,14 @@
-"""Reads one range of offsets after the other with librdkafka: what runs on Spark's executors.
+"""Reads ranges of offsets with librdkafka, on Spark's executors.
 
-Between the first and the last offset of a range there may be fewer records than offsets: markers, what compaction took,
-what a transaction gave up. So a range ends when a record at or beyond its end comes, or the end of the log is reached
-there. Leaders that die or move are librdkafka's business; `patience_s` without any progress is an error.
+A range may have fewer records than offsets: markers, compaction and aborted transactions leave gaps. So a range ends
+with a record at or beyond its end, or with the end of the log. librdkafka handles leaders that die or move;
+`patience_s` without progress is an error.
 
-While brokers went and came back, a consumer of librdkafka 2.16 was seen to read nothing for a minute, and then to wait
-for ever in `close`. So a consumer that gets nowhere is replaced by another, and its end is not waited for.
+While brokers restarted, a consumer of librdkafka 2.16 was seen to read nothing for a minute, and then to hang in
+`close`. So a stuck consumer is replaced by another, and its end is not awaited.
 
-Invariant: every record of the range that still exists is read exactly once, in order. A log that begins within the
-range is an error (`LostRecords`), or passed over if that is wanted; one that ends before it is an error always.
+Invariant: every existing record of the range is read exactly once, in order. A log that begins within the range is an
+error (`LostRecords`), or skipped on request; one that ends before it is always an error.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ RECORDS_PER_BATCH: Final = 20_000
 POLL_S: Final = 0.05
 LOOK_UP_S: Final = 10.0
 SILENCE_S: Final = 1.0
-"""After this time without a record the partition is asked for, because librdkafka does not report a missing one."""
+"""After this time without a record the partition's existence is checked, because librdkafka does not report a missing
+one.
+"""
 GONE_PATIENCE_S: Final = 30.0
-"""How long a partition may be missing: a broker that has just started knows no topics until a controller tells it."""
+"""How long a partition may be missing: a broker that has just started knows no topics until a controller sends them."""
 FRESH_START_S: Final = 15.0
-"""After this time without a record another consumer tries: longer than an election takes."""
+"""After this time without a record another consumer is tried: longer than an election takes."""
 CLOSE_PATIENCE_S: Final = 5.0
 END: Final = "the end of a consumer"
-"""The name of its thread."""
+"""The name of the thread that closes a consumer."""
 
 
 class LostRecords(RuntimeError):
-    """Records that should have been read are not there any more."""
+    """Records of a range no longer exist."""
 
 
 class RangeReader:
-    """A consumer that belongs to no group. Reads a range at a time; keeps its connections between them."""
+    """A consumer without a group. Reads a range at a time; keeps its connections in between."""
 
     def __init__(self, servers: str, client: Mapping[str, Any], *, patience_s: float = 60.0) -> None:
         self._patience_s = patience_s
@@ -60,13 +62,13 @@ class RangeReader:
             "reconnect.backoff.max.ms": 1000,
             "topic.metadata.propagation.max.ms": 1000,
             "log_level": 0,
-            "error_cb": lambda _: None,  # told again, by the read that they keep from going on
+            "error_cb": lambda _: None,  # raised later, by the blocked read
             **client,
         }
         self._consumer = Consumer(self._settings)
 
     def close(self) -> None:
-        """Disconnect; a consumer that takes too long to end is left to its thread."""
+        """Disconnect; a consumer that takes too long to close is left to its thread."""
         _closing(self._consumer).join(CLOSE_PATIENCE_S)
 
     def __enter__(self) -> RangeReader:
@@ -76,7 +78,7 @@ class RangeReader:
         self.close()
 
     def read(self, wanted: OffsetRange, *, fail_on_data_loss: bool = True) -> Iterator[list[Message]]:
-        """The records of a range, some thousand at a time. Raises LostRecords, TimeoutError, KafkaException."""
+        """Yield the records of a range, some thousand at a time. Raises LostRecords, TimeoutError, KafkaException."""
         self._begin(wanted, wanted.start)
         try:
             yield from self._records(wanted, fail_on_data_loss)
@@ -118,10 +120,10 @@ class RangeReader:
                 raise TimeoutError(f"{_name(wanted)} has nothing from offset {position} on, before {wanted.end}")
 
     def _begin_later(self, wanted: OffsetRange, position: int, fail_on_data_loss: bool) -> int:
-        """The offset to go on with when `position` is not in the log any more. Raises LostRecords."""
+        """Return the offset to continue at when `position` is out of range. Raises LostRecords."""
         try:
             low, high = self._consumer.get_watermark_offsets(_partition(wanted), timeout=LOOK_UP_S)
-        except KafkaException:  # no broker answers for now: it is asked again, until patience is over
+        except KafkaException:  # no broker answers: retry until the timeout
             low = high = position
         if low > position:
             missing = min(low, wanted.end)
@@ -144,19 +146,19 @@ class RangeReader:
 
 
 class _Watch:
-    """Measures for how long no record has come, and for how much of that time the partition was missing."""
+    """Measures the time without records, and how long the partition was missing during it."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self.progress()
 
     def progress(self) -> None:
-        """Note that a record has come."""
+        """Note that a record has arrived."""
         self._progress_s = self._asked_s = self._fresh_s = time.perf_counter()
         self._missing_s: float | None = None
 
     def silent(self) -> bool:
-        """Whether it is time to ask (again) whether the partition exists."""
+        """Whether to check (again) that the partition exists."""
         now_s = time.perf_counter()
         if now_s - self._asked_s < min(SILENCE_S, self._patience_s / 2):
             return False
@@ -164,13 +166,13 @@ class _Watch:
         return True
 
     def gone(self, *, missing: bool) -> bool:
-        """Whether the partition has been missing for so long that it is gone."""
+        """Whether the partition has been missing for so long that it counts as removed."""
         now_s = time.perf_counter()
         self._missing_s = (self._missing_s or now_s) if missing else None
         return self._missing_s is not None and now_s - self._missing_s >= min(GONE_PATIENCE_S, self._patience_s / 2)
 
     def stuck(self) -> bool:
-        """Whether another consumer is to try."""
+        """Whether to try another consumer."""
         now_s = time.perf_counter()
         if now_s - self._fresh_s < min(FRESH_START_S, self._patience_s / 2):
             return False
@@ -178,12 +180,12 @@ class _Watch:
         return True
 
     def over(self) -> bool:
-        """Whether no record has come for `patience_s`."""
+        """Whether no record has arrived for `patience_s`."""
         return time.perf_counter() - self._progress_s > self._patience_s
 
 
 def _closing(consumer: Consumer) -> threading.Thread:
-    """A thread that closes a consumer, which may take for ever."""
+    """Return a thread that closes a consumer, which may hang."""
     thread = threading.Thread(target=consumer.close, name=END, daemon=True)
     thread.start()
     return thread

@@ -1,4 +1,4 @@
-"""Offsets of batches: where the next one ends, which ranges lie in it, and how they are cut into tasks. Pure."""
+"""Computes offsets of batches: the end of the next one, its ranges, and their division into tasks. Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class OffsetRange:
 
     @property
     def records(self) -> int:
-        """The most records that the range can hold."""
+        """The maximum number of records in the range."""
         return self.end - self.start
 
 
 def admit(start: Offsets, latest: Offsets, limit: int | None, earliest: Offsets | None = None) -> Offsets:
-    """The offsets at which the next batch ends: that of everything, or `limit` records, divided by what waits.
+    """Return the end offsets of the next batch: of everything, or `limit` records, divided by lag.
 
-    A partition that is gone keeps the offset it had: Spark compares offsets only, and knows no smaller set of them. One
-    that is new begins where its log does, as one does that retention has overtaken: what is not there does not count.
+    A removed partition keeps its offset: Spark compares offsets only, and accepts no smaller set of them. A new one
+    starts at its log start, as does one that retention has overtaken: deleted records do not count.
     """
     end = {topic: dict(partitions) for topic, partitions in start.items()}
     begins = {
@@ -48,7 +48,7 @@ def admit(start: Offsets, latest: Offsets, limit: int | None, earliest: Offsets 
 
 
 def ranges(start: Offsets, end: Offsets, earliest: Offsets | None = None) -> list[OffsetRange]:
-    """What lies between two offsets. A partition that appeared after the start is read from its beginning."""
+    """Return the ranges between two offsets. A partition that appeared after the start is read from its beginning."""
     begins = earliest or {}
     found = [
         OffsetRange(topic, int(index), start.get(topic, {}).get(index, begins.get(topic, {}).get(index, 0)), offset)
@@ -59,7 +59,7 @@ def ranges(start: Offsets, end: Offsets, earliest: Offsets | None = None) -> lis
 
 
 def split(whole: Sequence[OffsetRange], parts_min: int | None, records_max: int | None) -> list[OffsetRange]:
-    """The same ranges cut so that there are at least so many, each of at most so many records, as evenly as can be."""
+    """Split the ranges into at least `parts_min` parts of at most `records_max` records, as evenly as possible."""
     total = sum(one.records for one in whole)
     found: list[OffsetRange] = []
     for one in whole:
@@ -78,10 +78,10 @@ def _cut(one: OffsetRange, parts: int) -> Iterable[OffsetRange]:
 
 
 def losses(start: Offsets, earliest: Offsets, seen: Mapping[tuple[str, str], int]) -> list[str]:
-    """The records that should have been read and are gone: a line for each partition, for people.
+    """Return unread records that are gone: a line of text for each partition.
 
-    `seen`: the newest end of each log that was ever heard of. A partition that is gone was empty when it went, so what
-    of it was not read had expired; an index that is used again goes on where it ended, so its log begins there.
+    `seen`: the newest known end of each log. A removed partition was empty at its removal, so its unread records had
+    expired; a reused index continues at its end, so its log begins there.
     """
     found = []
     for topic, partitions in sorted(start.items()):

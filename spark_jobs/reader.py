@@ -1,8 +1,7 @@
-"""A blocking client for the questions of Spark's driver: plain sockets around the sans-I/O connection.
+"""A blocking client for Spark's driver: plain sockets around the sans-I/O connection.
 
-Which topics and partitions there are, and from which offset to which; records are `range_reader`'s. A leader that moved
-or died is looked up again, with a pause in between, until the answer comes or `patience_s` is over: the death of a
-broker must not fail a query that could simply wait.
+It queries topics, partitions and offsets; `range_reader` reads records. A leader that moved or died is looked up again,
+with pauses, until it answers or `patience_s` is over: a broker's death must not fail a query that could wait.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Address = tuple[str, int]
 
 
 class PartitionGone(KafkaError):
-    """The topic is there, the partition is not: it was merged into another, and its records have expired."""
+    """The topic exists and the partition does not: it was merged into another, and its records have expired."""
 
 
 class _Link:
@@ -90,7 +89,7 @@ class _Link:
 
 
 def _at_once(work: Coroutine[Any, Any, Result]) -> Result | None:
-    """The result of what waits for nothing, as all that it asks is answered before it goes on."""
+    """Return the result of a coroutine that never suspends, as all its calls are answered synchronously."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -100,10 +99,10 @@ def _at_once(work: Coroutine[Any, Any, Result]) -> Result | None:
 
 
 class TopicReader:
-    """Knows the topics of one cluster, and where they begin and end."""
+    """Queries the topics of one cluster, and their offsets."""
 
     def __init__(self, bootstrap_servers: str, client: Client = OPEN, *, patience_s: float = 60.0) -> None:
-        """`client` says how one is let in. Raises ValueError, OSError."""
+        """Create a reader; `client` has the security properties. Raises ValueError, OSError."""
         self._bootstrap = [_address(part) for part in bootstrap_servers.split(",") if part.strip()]
         if not self._bootstrap:
             raise ValueError('bootstrap.servers names no server: write "127.0.0.1:9092"')
@@ -125,23 +124,24 @@ class TopicReader:
         self.close()
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic. `KafkaError` when there is no such topic."""
+        """Return the partitions of a topic. Raises `KafkaError` if it does not exist."""
         return sorted(self._retry(lambda: self._leaders(topic)))
 
     def topic_id(self, topic: str) -> str:
-        """The id of a topic, which a later one of the same name does not have. Raises KafkaError if there is none."""
+        """Return the id of a topic, which a recreated one does not have. Raises KafkaError if it does not exist."""
         return next(iter(self._retry(lambda: self._leaders(topic)).values()))[1].hex()
 
     def topics(self) -> list[str]:
-        """Every topic that is not the cluster's own."""
+        """Return every topic that is not internal."""
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         response: MetadataResponse = self._retry(lambda: self._ask_any(request))
         return sorted(topic.name for topic in response.topics if not topic.is_internal and topic.name is not None)
 
     def offsets(self, topic: str, at: int | Mapping[int, int], *, committed_only: bool = False) -> dict[int, int]:
-        """Per partition the first offset (EARLIEST), the next one (LATEST), or that of the first record from a time
-        on, in ms: -1 if there is none. `at`: one for all partitions, or each its own. `committed_only`: the next one
-        is where the oldest open transaction begins."""
+        """Return per partition the first offset (EARLIEST), the next one (LATEST), or that of the first record from a
+        time on, in ms: -1 if there is none. `at`: one for all partitions, or one each. `committed_only`: the next one
+        is the last stable offset.
+        """
         return self._retry(lambda: self._offsets(topic, at, READ_COMMITTED if committed_only else 0))
 
     def _offsets(self, topic: str, at: int | Mapping[int, int], isolation_level: int) -> dict[int, int]:
@@ -168,7 +168,7 @@ class TopicReader:
         return leaders[index]
 
     def _leaders(self, topic: str) -> dict[int, tuple[Address, bytes]]:
-        """The address of each partition's leader, with the topic's id. It is asked for at each call."""
+        """Look up the address of each partition's leader, with the topic's id."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         response: MetadataResponse = self._ask_any(request)
         nodes = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
@@ -228,7 +228,7 @@ class TopicReader:
                 if final or time.perf_counter() - begun > patience_s:
                     raise
                 self.close()
-            # Executors are Spark's own processes: there is no loop to wait on, and nothing else to do.
+            # Executors are Spark's own processes, without a loop or other work.
             threading.Event().wait(PAUSE_S)
 
 

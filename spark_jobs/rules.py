@@ -1,4 +1,4 @@
-"""The rules of the audit: what one delivery counts as, given all earlier deliveries of its key.
+"""The rules of the audit: classify one delivery, given all earlier deliveries of its key.
 
 Only deliveries that are not plainly the next of their key come here (`checks.Bucket`). Of a numbered key:
 
@@ -41,20 +41,20 @@ UNSEEN: Final = -1
 
 
 class Skip(NamedTuple):
-    """Sequences that were passed over."""
+    """Skipped sequences."""
 
     first: int
     last: int
     told: bool
     """Whether they were reported as lost."""
     by: Event
-    """The delivery that passed them over."""
+    """The delivery that skipped them."""
     before: Event | None
     """The delivery before that; None if it was the first."""
 
 
 class Finding(NamedTuple):
-    """What a delivery counts as, and what it violates."""
+    """The class of a delivery, and its violations."""
 
     counts: tuple[str, ...]
     violations: tuple[Violation, ...] = ()
@@ -67,13 +67,13 @@ class Line:
     newest: Event | None = None
     """The delivery with the highest sequence; without numbers, the one furthest along the key's path."""
     former: dict[int, int] = field(default_factory=dict)
-    """Partition -> highest offset read there, its newest partition included."""
+    """Partition -> highest offset read there, including its newest partition."""
     skipped: list[Skip] = field(default_factory=list)
     began: int = 0
-    """The sequence that it began with: more than 0 when what came before may have been forgotten."""
+    """Its first sequence: more than 0 if earlier ones may have been forgotten."""
 
     def judge(self, event: Event, *, late: bool, clock_ms: int, patience_ms: int) -> Finding:
-        """Take one delivery. `clock_ms`: the time of events so far; `late`: known to have happened earlier."""
+        """Judge one delivery. `clock_ms`: the event time so far; `late`: known to have happened earlier."""
         if event.sequence < 0:
             return self._judge_place(event, late=late)
         newest = self.newest
@@ -96,22 +96,22 @@ class Line:
         return self._judge_seen(event, newest)
 
     def lost(self, clock_ms: int, patience_ms: int) -> Iterator[Violation]:
-        """The sequences that have become lost by now; each is reported once."""
+        """Yield the sequences that have become lost by now; each is reported once."""
         for index, skip in enumerate(self.skipped):
             if not skip.told and clock_ms - skip.by.time_ms >= patience_ms:
                 self.skipped[index] = skip._replace(told=True)
                 yield loss(skip)
 
     def reaches(self, sequence: int) -> bool:
-        """Whether the line began with this sequence or an earlier one, and has come to it or beyond."""
+        """Whether the line began with this sequence or an earlier one, and has reached it."""
         return self.newest is not None and self.began <= sequence <= self.newest.sequence
 
     def has_passed(self, sequence: int) -> bool:
-        """Whether a record of this sequence was handed out: one that is stored and was not has a twin that was."""
+        """Whether a record of this sequence was delivered: a stored one that was not has a twin that was."""
         return self.reaches(sequence) and not self.misses(sequence)
 
     def misses(self, sequence: int) -> bool:
-        """Whether a sequence was passed over, and has not come."""
+        """Whether a sequence was skipped and is missing."""
         return any(skip.first <= sequence <= skip.last for skip in self.skipped)
 
     def _judge_seen(self, event: Event, newest: Event) -> Finding:
@@ -162,7 +162,7 @@ class Line:
         return skip
 
     def _tell_if_lost(self, skip: Skip, clock_ms: int, patience_ms: int) -> tuple[Violation, ...]:
-        """The loss to report for sequences that come after all, but after `patience_ms`: until now they were lost."""
+        """Report the loss of sequences that arrive after `patience_ms`: until now they were lost."""
         if skip.told or clock_ms - skip.by.time_ms < patience_ms:
             return ()
         self.skipped = [
@@ -172,7 +172,7 @@ class Line:
 
 
 def loss(skip: Skip) -> Violation:
-    """The story of sequences that were passed over and never came."""
+    """Return the violation of sequences that were skipped and never arrived."""
     by = skip.by
     span = (skip.first, skip.last)
     return Violation(LOST, by.group, by.topic, by.producer, by.key, before=skip.before, after=by, sequences=(span,))

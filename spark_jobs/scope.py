@@ -1,4 +1,4 @@
-"""What an audit judges beside the audit topic itself: the same in every batch, and after every restart."""
+"""The scope of an audit beyond the audit topic itself: the same in every batch, and after every restart."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ READ_UNCOMMITTED: Final = "read_uncommitted"
 
 
 class Scope(NamedTuple):
-    """The audited topic, the groups that must be given its records, and how long keys are remembered."""
+    """The audited topic, the groups that must receive its records, and how long keys are remembered."""
 
     expect: str | None = None
-    """The topic whose records are compared with what was delivered."""
+    """The topic whose records are compared with deliveries."""
     groups: tuple[str, ...] = ()
-    """The groups that its records wait for, whether they are heard of or not. None: every group that is heard of before
-    the first record is given up."""
+    """The groups that its records wait for, with or without deliveries. None: every group with a delivery before the
+    first record is dropped.
+    """
     forget_ms: int = FORGET_MS
     isolation_level: str = READ_COMMITTED
-    """Which stored records count. Those of aborted and open transactions need not be delivered to any group; without
-    transactions both levels are the same."""
+    """Which stored records count. Those of aborted and open transactions need not be delivered; without transactions
+    both levels are the same.
+    """

@@ -1,7 +1,8 @@
-"""How the audit is let in: Kafka's client properties, for the driver's own connections and for librdkafka's.
+"""The audit's security: Kafka's client properties, for the driver's own connections and for librdkafka's.
 
-The same properties as in a file for `--command-config`, and as Spark's Kafka source takes them behind `kafka.`. A
-property that librdkafka cannot follow is refused, because executors would be kept out when the driver is let in.
+The properties are those of a file for `--command-config`, and of Spark's Kafka source with the prefix `kafka.`. A
+property without an equivalent in librdkafka is refused, because executors would fail to log in when the driver
+succeeds.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ _STRAIGHT: Final = {
 
 
 def of(properties: Mapping[str, str]) -> Client:
-    """Those of a file's properties that say how to be let in. Raises ValueError, OSError for what cannot work."""
+    """Return the security properties of a file. Raises ValueError, OSError for invalid ones."""
     client = {name: value for name, value in properties.items() if name in SECURED}
     of_librdkafka(client)
     return client
 
 
 def security(client: Client) -> Security | None:
-    """How the driver's own connections are let in. Raises ValueError, OSError."""
+    """Return the security of the driver's own connections. Raises ValueError, OSError."""
     return security_of(client) if client else None
 
 
 def of_librdkafka(client: Client) -> dict[str, Any]:
-    """The same for a client of librdkafka. Raises ValueError, OSError."""
+    """Return the properties of a librdkafka client. Raises ValueError, OSError."""
     if not client:
         return {}
     found = security_of(client)
@@ -82,7 +83,7 @@ def _tls(client: Client) -> dict[str, str]:
 
 
 def _with_end(token: str) -> tuple[str, float]:
-    """A token, and when it ends, in seconds since 1970: librdkafka asks for another before."""
+    """Return a token and its expiry, in seconds since 1970: librdkafka requests another before."""
     try:
         body = token.split(".")[1]
         end = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["exp"]

@@ -1,4 +1,4 @@
-"""Audits on request: a long-lived process that reads commands from standard input and prints what it finds.
+"""An audit service: a long-lived process that reads commands from standard input and prints results.
 
 In, one JSON object per line:            Out, one JSON object per line:
     {"audit": TOPIC, "expect": TOPIC,        {"event": "ready"}
@@ -46,25 +46,26 @@ log = logging.getLogger(__name__)
 LOOK_UP_PATIENCE_S: Final = 2.0
 STARTS_MAX: Final = 6
 TOO_SLOW: Final = "Python worker failed to connect back"
-"""Spark gives the Python processes of a query's driver ten seconds to start, which cannot be set, and ends the query if
-a busy machine does not manage. Nothing is wrong then: the query goes on where its checkpoint stands."""
+"""Spark's fixed ten-second limit for a query's Python processes to start; a busy machine exceeds it, and Spark ends the
+query. It can then continue from its checkpoint.
+"""
 RESTART_POLL_S: Final = 1.0
 EXAMPLES: Final = 3
-"""How many violations go with a verdict; all of them are in files."""
+"""Number of violations in a verdict; all of them are in files."""
 IDENTITY: Final = "audited.json"
 
 _raised = re.compile(
     r"^(?:(?:\w+\.)+([A-Z]\w*)|(\w*(?:Error|Exception|Gone))): (?!An exception was thrown)(.+)$", re.MULTILINE
 )
-"""Finds the name of an exception in a traceback, but not that of PySpark's around it, which gives no reason."""
+"""Matches the name of an exception in a traceback, but not PySpark's wrapper, which has no reason."""
 
 
 class CannotAudit(RuntimeError):
-    """The audit cannot be done; the message says why, in one line."""
+    """The audit is impossible; the message has the reason in one line."""
 
 
 def say(event: str, **facts: Any) -> None:
-    """Print one JSON line for the process that started this one."""
+    """Print one JSON line for the parent process."""
     sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
     sys.stdout.flush()
 
@@ -74,7 +75,7 @@ Tell = Callable[..., None]
 
 @dataclass
 class Running:
-    """One audit, and the query that does it now; a query that failed is replaced."""
+    """One audit and its current query; a failed query is replaced."""
 
     target: audit.Target
     outputs: Violations
@@ -96,8 +97,9 @@ class AuditService:
         fail_on_data_loss: bool = True,
         client: Client = OPEN,
     ) -> None:
-        """`tell` is called after each batch with "progress", the topic, and the verdict at this moment; `client` says
-        how one is let in."""
+        """Create a service; `tell` is called after each batch with "progress", the topic, and the current verdict;
+        `client` has the security properties.
+        """
         self._client = client
         self._source = source
         self._fail_on_data_loss = fail_on_data_loss
@@ -107,7 +109,7 @@ class AuditService:
         self._tell = tell
         self._running: dict[str, Running] = {}
         self._lock = threading.Lock()
-        """Guards `_running` and the queries in it while `restarting` looks at them from its thread."""
+        """Guards `_running` and its queries against the thread of `restarting`."""
 
     def begin(self, topic: str, scope: Scope, outputs: Violations | None = None) -> Running:
         """Start the audit of a topic, or continue it from its checkpoint. Raises CannotAudit."""
@@ -130,7 +132,7 @@ class AuditService:
             raise CannotAudit(str(error)) from error
 
     def target(self, topic: str, scope: Scope) -> audit.Target:
-        """What the audit of a topic judges, and where it writes."""
+        """Return the input, rules and output directory of a topic's audit."""
         return audit.Target(
             self._servers,
             topic,
@@ -142,13 +144,13 @@ class AuditService:
         )
 
     def active(self, topic: str) -> bool:
-        """Whether the audit of a topic goes on; one that failed says why in `finish`."""
+        """Whether the audit of a topic runs; `finish` raises the error of a failed one."""
         with self._lock:
             return self._is_active(self._running[topic])
 
     @contextlib.contextmanager
     def restarting(self) -> Iterator[None]:
-        """Start queries that were too slow again, from a thread of its own, while the block runs."""
+        """Restart queries that were too slow, from a separate thread, while the block runs."""
         done = threading.Event()
 
         def poll() -> None:
@@ -169,13 +171,13 @@ class AuditService:
                 try:
                     self._is_active(running)
                 except (CannotAudit, PySparkException) as error:
-                    log.warning("the audit of %s was not started again: %s", topic, error)  # `finish` says why
+                    log.warning("the audit of %s was not started again: %s", topic, error)  # `finish` raises the reason
 
     def _is_active(self, running: Running) -> bool:
         return bool(running.query.isActive) or self._started_again(running, str(running.query.exception()))
 
     def finish(self, topic: str) -> dict[str, int]:
-        """Read all that the topics hold now, stop, and judge.
+        """Read all current records of the topics, stop, and judge.
 
         Returns the verdict. Raises CannotAudit if the query failed.
         """
@@ -193,12 +195,12 @@ class AuditService:
                     raise CannotAudit(f"the audit of {topic} failed: {cause(str(error))}") from error
 
     def examples(self, topic: str) -> list[dict[str, Any]]:
-        """The stories of the first violations that the audit of a topic has found."""
+        """Return the stories of a topic's first violations."""
         found = violations.read(self.target(topic, Scope()).violations)
         return list(itertools.islice(found, EXAMPLES))
 
     def _started_again(self, running: Running, why: str) -> bool:
-        """Start a query again that ended because the machine was too busy.
+        """Restart a query that ended because the machine was too busy.
 
         Returns False if it ended for another reason.
         """
@@ -211,7 +213,7 @@ class AuditService:
 
 
 def claim(target: audit.Target) -> None:
-    """Find the topics, and check that an earlier audit in the same directory was of the same ones.
+    """Find the topics, and check that an earlier audit in the same directory used the same ones.
 
     Raises CannotAudit.
     """
@@ -237,9 +239,9 @@ def claim(target: audit.Target) -> None:
 
 
 def look_up(servers: str, topics: Iterable[str | None], client: Client = OPEN) -> dict[str, str]:
-    """Topic -> id; `client` says how one is let in.
+    """Return topic -> id; `client` has the security properties.
 
-    Raises CannotAudit when no broker answers or a topic does not exist.
+    Raises CannotAudit if no broker answers or a topic does not exist.
     """
     try:
         with TopicReader(servers, client, patience_s=LOOK_UP_PATIENCE_S) as reader:
@@ -255,7 +257,7 @@ def look_up(servers: str, topics: Iterable[str | None], client: Client = OPEN) -
 
 
 def cause(text: str) -> str:
-    """The error that was raised first, out of the many lines in which Spark wraps it."""
+    """Return the original error from the lines in which Spark wraps it."""
     raised = _raised.findall(text)
     full, short, message = raised[-1] if raised else ("", "", text.strip().partition("\n")[0])
     kind = full or short
@@ -263,7 +265,7 @@ def cause(text: str) -> str:
 
 
 def serve(service: AuditService, lines: Iterable[str]) -> None:
-    """Work through commands until there are no more."""
+    """Execute commands until the input ends."""
     say("ready")
     with service.restarting():
         for line in lines:
@@ -272,7 +274,7 @@ def serve(service: AuditService, lines: Iterable[str]) -> None:
 
 
 def obey(service: AuditService, line: str) -> None:
-    """Carry out one command. An audit that cannot be done is answered with an error; the process goes on."""
+    """Execute one command. An impossible audit is answered with an error; the process continues."""
     topic = None
     try:
         command = json.loads(line)

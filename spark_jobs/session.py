@@ -1,8 +1,8 @@
-"""Spark for the audit: a local one that this process starts, one on a cluster, or that of `spark-submit`.
+"""Starts Spark for the audit: locally, on a cluster, or from `spark-submit`.
 
-The JVM is started here rather than by `SparkSession.builder`, because only its starter can say where its output goes:
-Spark, its Python workers and their tracebacks write to `spark.log` in the output directory, never to the terminal. It
-is quick to start, and ends when we do. Under `spark-submit` there is a JVM already, which speaks for itself.
+This module starts the JVM instead of `SparkSession.builder`, because only its starter controls its output: Spark, its
+Python workers and their tracebacks write to `spark.log` in the output directory, never to the terminal. It starts
+quickly, and ends with this process. Under `spark-submit` the JVM already runs, with its own output.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ LOCAL: Final = "local[*]"
 TASK_FAILURES: Final = 4
 LOCAL_PARTITIONS_MAX: Final = 8
 CLUSTER_PARTITIONS: Final = "8"
-"""How many partitions the state has; Spark keeps the number with which the checkpoint began."""
+"""The number of state partitions; Spark keeps that of the first checkpoint."""
 STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 class SparkMissing(RuntimeError):
-    """Spark cannot start on this machine; the message says what to do about it."""
+    """Spark cannot start on this machine; the message has the remedy."""
 
 
 class AuditSpark:
     """One JVM and its session: `with AuditSpark(directory) as session`.
 
-    `conf` is what the user wants to have differently; on a cluster executors get their sizes there.
+    `conf` has the user's settings; on a cluster they size the executors.
     """
 
     def __init__(self, directory: Path, *, master: str = LOCAL, conf: Mapping[str, str] | None = None) -> None:
@@ -54,7 +54,7 @@ class AuditSpark:
 
     @property
     def log_path(self) -> Path:
-        """The file of all output of the JVM and the Python workers."""
+        """The file with all output of the JVM and the Python workers."""
         return self._directory / "spark.log"
 
     @property
@@ -63,12 +63,12 @@ class AuditSpark:
         return self._master.startswith("local")
 
     def start(self) -> SparkSession:
-        """Start the JVM and the session. Raises SparkMissing if there is no Java that can run it."""
+        """Start the JVM and the session. Raises SparkMissing without a suitable Java."""
         conf = self._settings()
         if submitted():
             wanted = SparkConf()
             for name, value in conf.items():
-                wanted.setIfMissing(name, value)  # what spark-submit was told goes first
+                wanted.setIfMissing(name, value)  # options of spark-submit take precedence
             SparkContext(conf=wanted)
         else:
             self._start_jvm(conf)
@@ -91,7 +91,7 @@ class AuditSpark:
         gateway = self._launch(wanted, runtime)
         self._jvm = gateway.proc
         context = SparkContext(conf=wanted, gateway=gateway)
-        # The JVM closes this server's connection when it ends, which is no error worth a traceback on the terminal.
+        # The JVM closes this server's connection when it ends; that error needs no traceback on the terminal.
         accumulators: Any = context._accumulatorServer
         accumulators.handle_error = lambda *_: None
         logging.getLogger().addFilter(_is_told_once)
@@ -100,9 +100,9 @@ class AuditSpark:
             context.addPyFile(str(shipping.pack(self._temporary)))
 
     def stop(self) -> None:
-        """End the JVM, and with it all its Python workers. What was checkpointed stays valid."""
+        """End the JVM and its Python workers. Checkpoints stay valid."""
         if self._session is not None and (submitted() or not self.is_local):
-            self._session.stop()  # or the cluster would keep the executors until it misses us
+            self._session.stop()  # otherwise the cluster would keep the executors until a timeout
         self._session = None
         if self._jvm is not None:
             self._jvm.terminate()
@@ -145,19 +145,19 @@ class AuditSpark:
                 raise SparkMissing(text) from None
 
     def _settings(self) -> dict[str, str]:
-        """Spark's settings: what the audit needs anywhere, what suits this machine, and the user's own over them."""
+        """Return Spark's settings: the audit's, this machine's, and the user's over them."""
         settings = {
             "spark.app.name": "anabranch-audit",
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-            # A row of a copy is a run of up to a thousand events, 36 KB and its keys: 4096 of them, as Spark reads them
-            # by itself, do not fit into the driver's memory.
+            # A row of a copy is a run of up to a thousand events, 36 KB and its keys: Spark's default of 4096 does not
+            # fit into the driver's memory.
             "spark.sql.parquet.columnarReaderBatchSize": "256",
-            # Some workers are told of it and others not: two daemons, then, each with pandas and all that it preloads.
+            # Only some workers would get it: that means two daemons, each with pandas and all preloaded modules.
             "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
             "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
             "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-            # A bucket is one row; counting rows would read the whole of it once more at each write.
+            # A bucket is one row; counting rows would read all of it once more at each write.
             "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
         }
         if submitted():
@@ -171,7 +171,7 @@ class AuditSpark:
         return {**settings, **self._conf}
 
     def _of_driver(self) -> dict[str, str]:
-        """Settings of the driver's JVM, if this process starts it."""
+        """Return the settings of the driver's JVM, if this process starts it."""
         self._directory.mkdir(parents=True, exist_ok=True)
         logging = self._directory / "log4j2.properties"
         logging.write_text(LOG4J)
@@ -179,7 +179,7 @@ class AuditSpark:
         options = [
             f"-Dlog4j2.configurationFile={logging.absolute().as_uri()}",
             f"-Djava.io.tmpdir={temporary}",
-            # A short life on few cores: the optimizing compiler and the parallel collector cost more than they give.
+            # For a short run on few cores the optimizing compiler and the parallel collector cost more than they save.
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
         ]
@@ -192,37 +192,40 @@ class AuditSpark:
         }
 
     def _of_this_machine(self) -> dict[str, str]:
-        """Settings for a local Spark, which has this machine's resources."""
+        """Return the settings of a local Spark, sized for this machine."""
         named = self._master.removeprefix("local").strip("[]")
         cores = int(named) if named.isdigit() else 1 if not named else os.cpu_count() or 1
         return {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.python.daemon.module": "anabranch.spark_jobs.daemon",
-            # The default one starts processes, `chmod` and `readlink`, for every file: a third of a small batch's time.
+            # The default one starts the processes `chmod` and `readlink` for every file: a third of a small batch's
+            # time.
             "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
             "spark.sql.shuffle.partitions": str(min(cores, LOCAL_PARTITIONS_MAX)),
         }
 
 
 def _is_told_once(record: logging.LogRecord) -> bool:
-    """A log filter. Py4J logs errors that it also raises, and those of batches that are ended on purpose: drop them."""
+    """Filter Py4J's log: drop errors that it also raises, and those of batches ended on purpose."""
     return record.msg != "Exception while sending command."
 
 
 def submitted() -> bool:
-    """Whether `spark-submit` started this process, and the JVM is there already."""
+    """Whether `spark-submit` started this process, so that the JVM already runs."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _patient(master: str) -> str:
-    """The master with retries: a task whose Python worker dies runs again, which a local Spark does not by default."""
+    """Return the master with retries: a task whose Python worker dies runs again, which is not a local Spark's
+    default.
+    """
     return f"{master[:-1]},{TASK_FAILURES}]" if master.startswith("local[") and "," not in master else master
 
 
 @contextlib.contextmanager
 def _java_home(home: Path) -> Iterator[None]:
-    """Set JAVA_HOME while the block runs: Spark's launcher takes it from the environment of this process only."""
+    """Set JAVA_HOME while the block runs: Spark's launcher reads it only from this process's environment."""
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(home)
     try:

@@ -1,7 +1,7 @@
-"""What a Spark cluster needs to run the audit: this package in one archive, and a script for `spark-submit`.
+"""Packs the audit for a Spark cluster: this package in one archive, and a script for `spark-submit`.
 
-Executors import from the archive as it is (`--py-files`); there is nothing compiled in it. What we import ourselves is
-not in there: the interpreter of the executors has to have it, or an archive of a whole environment goes along.
+Executors import from the archive as it is (`--py-files`); it has no compiled code. It does not include dependencies:
+the executors' interpreter must have them, or an archive of a whole environment is added.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 PACKAGE: Final = Path(__file__).parent.parent
-"""Executors need `protocol` and `spark_jobs` of it; a driver that runs inside the cluster needs nearly all."""
+"""Executors need `protocol` and `spark_jobs` of it; a driver inside the cluster needs nearly all."""
 ARCHIVE_NAME: Final = "anabranch-audit.zip"
 JOB_NAME: Final = "anabranch-audit.py"
 JOB: Final = '''\
@@ -45,7 +45,7 @@ def pack(directory: Path) -> Path:
 
 
 def write_job(directory: Path) -> Path:
-    """The script that `spark-submit` starts."""
+    """Write the script that `spark-submit` starts."""
     directory.mkdir(parents=True, exist_ok=True)
     job = directory / JOB_NAME
     job.write_text(JOB)
@@ -53,10 +53,10 @@ def write_job(directory: Path) -> Path:
 
 
 def submission(archive: Path, job: Path, master: str, words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The environment variables and the command line that run the job on a cluster.
+    """Return the environment variables and the command line for a job on a cluster.
 
-    Executors import from `--py-files`. The processes in which Spark asks a streaming source for its offsets, beside the
-    driver, do not (4.3): they get the archive from the environment of the driver's JVM.
+    Executors import from `--py-files`. Spark's processes that query a streaming source's offsets, beside the driver, do
+    not (4.3): they get the archive from the environment of the driver's JVM.
     """
     command = ["spark-submit", "--master", master, "--py-files", str(archive), str(job), *words]
     return {"PYTHONPATH": str(archive)}, command

@@ -1,10 +1,9 @@
 """The `anabranch` data source: topics of a Kafka-protocol cluster as batch and streaming DataFrames.
 
-Columns and option names are those of Spark's own Kafka source (`source_options`), so that a job can change its `format`
-and nothing else. There is one task per topic partition and offset range, or several where more are asked for. Offsets
-live in Spark's checkpoint, so every record is read exactly once into a query, also while the topic is resized: a
-partition that appears is read from its beginning, one that was merged away to its end, and an index that is used again
-goes on where it ended, because it is one log to its cluster, too.
+Columns and option names are those of Spark's own Kafka source (`source_options`), so a job only changes its `format`.
+There is one task per topic partition and offset range, or several on request. Offsets are in Spark's checkpoint, so
+every record is read exactly once into a query, also during a resize: a new partition is read from its beginning, a
+merged one to its end, and a reused index continues at its end, because it is one log for its cluster, too.
 """
 
 from __future__ import annotations
@@ -52,25 +51,25 @@ class AnabranchSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name that `format` takes."""
+        """Return the name for `format`."""
         return FORMAT
 
     def schema(self) -> str:
-        """The columns of Spark's Kafka source."""
-        # Whether it is a stream is not known yet, and a stream may begin at the end.
+        """Return the columns of Spark's Kafka source."""
+        # Whether it is a stream is unknown here, and a stream may begin at the end.
         return COLUMNS + (HEADERS if Options.of(self.options, streaming=True).headers else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For `spark.read`."""
+        """Create a reader for `spark.read`."""
         return _BatchReader(_checked(Options.of(self.options)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For `spark.readStream`."""
+        """Create a reader for `spark.readStream`."""
         return _StreamReader(_checked(Options.of(self.options, streaming=True)))
 
 
 def _checked(options: Options) -> Options:
-    """These options, if executors can follow them too. Raises ValueError, OSError."""
+    """Return the options, if executors support them too. Raises ValueError, OSError."""
     of_librdkafka(options.secured)
     return options
 
@@ -126,7 +125,9 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admit(start, latest if self._pinned is None else self._pinned, rows, earliest)
 
     def _gone(self, start: Offsets, earliest: Offsets) -> dict[tuple[str, str], int]:
-        """The partitions that have been missing for so long that they are gone, and the offsets at which they ended."""
+        """Return the partitions that have been missing for so long that they count as removed, with their end
+        offsets.
+        """
         now_s = time.perf_counter()
         missing = {
             (topic, index) for topic, its in start.items() for index in its.keys() - earliest.get(topic, {}).keys()
@@ -157,7 +158,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._positions
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state that is pickled for the executors, which only read."""
+        """Return the pickled state for the executors, which only read."""
         return {"_options": self._options}
 
 
@@ -168,11 +169,11 @@ def _tasks(options: Options, whole: Sequence[OffsetRange]) -> list[InputPartitio
 # ----------------------------------------------------------------------------------------------------- on the executors
 
 _idle: Final[dict[tuple[object, ...], list[RangeReader]]] = {}
-"""Connected readers, kept for the next task: a worker runs many tasks, some of them shorter than a connect."""
+"""Connected readers, kept for the next task: a worker runs many tasks, some shorter than a connect."""
 
 
 def read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The records of one task, as Arrow has them."""
+    """Yield the records of one task as Arrow batches."""
     assert isinstance(partition, _Task), "made by _tasks()"
     client = {CLIENT_OPTIONS[name]: value for name, value in options.client.items()}
     alike = (options.servers, *sorted(client.items()), *sorted(options.secured.items()))
@@ -188,7 +189,7 @@ def read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch
 
 
 def to_arrow(records: Sequence[Message], source: OffsetRange, *, headers: bool) -> pa.RecordBatch:
-    """Records of one partition with the columns of the source."""
+    """Convert records of one partition to an Arrow batch with the source's columns."""
     count = len(records)
     kinds, times_ms = zip(*[record.timestamp() for record in records], strict=True)
     columns: dict[str, pa.Array] = {
@@ -208,9 +209,9 @@ def to_arrow(records: Sequence[Message], source: OffsetRange, *, headers: bool) 
 
 
 def _header_lists(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.Array:
-    """The headers of many records as one column, built flat: a dictionary per header would cost five times as much.
+    """Build the headers of many records as one flat column: a dictionary per header would cost five times as much.
 
-    None at all is null, as in Spark's Kafka source.
+    Without headers the value is null, as in Spark's Kafka source.
     """
     flat = [header for row in headers for header in row]
     starts = np.zeros(len(headers) + 1, np.int32)

@@ -1,7 +1,7 @@
-"""The options of the `anabranch` source: those of Spark's Kafka source by name, checked and parsed.
+"""Parses and validates the options of the `anabranch` source, named as those of Spark's Kafka source.
 
-The error for a wrong option says what it may be. An option of Kafka's client that has no effect here is refused,
-because a query that silently reads otherwise than it was told is worse than none. Pure.
+The error for an invalid option lists valid values. An option of Kafka's client without an effect here is refused,
+rather than silently ignored. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 
 Client = Mapping[str, str]
-"""Kafka's client properties that say how one is let in. They hold secrets: no repr shows them."""
+"""Kafka's security properties of a client. They hold secrets: no repr shows them."""
 OPEN: Final[Client] = {}
 SECURED: Final = frozenset(
     {
@@ -27,10 +27,10 @@ SECURED: Final = frozenset(
         "ssl.endpoint.identification.algorithm",
     }
 )
-"""Their names. `spark_jobs.secured` follows them."""
+"""Their names. `spark_jobs.secured` implements them."""
 
 Offsets = dict[str, dict[str, int]]
-"""Per topic and partition, as JSON has it: what Spark's Kafka source writes into checkpoints, too."""
+"""Per topic and partition, as in JSON: the format of Spark's Kafka source in checkpoints."""
 
 CLIENT_OPTIONS: Final = {
     "client.id": "client.id",
@@ -53,13 +53,13 @@ STRATEGIES: Final = ("error", "latest")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a query begins or ends: a bound of the log, or per partition an offset (or bound) or a time."""
+    """The start or end of a query: a bound of the log, or per partition an offset (or bound) or a time."""
 
     bound: int | None = None
     offsets: Mapping[str, Mapping[str, int]] | None = None
     times_ms: Mapping[str, Mapping[str, int]] | None = None
     time_ms: int | None = None
-    """The same time for every partition."""
+    """One time for all partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,13 @@ class Options:
     headers: bool
     fail_on_data_loss: bool
     late_times_are_latest: bool
-    """A time after the newest record means the end of the log, rather than a mistake."""
+    """Whether a time after the newest record means the end of the log, rather than an error."""
     offsets_per_trigger: int | None
     partitions_min: int | None
     records_per_partition_max: int | None
     client: Mapping[str, str]
     secured: Client = field(default_factory=dict, repr=False)
-    """How one is let in."""
+    """The client's security properties."""
 
     @property
     def committed_only(self) -> bool:
@@ -90,7 +90,7 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool = False) -> Options:
-        """The options from the strings given with `.option(...)`, in upper or lower case. Raises ValueError."""
+        """Parse the strings given with `.option(...)`, in upper or lower case. Raises ValueError."""
         given = {name.lower(): value for name, value in options.items()}
         client = {name[6:]: value for name, value in given.items() if name.startswith("kafka.")}
         servers = given.get("bootstrap.servers") or client.pop("bootstrap.servers", None)
@@ -144,7 +144,7 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], Mapping[str, tuple
 
 
 def _position(given: Mapping[str, str], side: str, default: str) -> Position:
-    """The position that the options name. Like Spark, look for one time for all first, then for times, then offsets."""
+    """Parse a position. As in Spark, one time for all takes precedence, then times, then offsets."""
     if (time := given.get(f"{side}timestamp")) is not None:
         return Position(time_ms=_whole(time, f"{side}Timestamp"))
     if (times := given.get(f"{side}offsetsbytimestamp")) is not None:

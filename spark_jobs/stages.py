@@ -1,4 +1,4 @@
-"""The audit as Spark sees it: two functions over rows, the same in a stream and over a finished topic.
+"""The audit's two Spark functions over rows, for a stream and for a batch.
 
     prepare    records of the audit topic and of the audited one -> one row per run of events, or per stretch of records
                of one partition, with the bucket whose keys it is about
@@ -29,7 +29,7 @@ from anabranch.spark_jobs.tallies import Tallies
 from anabranch.spark_jobs.verdict import Tally, Unread, unread_of
 
 if TYPE_CHECKING:
-    import pandas as pd  # a process that only names the state for Spark need not load it; workers have it already
+    import pandas as pd  # a process that only passes the class to Spark need not import it; workers have it already
 
 PREPARED_SCHEMA: Final = "bucket int, stored boolean, partition int, offset bigint, value binary"
 OUTPUT_SCHEMA: Final = "kind string, bucket int, detail string"
@@ -62,7 +62,9 @@ class Prepared(NamedTuple):
 
 
 def prepare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`. Columns in: key, value, mark (the audit header), stored, partition, offset, time_ms."""
+    """Prepare rows (for `mapInArrow`). Columns in: key, value, mark (the audit header), stored, partition, offset,
+    time_ms.
+    """
     for batch in batches:
         stored = batch["stored"].to_numpy(zero_copy_only=False)
         rows = list(_runs(batch.filter(pa.array(~stored))))
@@ -71,7 +73,7 @@ def prepare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[Prepared]:
-    """Audit records as runs, each with its bucket."""
+    """Yield audit records as runs, each with its bucket."""
     names = ("key", "value", "partition", "offset")
     for key, value, partition, offset in zip(*(batch[name].to_pylist() for name in names), strict=True):
         if value is None:
@@ -95,7 +97,7 @@ def _single_event(value: bytes, key: bytes | None) -> wire.Delivery:
 
 
 def _stretches(batch: pa.RecordBatch) -> Iterator[Prepared]:
-    """Records of the audited topic, as columns per bucket and partition: fingerprints instead of payloads."""
+    """Yield records of the audited topic, as columns per bucket and partition: fingerprints instead of payloads."""
     if not batch.num_rows:
         return
     keys, partition = batch["key"].to_pylist(), batch["partition"].to_numpy()
@@ -123,7 +125,7 @@ def _stretches(batch: pa.RecordBatch) -> Iterator[Prepared]:
 
 
 def take(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> Iterator[tuple[str, int, str]]:
-    """Judge the prepared rows of one batch of a bucket. Returns rows of output."""
+    """Judge the prepared rows of one batch of a bucket. Returns output rows."""
     bucket.enter(scope)
     # A key's events share one audit partition; their offsets there are the order of delivery.
     frame = frame.sort_values(["partition", "offset"], kind="stable")
@@ -144,7 +146,7 @@ def take(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> Iter
 
 
 def finish(bucket: Bucket, number: int, expect: str | None, groups: Sequence[str]) -> Iterator[tuple[str, int, str]]:
-    """A bucket's violations at the end of the audit, and the counts to be added to its last ones."""
+    """Yield a bucket's violations at the end of the audit, and the counts to add to its last ones."""
     violations, tallies = bucket.finish(expect, groups)
     for violation in violations:
         yield VIOLATION, number, violation.line()
@@ -153,7 +155,7 @@ def finish(bucket: Bucket, number: int, expect: str | None, groups: Sequence[str
 
 
 def finish_all(expect: str | None, groups: Sequence[str], frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """For `mapInPandas`: finish the buckets whose packed states these are. Columns: bucket, packed."""
+    """Finish buckets, given as packed states (for `mapInPandas`). Columns: bucket, packed."""
     import pandas as pd
 
     for frame in frames:
@@ -163,7 +165,7 @@ def finish_all(expect: str | None, groups: Sequence[str], frames: Iterable[pd.Da
 
 
 def tallies_of(found: Iterable[Mapping[str, Any]]) -> list[Tally]:
-    """The counts of many buckets as one row per group, topic and generation."""
+    """Sum the counts of many buckets into one row per group, topic and generation."""
     sums: dict[tuple[str, str, int], dict[str, int]] = {}
     for one in found:
         for group, topic, generation, counts in one["tallies"]:
@@ -174,7 +176,7 @@ def tallies_of(found: Iterable[Mapping[str, Any]]) -> list[Tally]:
 
 
 def unread_in(found: Iterable[Mapping[str, Any]]) -> list[Unread]:
-    """The places where records were lost, from the rows of all buckets at the end."""
+    """Return the places of lost records, from the final rows of all buckets."""
     return unread_of(Unread(*row) for one in found for row in one.get("unread", ()))
 
 
@@ -187,11 +189,11 @@ class BucketAuditor(StatefulProcessor):
         self._scope = scope
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called by Spark."""
+        """Keep the handle; called by Spark."""
         self._state = handle.getValueState(STATE, STATE_SCHEMA)
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
-        """Called by Spark with the rows of one bucket in one batch."""
+        """Check the rows of one bucket in one batch; called by Spark."""
         import pandas as pd
 
         packed = self._state.get()
@@ -202,11 +204,11 @@ class BucketAuditor(StatefulProcessor):
         yield pd.DataFrame(found, columns=["kind", "bucket", "detail"])
 
     def close(self) -> None:
-        """Called by Spark."""
+        """Do nothing; called by Spark."""
 
 
 def _counts(bucket: Bucket) -> dict[str, Any]:
-    """The cumulative counts of a bucket."""
+    """Return the cumulative counts of a bucket."""
     return {
         "keys": bucket.keys,
         "forgotten": bucket.forgotten,
@@ -219,7 +221,7 @@ def _counts(bucket: Bucket) -> dict[str, Any]:
 
 
 def _stored(partitions: Sequence[int], blobs: Sequence[bytes]) -> tuple[Stored, Any]:
-    """Stretches of records, one after the other; and their times."""
+    """Concatenate stretches of records; return them and their times."""
     found: dict[str, list[Any]] = {}
     of_partition, keys = [], list[bytes | None]()
     for partition, blob in zip(partitions, blobs, strict=True):

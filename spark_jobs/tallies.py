@@ -1,12 +1,12 @@
-"""Counts beside the checks: deliveries and stored records over time, and when each segment was handed out.
+"""Counts beside the checks: deliveries and stored records over time, and the delivery period of each segment.
 
-No state of a key is needed for any of it, so a batch counts its own rows and the driver adds the batches up. Adding is
-commutative, and `Ledger` remembers what the newest batch contributed: a batch that runs again after a restart replaces
-its own contribution. Time is kept in bins, which widen when there would be too many: an audit that goes on for months
-has as many bins as one of ten minutes, and stored records may be dated as their producers like.
+They need no state per key, so a batch counts its own rows and the driver adds the batches up. Addition is commutative,
+and `Ledger` keeps the newest batch's contribution: a batch that runs again after a restart replaces it. Time is in
+bins, which widen when there would be too many: an audit of months has as many bins as one of ten minutes, and producers
+may set any timestamps.
 
-A hand-off is told by the segments alone (`protocol.lineage`): a segment whose keys came from other partitions may be
-handed out when all of those were. It takes from the last delivery of theirs to its own first.
+Hand-offs follow from the segments alone (`protocol.lineage`): a segment whose keys came from other partitions may be
+delivered when all of those were. A hand-off lasts from the last delivery of those to its own first.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from anabranch.protocol.lineage import Lineage, Segment
 
 BIN_MS: Final = 500
 BINS_MAX: Final = 1200
-"""How many bins a partition has at most: ten minutes at the finest width."""
+"""The maximum number of bins of a partition: ten minutes at the finest width."""
 
 Column = npt.NDArray[np.int64]
 Place = tuple[str, str, int]
-"""Group, topic, partition. The group of what is stored is empty."""
+"""Group, topic, partition. The group of stored records is empty."""
 STORED: Final = ""
 
 
 class Handed(NamedTuple):
-    """How many records of a segment were handed to a group, and when the first and the last."""
+    """How many records of a segment were delivered to a group, and when the first and the last."""
 
     records: int
     first_ms: int
     last_ms: int
 
     def together(self, other: Handed) -> Handed:
-        """The sum of two counts of the same segment."""
+        """Return the sum of two counts of the same segment."""
         return Handed(
             self.records + other.records, min(self.first_ms, other.first_ms), max(self.last_ms, other.last_ms)
         )
 
 
 class HandOff(NamedTuple):
-    """Keys that a resize moved: the last of them from the old partitions, the first from the new one."""
+    """Keys moved by a resize: their last delivery from the old partitions, and the first from the new one."""
 
     group: str
     topic: str
@@ -57,18 +57,18 @@ class HandOff(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Keys go up to a new partition when one splits, and down to a survivor when they merge."""
+        """ "split" or "merge": keys move to a new partition when one splits, and to a merge target when they merge."""
         return "split" if self.target.partition > self.sources[0].partition else "merge"
 
     @property
     def took_ms(self) -> int:
-        """For how long the application was given none of these keys; negative if it got newer records before older."""
+        """How long the application received none of these keys; negative if it got newer records before older."""
         return self.ended_ms - self.began_ms
 
 
 @dataclass(slots=True)
 class Bins:
-    """Records over time at one place. The bins widen when there would be too many, empty ones between included."""
+    """Records over time at one place. The bins widen when there would be too many, counting empty ones in between."""
 
     bin_ms: int = BIN_MS
     counts: dict[int, int] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Bins:
         self.narrow()
 
     def add(self, other: Bins) -> None:
-        """Take in what another one counted."""
+        """Add another's counts."""
         self.widen(other.bin_ms)
         factor = self.bin_ms // other.bin_ms
         self._add((number // factor, count) for number, count in other.counts.items())
@@ -121,8 +121,9 @@ class Tallies:
     segments: dict[tuple[str, str, Segment], Handed] = field(default_factory=dict)
 
     def deliver(self, names: Sequence[tuple[str, str]], columns: Mapping[str, Column]) -> None:
-        """Count deliveries. `names` are (group, topic). A row of the columns stands for one, or for `count` of them:
-        `name`, an index of `names`, `partition`, `generation`, `time_ms`."""
+        """Count deliveries. `names` are (group, topic). A row of the columns counts as one, or as `count` of them:
+        `name`, an index of `names`, `partition`, `generation`, `time_ms`.
+        """
         time_ms = columns["time_ms"]
         count = columns.get("count", np.ones(len(time_ms), np.int64))
         for (number, index, generation), rows in _grouped(columns["name"], columns["partition"], columns["generation"]):
@@ -134,19 +135,19 @@ class Tallies:
             self.bins[group, topic, index].count(times, counts)
 
     def store(self, topic: str, partition: Column, time_ms: Column) -> None:
-        """Count what the audited topic stores, by the times of the records."""
+        """Count stored records of the audited topic, by their times."""
         for (index,), rows in _grouped(partition):
             self.bins[STORED, topic, index].count(time_ms[rows], np.ones(len(rows), np.int64))
 
     def add(self, other: Tallies) -> None:
-        """Take in what another one counted."""
+        """Add another's counts."""
         for place, bins in other.bins.items():
             self.bins[place].add(bins)
         for where, handed in other.segments.items():
             self._hand(where, handed)
 
     def series(self, group: str, topic: str) -> Series:
-        """The deliveries to a group over time; for the empty group, the stored records."""
+        """Return the deliveries to a group over time; for the empty group, the stored records."""
         found = {place[2]: bins for place, bins in self.bins.items() if place[:2] == (group, topic) and bins.counts}
         together = {index: Bins(max(bins.bin_ms for bins in found.values())) for index in sorted(found)}
         for index, bins in together.items():
@@ -164,16 +165,16 @@ class Tallies:
         )
 
     def audiences(self) -> list[tuple[str, str]]:
-        """Each (group, topic) to which anything was delivered."""
+        """Return each (group, topic) with a delivery."""
         return sorted({(group, topic) for group, topic, _ in self.segments})
 
     def hand_offs(self, group: str, topic: str, lineage: Lineage) -> list[HandOff]:
-        """Every split and merge whose keys were delivered on both sides, in the order in which they ended."""
+        """Return every split and merge whose keys were delivered on both sides, in the order in which they ended."""
         known = {one[2]: handed for one, handed in self.segments.items() if one[:2] == (group, topic)}
         found = []
         for segment in known:
             if segment.generation not in {generation for generation, _ in lineage.history}:
-                continue  # from a time that the lineage does not tell of
+                continue  # from before the known lineage
             sources = [one for one in _delivered_before(lineage, segment, known) if one.partition != segment.partition]
             if sources:
                 began_ms = max(known[one].last_ms for one in sources)
@@ -181,7 +182,7 @@ class Tallies:
         return sorted(found, key=lambda one: (one.ended_ms, one.target))
 
     def as_json(self) -> dict[str, Any]:
-        """For a file, or a row of the query."""
+        """Convert to JSON, for a file or a row of the query."""
         return {
             "bins": [[*place, bins.bin_ms, sorted(bins.counts.items())] for place, bins in sorted(self.bins.items())],
             "segments": [
@@ -192,7 +193,7 @@ class Tallies:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Tallies:
-        """What `as_json` gave."""
+        """Restore from `as_json`."""
         made = cls()
         for group, topic, partition, bin_ms, counts in found["bins"]:
             made.bins[group, topic, partition] = Bins(bin_ms, dict(counts))
@@ -207,7 +208,7 @@ class Tallies:
 
 @dataclass(slots=True)
 class Ledger:
-    """The tallies of all batches so far; a batch that comes twice counts once."""
+    """The tallies of all batches so far; a repeated batch counts once."""
 
     batch: int = -1
     """The number of the newest batch."""
@@ -216,7 +217,7 @@ class Ledger:
     newest: Tallies = field(default_factory=Tallies)
 
     def take(self, batch: int, tallies: Iterable[Tallies]) -> None:
-        """Take the counts of a batch, from all its tasks, in place of those that it contributed before."""
+        """Set the counts of a batch, from all its tasks, in place of its earlier ones."""
         if batch != self.batch:
             self.before.add(self.newest)
         self.batch, self.newest = batch, Tallies()
@@ -224,24 +225,24 @@ class Ledger:
             self.newest.add(one)
 
     def total(self) -> Tallies:
-        """The sum over all batches."""
+        """Return the sum over all batches."""
         made = Tallies()
         made.add(self.before)
         made.add(self.newest)
         return made
 
     def as_json(self) -> dict[str, Any]:
-        """For the file in which it outlives the driver."""
+        """Convert to JSON, for the file that outlives the driver."""
         return {"batch": self.batch, "before": self.before.as_json(), "newest": self.newest.as_json()}
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Ledger:
-        """What `as_json` gave."""
+        """Restore from `as_json`."""
         return cls(found["batch"], Tallies.of_json(found["before"]), Tallies.of_json(found["newest"]))
 
 
 def _delivered_before(lineage: Lineage, segment: Segment, known: Mapping[Segment, Handed]) -> Iterator[Segment]:
-    """The nearest segments before this one of which anything was delivered; empty ones are looked through."""
+    """Yield the nearest earlier segments with deliveries, skipping empty ones."""
     for one in lineage.predecessors(segment):
         if one in known:
             yield one
@@ -253,7 +254,7 @@ def _delivered_before(lineage: Lineage, segment: Segment, known: Mapping[Segment
 
 
 def _grouped(*columns: Column) -> Iterator[tuple[tuple[int, ...], Column]]:
-    """Each combination of values that comes up, and the rows in which it does."""
+    """Yield each distinct combination of values, and its rows."""
     if not len(columns[0]):
         return
     packed = np.zeros(len(columns[0]), np.int64)

@@ -11,34 +11,35 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 OUT_OF_ORDER: Final = "out_of_order"
-"""Handed out after a later record of its key."""
+"""Delivered after a later record of its key."""
 BEFORE_GATE: Final = "before_gate"
-"""The same, across a resize: the later one, of a newer segment, came before its gate could be open."""
+"""Out of order across a resize: the later record, of a newer segment, was delivered before its gate could be open."""
 REPEATED: Final = "repeated"
-"""Stored twice and handed out twice; or handed out again after later ones that were not handed out again, or by a
-member that had not gone back."""
+"""Stored twice and delivered twice; or delivered again after later ones that were not, or by a member that had not gone
+back.
+"""
 LOST: Final = "lost"
-"""Passed over, and never handed out."""
+"""Skipped, and never delivered."""
 WRONG_PAYLOAD: Final = "wrong_payload"
-"""What was handed out is not what is stored at its offset."""
+"""The delivered record differs from the stored one at its offset."""
 TWO_OWNERS: Final = "two_owners"
-"""A member handed out records of a partition after the next owner had begun to."""
+"""A member delivered records of a partition after the next owner had begun to."""
 UNAUDITED: Final = "unaudited"
-"""The audit itself has a hole: events of a member that never reached the audit topic."""
+"""The audit itself has a gap: events of a member that never reached the audit topic."""
 KINDS: Final = (OUT_OF_ORDER, BEFORE_GATE, REPEATED, LOST, WRONG_PAYLOAD, TWO_OWNERS, UNAUDITED)
 
 DELIVERED: Final = "delivered"
-"""Records handed out for the first time."""
+"""Records delivered for the first time."""
 REDELIVERED: Final = "redelivered"
-"""Read again after a failure, with all that follows them in their partition: Kafka allows it."""
+"""Read again after a failure, with all later records of their partition: Kafka allows it."""
 LATE: Final = "late"
-"""Events that were stored after others which happened later; they are judged as of their own time."""
+"""Events stored after others that happened later; they are judged by their own time."""
 REPEATED_EVENTS: Final = "repeated_events"
-"""Repetitions of the audit itself, known by their numbers, and left out."""
+"""Repetitions of the audit itself, detected by their numbers, and left out."""
 UNNUMBERED: Final = "unnumbered"
 """Records whose producer does not number: judged by partition, offset and generation."""
 EVENTS: Final = "events"
-"""All deliveries that the audit topic names."""
+"""All deliveries in the audit topic."""
 COUNTED: Final = (EVENTS, DELIVERED, REDELIVERED, LATE, REPEATED_EVENTS, UNNUMBERED)
 
 MEANINGS: Final = {
@@ -63,7 +64,7 @@ class Event(NamedTuple):
     producer: int
     key: bytes | None
     sequence: int
-    """The record's number among those of its key; -1 when the producer does not number."""
+    """The record's sequence within its key; -1 if the producer does not number."""
     partition: int
     offset: int
     generation: int
@@ -75,7 +76,7 @@ class Event(NamedTuple):
     group_generation: int
 
     def place(self) -> dict[str, Any]:
-        """The delivery as JSON: record, place, time and member."""
+        """Return the delivery as JSON: record, place, time and member."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -91,11 +92,11 @@ class Event(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """A rule that was broken, with the records around it. For every kind but two `event` is the guilty delivery.
+    """A broken rule, with the records around it. For every kind but two `event` is the violating delivery.
 
-    `LOST` has no `event`: `sequences` never came (a record without a number: `offset` in `partition`); `before` is the
-    last delivery of the key that came before them, `after` passed over them; either may be missing. `UNAUDITED` has the
-    numbers of events in `sequences`.
+    `LOST` has no `event`: `sequences` never arrived (a record without a number: `offset` in `partition`); `before` is
+    the last delivery of the key before them, `after` skipped them; either may be missing. `UNAUDITED` has the numbers
+    of events in `sequences`.
     """
 
     kind: str
@@ -107,28 +108,28 @@ class Violation(NamedTuple):
     before: Event | None = None
     """The earlier delivery that makes it a violation: of the same key, or by the other owner."""
     after: Event | None = None
-    """The later delivery that makes it a violation, if one does."""
+    """The later delivery that makes it a violation, if any."""
     sequences: tuple[Span, ...] = ()
     partition: int = -1
     offset: int = -1
     stored: int | None = None
     """The fingerprint of the stored record, if it differs from the delivered one's."""
     member: str = ""
-    """The member whose events are missing, of `UNAUDITED`."""
+    """The member whose events are missing, for `UNAUDITED`."""
 
     @classmethod
     def of(cls, kind: str, event: Event, *, before: Event | None, **more: Any) -> Violation:
-        """A violation by one delivery."""
+        """Build a violation by one delivery."""
         return cls(kind, event.group, event.topic, event.producer, event.key, event, before, **more)
 
     @property
     def time_ms(self) -> int | None:
-        """When it happened, in ms since 1970; None if unknown."""
+        """The time of the violation, in ms since 1970; None if unknown."""
         known = self.event or self.after or self.before
         return None if known is None else known.time_ms
 
     def story(self) -> dict[str, Any]:
-        """The whole story, for people and for tools."""
+        """Return the whole story, for display and for tools."""
         told: dict[str, Any] = {
             "kind": self.kind,
             "meaning": MEANINGS[self.kind],
@@ -151,12 +152,12 @@ class Violation(NamedTuple):
         return told
 
     def line(self) -> str:
-        """The story as one line of JSON, the same wherever it is told."""
+        """Return the story as one line of JSON, the same in every output."""
         return json.dumps(self.story(), sort_keys=True)
 
 
 class Unread(NamedTuple):
-    """Where a group lost records: what one partition stores and the group was never given."""
+    """Lost records of a group: stored in one partition and never delivered to it."""
 
     group: str
     topic: str
@@ -167,7 +168,7 @@ class Unread(NamedTuple):
 
 
 def unread_of(found: Iterable[Unread]) -> list[Unread]:
-    """The rows of many buckets, merged into one per group, topic and partition."""
+    """Merge the rows of many buckets into one per group, topic and partition."""
     together: dict[tuple[str, str, int], Unread] = {}
     for one in found:
         known = together.setdefault(one[:3], one._replace(records=0))
@@ -176,7 +177,7 @@ def unread_of(found: Iterable[Unread]) -> list[Unread]:
 
 
 class Tally(NamedTuple):
-    """What was counted of one generation of a topic in one group. `counts` has every name of `COUNTED` and `KINDS`."""
+    """The counts of one generation of a topic in one group. `counts` has every name of `COUNTED` and `KINDS`."""
 
     group: str
     topic: str
@@ -184,13 +185,14 @@ class Tally(NamedTuple):
     counts: Mapping[str, int]
 
     def line(self) -> str:
-        """As one line of JSON."""
+        """Return the tally as one line of JSON."""
         return json.dumps({**self._asdict(), "counts": dict(self.counts)}, sort_keys=True)
 
 
 def judge(tallies: Iterable[Tally], *, keys: int, forgotten: int = 0) -> dict[str, int]:
-    """The verdict. `out_of_order` includes those `before_gate`, which are told apart beside it; a key that was
-    forgotten and came back is counted again in `keys`."""
+    """Compute the verdict. `out_of_order` includes those `before_gate`, which are also counted separately; a key that
+    was forgotten and returned is counted again in `keys`.
+    """
     counts = dict.fromkeys((*COUNTED, *KINDS), 0)
     for tally in tallies:
         for name, count in tally.counts.items():

@@ -1,7 +1,7 @@
-"""The outputs of violations: Parquet files with typed columns, a topic, and listeners that are called at once.
+"""Writes violations: Parquet files with typed columns, a topic, and listeners that are called at once.
 
-Each batch writes its own file, whole or not at all, and a batch that runs again writes the same file again. In a topic
-it may stand twice: its key names the batch and the place in it, so that compaction or a reader can keep one.
+Each batch writes its own file atomically, and a repeated batch writes the same file again. In a topic a violation may
+occur twice: its key has the batch and the index in it, so that compaction or a reader can drop one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch.spark_jobs.writer import TopicWriter
 LOSSES: Final = "lost"
 """The name of the file of losses that are known only at the end."""
 NAMED_MAX: Final = 1000
-"""How many violations a page or a terminal shows at most; the files have all."""
+"""The maximum number of violations on a page or a terminal; the files have all."""
 
 _PLACE: Final = pa.struct(
     [
@@ -38,28 +38,28 @@ SCHEMA: Final = pa.schema(
         *(("member", pa.string()), ("meaning", pa.string()), ("story", pa.string())),
     ]
 )
-"""`story` is the whole of it as one line of JSON, which is what two audits can be compared by."""
+"""`story` is all of it as one line of JSON, by which two audits can be compared."""
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 def write(path: Path, lines: Sequence[str]) -> None:
-    """Put violations, each a line of JSON, into a file; the file is there when it is complete."""
-    fresh = path.with_name(f".{path.name}.new")  # hidden: Spark passes over it when it reads the directory
+    """Write violations, each a line of JSON, to a file atomically."""
+    fresh = path.with_name(f".{path.name}.new")  # hidden: Spark ignores it when it reads the directory
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist([_row(line) for line in lines], SCHEMA), fresh, compression="zstd")
     fresh.replace(path)
 
 
 def read(directory: Path) -> Iterator[dict[str, Any]]:
-    """The stories of all violations in a directory, batch by batch."""
+    """Yield the stories of all violations in a directory, batch by batch."""
     for path in sorted(directory.glob("*.parquet")):
         for line in pq.read_table(path, columns=["story"])["story"].to_pylist():
             yield json.loads(line)
 
 
 def count(directory: Path) -> int:
-    """How many violations there are, without reading them."""
+    """Return the number of violations, without reading them."""
     return sum(pq.read_metadata(path).num_rows for path in directory.glob("*.parquet"))
 
 
@@ -88,7 +88,7 @@ class Violations:
 
 
 def batch_name(batch: int) -> str:
-    """The name of a batch's file: sorted, they stand in order."""
+    """Return the name of a batch's file; names sort in batch order."""
     return f"batch-{batch:06}"
 
 

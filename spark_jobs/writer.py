@@ -1,7 +1,7 @@
 """A blocking writer into a topic, for the few records that an audit writes.
 
 Records with one key go to one partition, in order. A write is repeated until all in-sync replicas acknowledge it, so a
-record may be stored twice; its reader recognises that by the key, which names the violation.
+record may be stored twice; readers detect that by the key, which identifies the violation.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class TopicWriter:
     """Writes into one topic of one cluster."""
 
     def __init__(self, bootstrap_servers: str, topic: str, client: Client = OPEN, *, patience_s: float = 60.0) -> None:
-        """`client` says how one is let in. Raises ValueError, OSError."""
+        """Create a writer; `client` has the security properties. Raises ValueError, OSError."""
         self._cluster = TopicReader(bootstrap_servers, client, patience_s=patience_s)
         self._topic = topic
 
     def write(self, records: Iterable[tuple[bytes, bytes]], timestamp_ms: int) -> None:
-        """Store (key, value) pairs. Raises KafkaError or OSError when that takes too long."""
+        """Store (key, value) pairs. Raises KafkaError or OSError on a timeout."""
         partitions = self._cluster.partitions(self._topic)
         waiting: dict[int, list[tuple[bytes, bytes]]] = {}
         for key, value in records:
