@@ -239,7 +239,7 @@ def begin(state: ClusterState, topic: Topic, count: int, added: Mapping[int, tup
 
 
 def grow_plainly(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...]]) -> TopicBody:
-    """The znode of an unordered topic with more partitions: no generation, no fence."""
+    """Return the znode of an unordered topic with more partitions: no generation, no fence."""
     return replace(
         body,
         assignment={**body.assignment, **added},
@@ -249,12 +249,12 @@ def grow_plainly(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...
 
 
 def after_plain_growth(state: ClusterState, name: str) -> list[Effect]:
-    """The new partitions of an unordered topic are named: create them."""
+    """Create the new partitions of an unordered topic."""
     return partitions.create(state, partitions.add_new(state, name))
 
 
 def settle(state: ClusterState, waiting: WaitingResize, error: tuple[ErrorCode, str]) -> list[Effect]:
-    """Note the outcome for one topic, and answer when it was the last of its request."""
+    """Note the outcome for one topic, and respond if it was the last of its request."""
     pending = state.replies.get(waiting.token)
     if pending is None:
         return []
@@ -263,7 +263,7 @@ def settle(state: ClusterState, waiting: WaitingResize, error: tuple[ErrorCode, 
 
 
 def due(state: ClusterState, token: int) -> list[Effect]:
-    """The caller's patience is at its end: what is not published yet has timed out, and goes on."""
+    """Handle a request's timeout: unpublished resizes have timed out, and continue."""
     pending = state.replies.get(token)
     if pending is None:
         return []
@@ -274,7 +274,7 @@ def due(state: ClusterState, token: int) -> list[Effect]:
 
 
 def answer_if_complete(state: ClusterState, token: int) -> list[Effect]:
-    """Answer when every topic of the request has its result."""
+    """Respond when every topic of the request has its result."""
     pending = state.replies.get(token)
     if pending is None or pending.open_count:
         return []
@@ -284,5 +284,5 @@ def answer_if_complete(state: ClusterState, token: int) -> list[Effect]:
 
 
 def result(name: str, code: ErrorCode, message: str) -> CreatePartitionsTopicResult:
-    """One row of the answer."""
+    """Build one row of the response."""
     return CreatePartitionsTopicResult(name=name, error_code=code, error_message=message or None)

@@ -1,9 +1,8 @@
-"""One term in office: the only task that touches the controller's state, and the only one that acts its decisions.
+"""Runs one tenure: the only task that changes the controller's state and executes its decisions.
 
-Events come from watches, brokers, timers and callers into one queue. Each is given to `machine.step`, and its effects
-are acted in order; the outcome of a write is an event again and is decided before the next effect's successors or
-anything from the queue. A term ends when the fence of `candidacy` says so, when the session expires, or when a bug of
-ours shows.
+Events come from watches, brokers, timers and callers into one queue. Each goes to `machine.step`, and its effects are
+executed in order; the outcome of a write is an event again and is handled before further effects or the queue. A tenure
+ends when it is fenced (`candidacy`), when the session expires, or through a bug.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @value
 class ControllerEvent:
-    """A line for a timeline: what this controller did or saw, and when by the event loop's clock."""
+    """A line for a timeline: an action or observation of this controller, with the event loop's time."""
 
     kind: str
     at_s: float
@@ -47,7 +46,7 @@ class ControllerEvent:
 
 
 class Runner:
-    """Runs one term, from taking over to being deposed."""
+    """Runs one tenure, from its election to its end."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class Runner:
         in_turn: Callable[[], bool],
         in_touch: asyncio.Event,
     ) -> None:
-        """`in_turn`: see `ZnodeWriter`.
+        """Create a runner; `in_turn`: see `ZnodeWriter`.
 
         `in_touch` is set while the session is connected: otherwise nothing new is decided.
         """
@@ -85,7 +84,7 @@ class Runner:
         self._tokens = 0
 
     async def run(self) -> None:
-        """The whole term. Raises Deposed, SessionExpired, or whatever bug of ours ended it."""
+        """Run the whole tenure. Raises Deposed, SessionExpired, or the bug that ended it."""
         try:
             if not await self._candidacy.holds_office(lambda _: self._read_again(Read("controller"))):
                 raise NoLongerController("/controller was lost before the term began")
@@ -108,7 +107,7 @@ class Runner:
             await self._end()
 
     async def ask(self, make_event: Callable[[int], events.Event]) -> Any:
-        """Put a caller's question; its answer. Cancelled when the term ends."""
+        """Queue a caller's request; return the response. Cancelled when the tenure ends."""
         self._tokens += 1
         token = self._tokens
         answer = self._callers[token] = self._loop.create_future()
@@ -119,15 +118,15 @@ class Runner:
             self._callers.pop(token, None)
 
     def adopt(self, settings: ControllerSettings) -> None:
-        """Go on with other settings."""
+        """Apply changed settings."""
         self._queue.put_nowait(events.SettingsChanged(settings))
 
     async def _decide(self, event: events.Event) -> None:
-        """Decide about an event and about all that follows from it, in order."""
+        """Handle an event and all events that follow from it, in order."""
         outcomes: deque[events.Event] = deque([event])
         posted: deque[events.Event] = deque()
         while outcomes or posted:
-            # A posted event looks at the whole state: it must not see one that is behind what has been written.
+            # A posted event uses the whole state, which must include all completed writes.
             for effect in machine.step(self.state, outcomes.popleft() if outcomes else posted.popleft()):
                 outcome = await self._act(effect)
                 if outcome is not None:
@@ -193,7 +192,7 @@ class Runner:
         self._queue.put_nowait(event)
 
     def _read_again(self, read: Read) -> None:
-        """A watch fired: queue the read, once."""
+        """Queue the read of a fired watch, once."""
         if read not in self._reads:
             self._reads.add(read)
             self._queue.put_nowait(read)
@@ -218,7 +217,7 @@ class Runner:
         assert_never(read.what)
 
     async def _snapshots(self, names: Iterable[str]) -> tuple[events.TopicSnapshot, ...]:
-        """These topics, unless a state of theirs shows that this term is over, which a watch will say in its time."""
+        """Read these topics, unless a state shows that this tenure is over; a watch will report that."""
         snapshots = await self._reader.snapshots(names)
         for snapshot in snapshots:
             for partition in snapshot.partitions.values():

@@ -1,4 +1,4 @@
-"""What a controller can be told. Names and defaults are Kafka 3.9's where Kafka has them."""
+"""The controller's settings. Names and defaults are Kafka 3.9's if Kafka has them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ if TYPE_CHECKING:
 
 @value(kw_only=True)
 class ControllerSettings:
-    """One candidate's settings; `host` and `port` go to /controller, so that brokers find nodes without replicas."""
+    """One candidate's settings; `host` and `port` go to /controller, so that brokers find controllers without
+    replicas.
+    """
 
     node_id: int
     host: str = "127.0.0.1"
     port: int = 9092
     inter_broker_listener: str = "PLAINTEXT"
-    """The name of the listener by which this controller reaches the brokers."""
+    """The name of the brokers' listener that this controller connects to."""
     security: Security | None = None
-    """How they let it in; None: neither TLS nor a login."""
+    """The security of these connections; None: neither TLS nor a login."""
     request_timeout_ms: int = 30000
-    """How long a broker may take to answer; then its connection is opened anew and the request is sent again."""
+    """A broker's response timeout; then the connection is reopened and the request resent."""
     retry_backoff_ms: int = 100
     unclean_leader_election_enable: bool = False
     min_insync_replicas: int = 1
@@ -34,12 +36,12 @@ class ControllerSettings:
     leader_imbalance_first_check_ms: int = 5_000
     leader_imbalance_per_broker_percentage: int = 10
     preferred_election_delay_ms: int = 1_000
-    """How soon after a preferred leader is back in sync it leads again; 0 leaves that to the periodic check alone."""
+    """How soon a preferred leader that is back in sync is elected; 0 leaves that to the periodic check."""
     drained_check_interval_ms: int = 5_000
-    """How often partitions that are marked for deletion are asked whether anything is left in them."""
+    """Interval of checks whether partitions marked for deletion still hold records."""
     remind_interval_ms: int = 1_000
-    """How soon a broker whose disk refused a partition is told of it again."""
+    """How soon a partition that a broker's disk refused is sent to it again."""
     first_features: Mapping[str, int] = field(default_factory=lambda: {"reshard.version": 1}, hash=False)
-    """What a new cluster finalizes if all its brokers support it: feature -> level."""
+    """Feature -> level that a new cluster finalizes if all its brokers support it."""
     crash_at: str = ""
-    """The step at which this process exits hard, such as "resize:after-plan"; for demonstrations and tests."""
+    """The step at which this process crashes, such as "resize:after-plan"; for demonstrations and tests."""

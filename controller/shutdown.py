@@ -1,7 +1,7 @@
-"""ControlledShutdown as the controller answers it: a broker's leaderships move away before it stops.
+"""Handles ControlledShutdown in the controller: a broker's leaderships move away before it stops.
 
-The controller answers what was committed: the partitions that the broker still leads although they have other replicas.
-The broker asks again while some remain, so the controller remembers only that it is about to stop.
+The response lists what was committed: the partitions that the broker still leads although they have other replicas. The
+broker repeats the request while some remain, so the controller only remembers that it is shutting down.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch.protocol.errors import ErrorCode
 
 
 def ask(state: ClusterState, event: ShutdownRequested) -> list[Effect]:
-    """A broker wants to stop: move its leaderships first. It asks again while some remain."""
+    """Move the leaderships of a broker that shuts down. It repeats the request while some remain."""
     broker_id, epoch = event.request.broker_id, event.request.broker_epoch
     broker = state.brokers.get(broker_id)
     error = ErrorCode.NONE
@@ -34,7 +34,7 @@ def ask(state: ClusterState, event: ShutdownRequested) -> list[Effect]:
 
 
 def reply(state: ClusterState, then: Shutdown) -> Effect:
-    """The answer to the broker: which partitions it still leads although they have other replicas."""
+    """Build the response: the partitions that the broker still leads although they have other replicas."""
     remaining = [
         RemainingPartition(topic_name=partition.topic, partition_index=partition.partition)
         for partition in state.hosted_by([then.broker_id])

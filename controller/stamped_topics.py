@@ -1,10 +1,9 @@
-"""The mark of topics that hold batches stamped with generations, written before the first such batch is stored (R16).
+"""Marks topics that hold batches with generations, before the first such batch is stored (R16).
 
-A producer that stamps its batches asks for order, so from then on a resize keeps producers without generations out. The
-leader that receives the first stamped batch of a topic asks the controller for the mark with AlterPartition, and
-appends nothing of the batch before the answer. The mark stands in the topic's znode, in one conditional write, and is
-never taken back: a controller that plans a resize afterwards knows it, and the LeaderAndIsr that takes a leader to the
-new generation carries it.
+A producer with generations requires order, so from then on a resize refuses producers without them. The leader that
+receives a topic's first batch with a generation requests the mark with AlterPartition, and appends nothing of the batch
+before the response. One conditional write puts the mark into the topic's znode, and nothing removes it: a controller
+that plans a resize afterwards knows it, and the LeaderAndIsr with the new generation carries it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def write(state: ClusterState, names: Iterable[str]) -> list[Effect]:
 
 
 def written(state: ClusterState, name: str) -> list[Effect]:
-    """Tell all brokers of a mark that is committed, with one partition: the mark of a topic holds for all of them."""
+    """Send all brokers a committed mark with one partition: a topic's mark applies to all of them."""
     batch = RequestBatch(state)
     for partition in state.partitions_of(name):
         if partition in state.partitions:

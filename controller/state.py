@@ -1,11 +1,11 @@
-"""What the active controller believes: live brokers, topics, committed partition states, and what is under way.
+"""The active controller's state: live brokers, topics, committed partition states, and ongoing work.
 
 Everything here is either a copy of a znode or can be derived again from znodes by the next controller. `check` states
 what must hold between events.
 
-An event costs what it changes, however many topics there are: beside the facts stands which topics and partitions there
-is something to do about. `put_topic`, `believe`, `set_phase` and the methods that forget are the only ones that change
-these facts, so that the one cannot be without the other (`check_all`).
+An event's cost depends on its changes, not on the number of topics: the state also indexes the topics and partitions
+with work to do. `put_topic`, `believe`, `set_phase` and the methods that forget are the only ones that change this
+state, so that the indexes stay consistent (`check_all`).
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ LEADERLESS: Final = frozenset({PartitionPhase.NEW, PartitionPhase.OFFLINE})
 
 @dataclass(slots=True)
 class WaitingResize:
-    """A requested partition count that waits for its turn, or, once `begun`, for its resize to be published."""
+    """A requested partition count in its topic's queue or, once `begun`, waiting for its resize to be published."""
 
     token: int
     asked: CreatePartitionsTopic
     validate_only: bool = False
     barred: KafkaError | None = None
-    """With what it is refused if it turns out to be a shrink."""
+    """The error if the request turns out to be a shrink."""
     begun: bool = False
 
 
 @dataclass(slots=True)
 class PendingReply:
-    """A CreatePartitions request: the results so far, None where a topic is still at work."""
+    """A CreatePartitions request: the results so far, None for unfinished topics."""
 
     results: dict[str, CreatePartitionsTopicResult | None]
     open_count: int = 0
-    """How many have none yet: counted, as each of a hundred thousand results asks whether it is the last."""
+    """The number of missing results: counted, because each of possibly a hundred thousand results checks whether it is
+    the last.
+    """
 
     def __post_init__(self) -> None:
         self.open_count = sum(one is None for one in self.results.values())
@@ -55,7 +57,7 @@ class PendingReply:
 
 @dataclass(slots=True)
 class Adoption:
-    """The newest leader epoch that a partition's leader has confirmed, and which life of which broker that was."""
+    """The newest leader epoch that a partition's leader has confirmed, with the broker and its broker epoch."""
 
     broker_id: int
     broker_epoch: int
@@ -64,7 +66,7 @@ class Adoption:
 
 @dataclass(slots=True)
 class ClusterState:
-    """The whole of the controller's beliefs."""
+    """The whole state of the controller."""
 
     settings: ControllerSettings
     controller_epoch: int
@@ -76,70 +78,69 @@ class ClusterState:
     phases: dict[TopicPartition, PartitionPhase] = field(default_factory=dict)
     replica_phases: dict[TopicPartition, dict[int, ReplicaPhase]] = field(default_factory=dict)
     indices: dict[str, set[int]] = field(default_factory=dict)
-    """Topic -> partitions that have a phase: without one nothing is known of a partition."""
+    """Topic -> partitions with a phase; others are unknown."""
     leaderless: dict[TopicPartition, None] = field(default_factory=dict)
-    """New and offline partitions of topics that are to stay, in the order in which they became so."""
+    """New and offline partitions of topics that are not being deleted, in the order in which they became so."""
     at_work: set[str] = field(default_factory=set)
-    """Topics of whose znodes something is to be carried out or finished (`TopicBody.at_work`)."""
+    """Topics with unfinished work in their znodes (`TopicBody.at_work`)."""
     deleting: set[str] = field(default_factory=set)
     deletable: set[str] = field(default_factory=set)
-    """Topics being deleted of which some replica may have to be told: for the first time, again, or now that it can."""
+    """Topics being deleted with replicas that may have to receive StopReplica, possibly again."""
     touched: set[TopicPartition] = field(default_factory=set)
     """Partitions whose state or phase has changed since the last `check`."""
     adopted: dict[TopicPartition, Adoption] = field(default_factory=dict)
     unanswered: dict[str, set[int]] = field(default_factory=dict)
-    """Topic -> partitions whose leader was told of a new state, and has not answered."""
+    """Topic -> partitions whose leader has not answered a new state yet."""
     held_back: set[str] = field(default_factory=set)
-    """Topics with new partitions that are created when their leaders have answered about those before them."""
+    """Topics with new partitions that are created after leaders have answered about earlier ones."""
     log_starts: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     """Partition marked for deletion -> (leader epoch, log start offset) as last reported."""
     removals: dict[TopicPartition, set[int]] = field(default_factory=dict)
-    """Retired partition -> brokers that have yet to confirm that they dropped it."""
+    """Retired partition -> brokers that have not confirmed its deletion yet."""
     to_remind: set[tuple[int, TopicPartition]] = field(default_factory=set)
-    """Replicas whose broker could not take up its state, because its disk failed."""
+    """Replicas whose broker failed to adopt their state, because its disk failed."""
     waiting: dict[str, deque[WaitingResize]] = field(default_factory=dict)
     replies: dict[int, PendingReply] = field(default_factory=dict)
     features: Features = field(default_factory=Features)
-    """The finalized features."""
 
     @property
     def live(self) -> frozenset[int]:
-        """The brokers that may be given leadership."""
+        """The brokers that may become leaders."""
         return frozenset(self.brokers.keys() - self.shutting_down)
 
     def assignment(self, partition: TopicPartition) -> tuple[int, ...]:
-        """The replicas of a partition; empty when it is unknown."""
+        """Return the replicas of a partition; empty if it is unknown."""
         topic = self.topics.get(partition.topic)
         return () if topic is None else topic.body.assignment.get(partition.partition, ())
 
     def partitions_of(self, name: str) -> Iterator[TopicPartition]:
-        """The partitions of a topic, by index."""
+        """Yield the partitions of a topic, by index."""
         for index in sorted(self.topics[name].body.assignment):
             yield TopicPartition(name, index)
 
     def all_partitions(self) -> Iterator[TopicPartition]:
-        """Every partition of every topic that is not being deleted."""
+        """Yield every partition of every topic that is not being deleted."""
         for name in self.topics:
             if name not in self.deleting:
                 yield from self.partitions_of(name)
 
     def hosted_by(self, broker_ids: Iterable[int]) -> Iterator[TopicPartition]:
-        """The partitions, of topics that are not being deleted, with a replica on one of these brokers."""
+        """Yield the partitions, of topics that are not being deleted, with a replica on one of these brokers."""
         wanted = set(broker_ids)
         for partition in self.all_partitions():
             if not wanted.isdisjoint(self.assignment(partition)):
                 yield partition
 
     def phase(self, partition: TopicPartition) -> PartitionPhase:
-        """The phase of a partition; non-existent if it is unknown."""
+        """Return the phase of a partition; non-existent if it is unknown."""
         return self.phases.get(partition, PartitionPhase.NON_EXISTENT)
 
     def online_replicas(self, partition: TopicPartition) -> list[int]:
-        """The replicas that a request can reach."""
+        """Return the replicas that a request can reach."""
         return [replica for replica in self.assignment(partition) if replica in self.brokers]
 
     def put_topic(self, topic: Topic) -> None:
-        """Remember a topic as read or written."""
+        """Set a topic as read or written."""
         self.topics[topic.name] = topic
         if topic.body.topic_id != ZERO_UUID:
             self.names[topic.body.topic_id] = topic.name
@@ -149,7 +150,7 @@ class ClusterState:
             self.at_work.discard(topic.name)
 
     def believe(self, partition: TopicPartition, committed: Partition) -> None:
-        """Remember the committed state of a partition."""
+        """Set the committed state of a partition."""
         self.partitions[partition] = committed
         self.touched.add(partition)
 
@@ -164,7 +165,7 @@ class ClusterState:
             self.leaderless.pop(partition, None)
 
     def replica_phase(self, partition: TopicPartition, replica: int) -> ReplicaPhase:
-        """Where a replica is in its life."""
+        """Return the phase of a replica."""
         return self.replica_phases.get(partition, {}).get(replica, ReplicaPhase.NON_EXISTENT)
 
     def delete_from_now_on(self, name: str) -> None:
@@ -174,7 +175,7 @@ class ClusterState:
             self.leaderless.pop(TopicPartition(name, index), None)
 
     def forget_partition(self, partition: TopicPartition) -> None:
-        """Drop all that is known of a partition."""
+        """Drop all state of a partition."""
         for known in (
             *(self.partitions, self.phases, self.replica_phases, self.leaderless),
             *(self.adopted, self.log_starts, self.removals),
@@ -185,7 +186,7 @@ class ClusterState:
             of_topic.get(partition.topic, set()).discard(partition.partition)
 
     def forget_topic(self, name: str) -> None:
-        """Drop all that is known of a topic."""
+        """Drop all state of a topic."""
         for index in list(self.indices.get(name, ())):
             self.forget_partition(TopicPartition(name, index))
         topic = self.topics.pop(name, None)
@@ -197,16 +198,16 @@ class ClusterState:
             self.names.pop(topic.body.topic_id, None)
 
     def check(self) -> None:
-        """What must hold between events, of what has changed since the last time.
+        """Check the invariants that hold between events, for changes since the last check.
 
-        A violation is a bug of ours and ends this controller's term loudly.
+        A violation is a bug and ends this controller's tenure with an error.
         """
         for partition in self.touched:
             self._check(partition)
         self.touched.clear()
 
     def check_all(self) -> None:
-        """The same of everything, and that what there is to do follows from what is believed."""
+        """Check the invariants of the whole state, and that its indexes are consistent."""
         self.touched.clear()
         for partition in self.partitions:
             self._check(partition)

@@ -1,7 +1,7 @@
-"""Creating and deleting topics as any broker may do it: by znodes, which the active controller notices.
+"""Creates and deletes topics from any broker: by znodes, which the active controller watches.
 
-The configuration is written first, so that a topic is never seen without it. The topic's znode is created complete,
-with the first generation of its history (R1), in one write that is not fenced: Kafka does not fence it either.
+The configuration is written first, so that a topic is never visible without it. The topic's znode is created complete,
+with the first generation of its history (R1), in one unfenced write: Kafka does not fence it either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def create_topic(
     assignment: Mapping[int, Sequence[int]],
     configs: Mapping[str, str],
 ) -> None:
-    """Write a new topic. KafkaError(TOPIC_ALREADY_EXISTS) if there is one, or one that is being deleted."""
+    """Create a topic. Raises KafkaError(TOPIC_ALREADY_EXISTS) if there is one, or one that is being deleted."""
     with _in_a_session():
         await _create_topic(session, name, topic_id, assignment, configs)
 
@@ -55,7 +55,7 @@ async def _create_topic(
         with contextlib.suppress(NodeExists):
             await retry_connection_loss(lambda: session.create(path, data, make_parents=True), size_bytes=len(data))
             return
-        # The reply to a create that succeeded may have been lost; the id tells whose topic it is.
+        # The reply to a successful create may have been lost; the id shows which topic exists.
         found = await _topic_id(session, name)
         if found == topic_id:
             return
@@ -64,7 +64,7 @@ async def _create_topic(
 
 
 def new_topic(topic_id: bytes, assignment: Mapping[int, Sequence[int]]) -> TopicBody:
-    """The znode of a topic that was never resized."""
+    """Return the znode of a topic that was never resized."""
     count = len(assignment)
     return TopicBody(
         topic_id=topic_id,
@@ -84,7 +84,7 @@ async def is_going(session: ZkSession, name: str) -> bool:
 
 
 async def delete_topic(session: ZkSession, name: str) -> None:
-    """Ask for a topic to be deleted. KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none."""
+    """Request the deletion of a topic. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if it does not exist."""
     with _in_a_session():
         if await retry_connection_loss(lambda: session.exists(paths.topic(name))) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
@@ -94,10 +94,10 @@ async def delete_topic(session: ZkSession, name: str) -> None:
 
 @contextlib.contextmanager
 def _in_a_session() -> Iterator[None]:
-    """Turn ZooKeeper's refusals in this block into the Kafka errors that a client understands.
+    """Turn ZooKeeper's errors in this block into Kafka errors for clients.
 
-    A node whose session is over is no controller any more, whatever became of its last write: NOT_CONTROLLER lets the
-    client ask another one.
+    A node without a session is no controller any more, whatever the outcome of its last write: NOT_CONTROLLER sends the
+    client to another one.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""How large a topic may get: its znode is replaced as a whole, so all of it has to fit into one request to ZooKeeper.
+"""Limits the size of a topic: its znode is replaced as a whole, so it has to fit into one request to ZooKeeper.
 
-What a resize or a move would make of the znode is measured before it is begun, at its largest, because a plan that
-cannot be carried out to its end must not stand. POLICY_VIOLATION is what Kafka's controllers answer to a topic of too
-many partitions: the request makes sense, this cluster does not take it.
+The largest znode of a resize or reassignment is measured before it starts, because a plan must be executable to its
+end. POLICY_VIOLATION is the error of Kafka's controllers for a topic with too many partitions: the request is valid,
+and this cluster refuses it.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 PARTITION_BYTES_MIN: Final = len('"0":[1],')
 PARTITIONS_MAX: Final = ZNODE_BYTES_MAX // PARTITION_BYTES_MIN
-"""More than fit in any case: such a count is refused before a list of that length is made."""
+"""More than ever fit: such a count is refused before a list of that length is built."""
 LONGEST: Final = (1 << 63) - 1
 
 
 def check_count(name: str, count: int) -> None:
-    """KafkaError if no topic could have so many partitions."""
+    """Raise KafkaError if no topic could have so many partitions."""
     if count > PARTITIONS_MAX:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, too_large(name, count * PARTITION_BYTES_MIN))
 
 
 def check(name: str, body: TopicBody) -> None:
-    """KafkaError if a topic's znode would not fit."""
+    """Raise KafkaError if a topic's znode would not fit."""
     size = len(znodes.encode_topic(body))
     if size > ZNODE_BYTES_MAX:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, too_large(name, size))
 
 
 def check_merged(state: ClusterState, name: str, planned: TopicBody, count: int) -> None:
-    """KafkaError if the stubs of the partitions that are merged away would not fit (R13)."""
+    """Raise KafkaError if the tombstones of the merged partitions would not fit (R13)."""
     retired = dict(planned.retired)
     for index in planned.assignment:
         if index >= count:
@@ -48,7 +48,7 @@ def check_merged(state: ClusterState, name: str, planned: TopicBody, count: int)
 
 
 def too_large(name: str, size_bytes: int) -> str:
-    """The message of an error for a topic whose znode would be too large."""
+    """Return the error message for a topic whose znode would be too large."""
     return (
         f"The topic '{name}' would need {size_bytes:,} bytes for its partitions and their replicas; ZooKeeper takes "
         f"{ZNODE_BYTES_MAX:,} of one topic (three quarters of jute.maxbuffer). Use fewer partitions, or several topics."

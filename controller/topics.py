@@ -1,7 +1,8 @@
-"""The life of a topic: noticed, completed when a stock tool wrote it, deleted.
+"""The lifecycle of a topic: discovery, completion of a stock tool's znode, deletion.
 
-Deletion follows Kafka's TopicDeletionManager: clients lose sight of the topic at once, every replica is told to drop
-its log, and the znodes go when all have confirmed. A replica on a dead broker makes deletion wait for its return.
+Deletion follows Kafka's TopicDeletionManager: the topic disappears from clients' metadata at once, every replica is
+told to delete its log, and the znodes are removed when all have confirmed. A replica on a dead broker delays deletion
+until its return.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from anabranch.protocol.wire import ZERO_UUID
 
 
 def load(state: ClusterState, snapshot: TopicSnapshot) -> None:
-    """Take up a topic as ZooKeeper has it."""
+    """Load a topic from ZooKeeper."""
     topic = snapshot.topic
     state.put_topic(replace(topic, body=completed(topic.body, topic.body.topic_id)))
     for partition in state.partitions_of(topic.name):
@@ -34,7 +35,7 @@ def load(state: ClusterState, snapshot: TopicSnapshot) -> None:
 
 
 def completed(body: TopicBody, topic_id: bytes) -> TopicBody:
-    """A body with the fields that a stock tool does not write: a first generation of all its partitions."""
+    """Return a body with the fields that a stock tool does not write: a first generation of all its partitions."""
     count = len(body.assignment)
     if body.complete or not count:
         return body
@@ -51,7 +52,7 @@ def completed(body: TopicBody, topic_id: bytes) -> TopicBody:
 
 
 def complete(snapshot: TopicSnapshot) -> list[Effect]:
-    """Write what a stock tool left out of a topic's znode, if anything."""
+    """Write the fields that a stock tool left out of a topic's znode, if any."""
     topic = snapshot.topic
     topic_id = topic.body.topic_id if topic.body.topic_id != ZERO_UUID else snapshot.fresh_id
     body = completed(topic.body, topic_id)
@@ -59,7 +60,7 @@ def complete(snapshot: TopicSnapshot) -> list[Effect]:
 
 
 def discovered(state: ClusterState, found: Iterable[TopicSnapshot]) -> list[Effect]:
-    """New topics: complete their znodes if need be; their partitions are created when things settle."""
+    """Add new topics: complete their znodes if needed; `Reconcile` creates their partitions."""
     decided: list[Effect] = []
     for snapshot in found:
         load(state, snapshot)
@@ -70,7 +71,7 @@ def discovered(state: ClusterState, found: Iterable[TopicSnapshot]) -> list[Effe
 
 
 def mark_for_deletion(state: ClusterState, names: Iterable[str]) -> list[Effect]:
-    """The requests to delete topics: those that make no sense are dropped, the others begin."""
+    """Handle requests to delete topics: drop invalid ones, start the others."""
     decided: list[Effect] = []
     for name in sorted(names):
         if name not in state.topics or not state.settings.delete_topic_enable:
@@ -81,7 +82,7 @@ def mark_for_deletion(state: ClusterState, names: Iterable[str]) -> list[Effect]
 
 
 def begin_deletion(state: ClusterState, name: str) -> list[Effect]:
-    """Hide the topic from clients, and tell every replica that can hear it to drop its log."""
+    """Hide the topic from clients, and tell every reachable replica to delete its log."""
     state.delete_from_now_on(name)
     batch = RequestBatch(state)
     for partition in state.partitions_of(name):
@@ -124,7 +125,9 @@ def all_stopped(state: ClusterState, name: str) -> bool:
 
 
 def lose_replicas(state: ClusterState, gone: frozenset[int]) -> None:
-    """These brokers vanished: what they were told to delete is unknown, and is asked again when they are back."""
+    """Handle failed brokers: the outcome of their pending deletions is unknown, and they are told again after their
+    return.
+    """
     for name in sorted(state.deleting):
         for partition in state.partitions_of(name):
             for replica in gone:
@@ -133,7 +136,7 @@ def lose_replicas(state: ClusterState, gone: frozenset[int]) -> None:
 
 
 def replica_stopped(state: ClusterState, partition: TopicPartition, replica: int, *, failed: bool) -> None:
-    """A replica answered StopReplica(delete)."""
+    """Handle a replica's response to StopReplica(delete)."""
     if state.replica_phase(partition, replica) is replicas.STARTED:
         replicas.move(state, partition, replica, replicas.INELIGIBLE if failed else replicas.SUCCESSFUL)
         if failed:
@@ -141,7 +144,7 @@ def replica_stopped(state: ClusterState, partition: TopicPartition, replica: int
 
 
 def vanished(state: ClusterState, names: Iterable[str]) -> list[Effect]:
-    """Topics whose znodes were removed by hand: clients and replicas must forget them too."""
+    """Handle topics whose znodes were removed directly: clients and replicas must forget them too."""
     decided: list[Effect] = []
     for name in sorted(names):
         state.delete_from_now_on(name)
@@ -155,10 +158,10 @@ def vanished(state: ClusterState, names: Iterable[str]) -> list[Effect]:
 
 
 def changed(state: ClusterState, topic: Topic) -> list[Effect]:
-    """A znode or configuration of a known topic changed: what was not written here is taken over.
+    """Adopt a changed znode or configuration of a known topic, unless this controller wrote it.
 
     Partitions that a stock tool added to an unordered topic are created; an ordered one changes by plan only (R3), and
-    its additional indices stay as they are, without a state, until a plan takes them up.
+    its additional indices stay without a state until a plan includes them.
     """
     before = state.topics.get(topic.name)
     if before is None or topic.name in state.deleting:
@@ -183,7 +186,7 @@ def changed(state: ClusterState, topic: Topic) -> list[Effect]:
 
 
 def _prepare(state: ClusterState, partition: TopicPartition, replica: int) -> None:
-    """Bring a replica to the phase from which its deletion may start."""
+    """Move a replica to the phase from which its deletion may start."""
     phase = state.replica_phase(partition, replica)
     if phase is replicas.NON_EXISTENT:
         replicas.move(state, partition, replica, replicas.NEW)

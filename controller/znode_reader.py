@@ -1,7 +1,6 @@
-"""Reads znodes into events, leaving a watch on each: what is read again when the watch fires is named by a `Read`.
+"""Reads znodes into events, and sets a watch on each: a `Read` names the read to repeat when it fires.
 
-A znode whose body makes no sense is logged and left out; it is its writer's fault and must not end the controller's
-term.
+A znode with an invalid body is logged and left out; its writer's bug must not end the controller's tenure.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ T = TypeVar("T")
 
 READS_AT_ONCE = 256
 STATES_AT_ONCE = 500
-"""Of one request: its answer stays well below a megabyte."""
+"""States per request: the response stays well below a megabyte."""
 
 
 @value
 class Read:
-    """Something to be read again: `name` is the topic, for "topic"."""
+    """A read to repeat: `name` is the topic, for "topic"."""
 
     what: Literal["brokers", "topics", "topic", "deletions", "controller"]
     name: str = ""
 
 
 class ZnodeReader:
-    """All that the controller reads, through one session."""
+    """The controller's reads, through one session."""
 
     def __init__(self, session: ZkSession, rng: random.Random, changed: Callable[[Read], None]) -> None:
         self._session = session
@@ -46,24 +45,24 @@ class ZnodeReader:
         self._changed = changed
 
     async def brokers(self) -> dict[int, Broker]:
-        """/brokers/ids: the registered brokers, with the epochs of their registrations."""
+        """Read /brokers/ids: the registered brokers, with their broker epochs."""
         watch = self._watch(Read("brokers"))
         names = await retry_connection_loss(lambda: self._session.children(paths.BROKER_IDS, watch))
         found = await gathered(self._broker(f"{paths.BROKER_IDS}/{name}", watch) for name in names)
         return {broker.id: broker for broker in found if broker is not None}
 
     async def topic_names(self) -> list[str]:
-        """The children of /brokers/topics."""
+        """Read the children of /brokers/topics."""
         watch = self._watch(Read("topics"))
         return await retry_connection_loss(lambda: self._session.children(paths.TOPICS, watch))
 
     async def deletions(self) -> frozenset[str]:
-        """The children of /admin/delete_topics."""
+        """Read the children of /admin/delete_topics."""
         watch = self._watch(Read("deletions"))
         return frozenset(await retry_connection_loss(lambda: self._session.children(paths.DELETE_TOPICS, watch)))
 
     async def features(self) -> Features | None:
-        """The finalized features; None if none ever were."""
+        """Read the finalized features; None if there never were any."""
         try:
             data, stat = await retry_connection_loss(lambda: self._session.get(paths.FEATURE))
             return Features(znodes.decode_feature(paths.FEATURE, data), stat.version)
@@ -74,12 +73,12 @@ class ZnodeReader:
             return Features()
 
     async def snapshots(self, names: Iterable[str]) -> tuple[TopicSnapshot, ...]:
-        """These topics with their partitions' states; those that vanished or make no sense are left out."""
+        """Read these topics with their partitions' states; missing and invalid ones are left out."""
         found = await gathered(self._snapshot(name) for name in names)
         return tuple(snapshot for snapshot in found if snapshot is not None)
 
     async def topic(self, name: str) -> Topic | None:
-        """One topic's znode and configuration."""
+        """Read one topic's znode and configuration."""
         path, watch = paths.topic(name), self._watch(Read("topic", name))
         try:
             data, stat = await retry_connection_loss(lambda: self._session.get(path, watch))
@@ -92,7 +91,7 @@ class ZnodeReader:
             return None
 
     async def partitions(self, name: str, indices: Iterable[int]) -> dict[int, Partition]:
-        """The states of these partitions that have one."""
+        """Read the existing states of these partitions."""
         known: dict[int, Partition] = {}
         for some in chunks(sorted(indices), STATES_AT_ONCE):
             names = [paths.partition_state(name, index) for index in some]
@@ -103,7 +102,7 @@ class ZnodeReader:
         return known
 
     async def partition(self, name: str, index: int) -> Partition | None:
-        """One partition's state, None if it has none."""
+        """Read one partition's state, None if it has none."""
         path = paths.partition_state(name, index)
         try:
             data, stat = await retry_connection_loss(lambda: self._session.get(path))
@@ -112,14 +111,14 @@ class ZnodeReader:
             return None
 
     async def children(self, path: str) -> list[str]:
-        """The names of a znode's children; empty if there is no such znode."""
+        """Read the names of a znode's children; empty without the znode."""
         try:
             return await retry_connection_loss(lambda: self._session.children(path))
         except NoNode:
             return []
 
     async def children_of(self, above: Sequence[str], *, listed: bool) -> dict[str, list[str]]:
-        """The znodes right below these partitions' znodes: their states, or, `listed`, whatever is there."""
+        """Read the znodes directly below these partitions' znodes: their states, or, `listed`, whatever exists."""
         if listed:
             names = await gathered(self.children(path) for path in above)
             return {path: [f"{path}/{name}" for name in below] for path, below in zip(above, names, strict=True)}
@@ -131,7 +130,7 @@ class ZnodeReader:
         return found
 
     async def exists(self, path: str) -> bool:
-        """Whether there is such a znode."""
+        """Whether the znode exists."""
         return await retry_connection_loss(lambda: self._session.exists(path)) is not None
 
     async def _snapshot(self, name: str) -> TopicSnapshot | None:
@@ -169,13 +168,13 @@ class ZnodeReader:
 
 
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The items in order, some at a time."""
+    """Yield the items in order, in slices."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
 
 async def gathered(reads: Iterable[Awaitable[T]]) -> list[T]:
-    """The results of many reads, a bounded number of them under way at once."""
+    """Return the results of many reads, with bounded concurrency."""
     waiting = list(reads)
     results: list[T] = []
     for start in range(0, len(waiting), READS_AT_ONCE):

@@ -1,7 +1,7 @@
-"""Carries out the writes that the machine decides, each in a transaction fenced by the term, and reports the outcome.
+"""Executes the state machine's writes, each in a transaction fenced by the tenure, and reports the outcome.
 
-A write is lost when the znode holds another writer's content instead. Finding the content of the write itself counts as
-success: after a lost connection the transaction is sent again, and the first attempt may have been carried out.
+A write is lost when the znode has another writer's content instead. Finding the write's own content counts as success:
+after a lost connection the transaction is resent, and the first attempt may have succeeded.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from anabranch.controller.zk.sizes import TRANSACTION_BYTES, bytes_of, pieces
 from anabranch.controller.znode_reader import ZnodeReader
 
 WRITES_AT_ONCE = 200
-"""States in one transaction: few enough that others get their turn."""
+"""States in one transaction: few enough for other requests in between."""
 ALL_BROKERS = "brokers/<default>"
 TopicOutcome = events.TopicWritten | events.TopicWriteLost | events.TopicWriteRefused
 
 
 class ZnodeWriter:
-    """Writes for the controller; each transaction is a step, for failure injection.
+    """The controller's writes; each transaction is a step, for failure injection.
 
-    `in_turn` tells whether one partition's state is written per transaction now, so that a controller can be made to
-    die between any two.
+    `in_turn` tells whether transactions write one partition's state each, so that a controller can crash between any
+    two.
     """
 
     def __init__(self, writes: FencedWrites, reader: ZnodeReader, *, in_turn: Callable[[], bool]) -> None:
@@ -72,7 +72,9 @@ class ZnodeWriter:
         return events.PartitionsWritten(written, lost, effect.is_new, effect.then, effect.quiet)
 
     async def topic(self, effect: WriteTopic) -> TopicOutcome:
-        """Write a topic's znode with the states that change with it, and remove the partitions it no longer names."""
+        """Write a topic's znode with the states in the same transaction, and remove the partitions that it no longer
+        names.
+        """
         ops: list[Op] = [Set(paths.topic(effect.name), znodes.encode_topic(effect.body), effect.expected_version)]
         for write in effect.states:
             assert write.expected_epoch is not None, "a state that is written with its topic exists"
@@ -92,12 +94,12 @@ class ZnodeWriter:
                 actual = {write.partition: await self._reader.partition(*write.partition) for write in effect.states}
                 return events.TopicWriteLost(effect.name, topic, effect.label, actual)
             version = topic.version
-        # All was committed together, by this attempt or by an earlier one whose answer was lost: each once.
+        # One transaction wrote everything, in this attempt or in an earlier one whose response was lost.
         states = {write.partition: Partition(write.state, version_after(write)) for write in effect.states}
         return events.TopicWritten(effect.name, effect.body, version, effect.label, effect.removed, states)
 
     async def features(self, effect: WriteFeatures) -> events.FeaturesWritten:
-        """Write the finalized levels, unless another writer has replaced them meanwhile."""
+        """Write the finalized levels, unless another writer has replaced them."""
         data = znodes.encode_feature(effect.levels)
         try:
             if effect.expected_epoch < 0:
@@ -119,10 +121,10 @@ class ZnodeWriter:
         return events.FeaturesWritten(known, effect.levels, effect.token, effect.results)
 
     async def remove_topic(self, name: str) -> events.TopicRemoved:
-        """Remove a topic's znodes: its partitions in as many transactions as they need, then in one what names it.
+        """Remove a topic's znodes: its partitions in as many transactions as needed, then the rest in one.
 
-        Its configuration and the request to delete it go with the topic's own znode, so a controller that is killed on
-        the way leaves a topic that is still to be deleted.
+        Its configuration and deletion request are removed with the topic's own znode, so a controller that is killed in
+        between leaves a topic that is still to be deleted.
         """
         listed = False
         while True:
@@ -131,7 +133,7 @@ class ZnodeWriter:
                 await self._writes.commit("delete-topic", await self._naming(name))
                 return events.TopicRemoved(name)
             except (NoNode, NotEmpty):
-                listed = True  # something of it appeared or went in between: look again, and more closely
+                listed = True  # its znodes changed in between: list all of them, and retry
 
     async def remove_deletion(self, name: str) -> None:
         """Drop a request to delete a topic."""
@@ -139,7 +141,7 @@ class ZnodeWriter:
             await self._writes.commit("remove-deletion", [Delete(paths.delete_topic(name))])
 
     async def _remove_partitions(self, name: str, *, listed: bool) -> None:
-        """`listed`: whatever there is below a partition goes, and not only its state."""
+        """Remove partitions; `listed`: everything below a partition, and not only its state."""
         above = paths.partitions(name)
         indices = await self._reader.children(above)
         found = await self._reader.children_of([f"{above}/{index}" for index in indices], listed=listed)
@@ -155,7 +157,7 @@ class ZnodeWriter:
         return [Delete(path) for path in known if await self._reader.exists(path)]
 
     def _pieces(self, groups: Iterable[list[Op]]) -> Iterator[list[list[Op]]]:
-        """Operations that belong together, as many such groups at a time as one transaction takes."""
+        """Yield groups of operations that belong together, as many as fit into a transaction."""
         count_max = 1 if self._in_turn() else WRITES_AT_ONCE
         return pieces(groups, lambda ops: sum(map(bytes_of, ops)), count_max=count_max, bytes_max=TRANSACTION_BYTES)
 
@@ -170,11 +172,11 @@ class ZnodeWriter:
         if len(batch) == 1:
             return [
                 await self._state(point, batch[0])
-            ]  # in no task of its own, so that an injected crash ends the whole controller
+            ]  # not in a separate task, so that an injected crash ends the whole controller
         return list(await asyncio.gather(*(self._state(point, write) for write in batch)))
 
     async def _state(self, point: str, write: PartitionWrite) -> Partition | None:
-        """Write one state; what is committed afterwards, None if there is no such partition."""
+        """Write one state; return the committed one, None without such a partition."""
         name, index = write.partition
         path, data = paths.partition_state(name, index), znodes.encode_partition_state(write.state)
         try:
@@ -188,7 +190,7 @@ class ZnodeWriter:
             return await self._reader.partition(name, index)
 
     async def _ensure(self, point: str, path: str, *then: Op) -> None:
-        """Create a parent if it is missing, and what belongs below it in the same transaction."""
+        """Create a missing parent, with the znodes below it in the same transaction."""
         try:
             await self._writes.commit(point, [Create(path, b""), *then])
         except NodeExists:
@@ -200,7 +202,7 @@ class ZnodeWriter:
 
 
 def operations(write: PartitionWrite) -> list[Op]:
-    """One state; a new one with the znode that it stands in."""
+    """Return the operations of one state; a new one includes its parent znode."""
     path, data = paths.partition_state(*write.partition), znodes.encode_partition_state(write.state)
     if write.expected_epoch is None:
         return [Create(paths.partition(*write.partition), b""), Create(path, data)]
@@ -208,5 +210,5 @@ def operations(write: PartitionWrite) -> list[Op]:
 
 
 def version_after(write: PartitionWrite) -> int:
-    """The version of a state's znode once the write has happened: every write raises it by one."""
+    """Return a state znode's version after the write, which is one higher."""
     return 0 if write.expected_epoch is None else write.expected_epoch + 1

@@ -57,7 +57,9 @@ class HandOff(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """ "split" or "merge": keys move to a new partition when one splits, and to a merge target when they merge."""
+        """Return "split" or "merge": keys move to a new partition when one splits, and to a merge target when they
+        merge.
+        """
         return "split" if self.target.partition > self.sources[0].partition else "merge"
 
     @property

@@ -1,1 +1,1 @@
-"""ZooKeeper behind one port: paths and bodies of every znode, the session, and its adapters."""
+"""The ZooKeeper port: paths and bodies of every znode, the session, and its adapters."""

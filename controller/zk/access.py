@@ -1,6 +1,6 @@
-"""Who may do what with a znode, and as whom a session stands before ZooKeeper.
+"""Access control of znodes, and the login of a session.
 
-ZooKeeper keeps with each znode who may read and write it, and forgets nothing of that when its creator goes. With
+Each znode has an ACL, which remains after its creator's session. With
 `zookeeper.set.acl=true` each znode that is made belongs to the login that made it, which all nodes of a cluster share:
 
     readable    its owners do everything, everybody reads: most znodes, so that tools can look
@@ -34,7 +34,7 @@ class Access(enum.Enum):
 
 
 def access_to(path: str, *, secured: bool) -> Access:
-    """What others may do with a znode that is made now."""
+    """Return what others may do with a znode created now."""
     if not secured or path == paths.CONSUMERS:
         return Access.OPEN
     return Access.PRIVATE if path.startswith(_PRIVATE) else Access.READABLE
@@ -42,9 +42,9 @@ def access_to(path: str, *, secured: bool) -> Access:
 
 @value
 class Login:
-    """As whom a session does what it does.
+    """The login of a session.
 
-    With the scheme "digest" any server takes any user and password, and compares them with a znode's owner only: the
+    With the scheme "digest" any server accepts any user and password, and compares them only with a znode's owner: the
     password is part of the owner's name, as a hash. With "sasl" (DIGEST-MD5) the server has a list of users.
     """
 
@@ -54,7 +54,7 @@ class Login:
 
 
 def login_in(text: str) -> Login:
-    """The login that a text in the `FORM` says. Raises ValueError, which does not quote it."""
+    """Parse a login in the `FORM`. Raises ValueError, which does not quote it."""
     scheme, _, rest = text.partition(":")
     user, _, password = rest.partition(":")
     if scheme not in (DIGEST, SASL) or not user or not password:

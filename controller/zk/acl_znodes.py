@@ -1,7 +1,7 @@
-"""Where access control lists are in ZooKeeper, and how they are written there, which is how Kafka writes them.
+"""Paths and bodies of ACL znodes, as Kafka writes them.
 
-Literal patterns and prefixed ones have a tree each, and so have the announcements of their changes, which say only
-whose entries to read again. Sources: `kafka.zk.ZkAclStore`, `AclEntry`.
+Literal and prefixed patterns have a tree each, and so have the notifications of their changes, which only name the
+pattern to read again. Sources: `kafka.zk.ZkAclStore`, `AclEntry`.
 """
 
 from __future__ import annotations
@@ -31,33 +31,35 @@ _IMPOSSIBLE: Final = re.compile("[/\\x00-\\x1f\\x7f-\\x9f\\ud800-\\uf8ff\\ufff0-
 
 
 def all_parents() -> list[str]:
-    """The znodes that are there before any entry is."""
+    """Return the znodes that exist before any entry."""
     return [*(parent_of(kind, tree) for tree in PatternType for kind in ResourceType), *CHANGES.values()]
 
 
 def parent_of(resource_type: ResourceType, pattern_type: PatternType) -> str:
-    """The znode below which each pattern of a type has one."""
+    """Return the parent znode of a type's patterns."""
     return f"{TREES[pattern_type]}/{to_camel(resource_type)}"
 
 
 def path_of(pattern: ResourcePattern) -> str:
-    """The znode with the entries of a pattern."""
+    """Return the znode with the entries of a pattern."""
     return f"{parent_of(pattern.resource_type, pattern.pattern_type)}/{pattern.name}"
 
 
 def is_valid_name(name: str) -> bool:
-    """Whether a znode may have this name; ZooKeeper refuses what cannot be seen and what Java writes as two units."""
+    """Whether a znode may have this name; ZooKeeper refuses invisible characters and those that Java writes as two
+    units.
+    """
     return name not in ("", ".", "..") and not _IMPOSSIBLE.search(name)
 
 
 def encode_acls(acls: Iterable[Acl]) -> bytes:
-    """The entries of one pattern, in an order that does not depend on where they come from."""
+    """Encode the entries of one pattern, in a canonical order."""
     ordered = sorted(acls, key=lambda acl: (acl.principal, acl.permission, acl.operation, acl.host))
     return dump({"version": VERSION, "acls": [_entry(acl) for acl in ordered]})
 
 
 def decode_acls(path: str, data: bytes) -> frozenset[Acl]:
-    """The entries of one pattern. An entry that is not understood fails all: left out, it could be one that denies."""
+    """Decode the entries of one pattern. An unknown entry fails all: left out, it could be one that denies."""
     fields = Body.parse(path, data).fields
     if fields.get("version") != VERSION:
         raise MalformedZnode(path, f"version {fields.get('version')!r} is not {VERSION}")
@@ -71,7 +73,7 @@ def decode_acls(path: str, data: bytes) -> frozenset[Acl]:
 
 
 def encode_change(pattern: ResourcePattern) -> tuple[str, bytes]:
-    """The beginning of the path of an announcement that this pattern has other entries now, and its body."""
+    """Encode a change notification for this pattern: the prefix of its path, and its body."""
     prefix = f"{CHANGES[pattern.pattern_type]}/{CHANGE_NAME}"
     if pattern.pattern_type == PatternType.LITERAL:
         return prefix, f"{pattern.resource_type.name}:{pattern.name}".encode()
@@ -86,7 +88,7 @@ def encode_change(pattern: ResourcePattern) -> tuple[str, bytes]:
 
 
 def decode_change(path: str, data: bytes) -> ResourcePattern:
-    """Whose entries an announcement says to read again."""
+    """Decode a change notification into the pattern to read again."""
     try:
         if path.startswith(CHANGES[PatternType.LITERAL] + "/"):
             kind, colon, name = data.decode().partition(":")

@@ -1,6 +1,6 @@
-"""Reading the JSON body of a znode with typed fields: a failure says which path, which field, and what is there.
+"""Parses the JSON body of a znode with typed fields: errors name the path, the field, and its value.
 
-A malformed body was written by another program: the reader of the znode decides whether it can go on without it.
+Another program wrote a malformed body: the reader of the znode decides whether to continue without it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class MalformedZnode(ValueError):
-    """A znode's body cannot be understood."""
+    """A znode's body is invalid."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -22,7 +22,7 @@ class MalformedZnode(ValueError):
 
 
 class Body:
-    """A JSON object with the path it was read from: typed reads whose failures say where and what."""
+    """A JSON object with its path: typed reads whose errors name both."""
 
     def __init__(self, path: str, fields: Any, prefix: str = "") -> None:
         self.path = path
@@ -33,25 +33,25 @@ class Body:
 
     @classmethod
     def parse(cls, path: str, data: bytes) -> Body:
-        """The body of a znode."""
+        """Parse the body of a znode."""
         try:
             return cls(path, json.loads(data))
         except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
             raise MalformedZnode(path, f"not JSON ({error}): {data[:80]!r}") from None
 
     def wrong(self, name: str, expected: str, value: object) -> MalformedZnode:
-        """The error for a field that is not what it should be."""
+        """Return the error for an invalid field."""
         return MalformedZnode(self.path, f"{name} should be {expected}, not {json.dumps(value, default=repr)[:80]}")
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """An integer; without a default it must be there."""
+        """Return an integer; required without a default."""
         value = self.fields.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.wrong(self.prefix + name, "an integer", value)
         return value
 
     def long_text(self, name: str, default: int | None = None) -> int:
-        """An integer that Kafka writes as a string."""
+        """Return an integer that Kafka writes as a string."""
         value = self.fields.get(name, default)
         try:
             return int(value)  # type: ignore[arg-type]
@@ -59,21 +59,21 @@ class Body:
             raise self.wrong(self.prefix + name, "an integer in a string", value) from None
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A string; without a default it must be there."""
+        """Return a string; required without a default."""
         value = self.fields.get(name, default)
         if not isinstance(value, str):
             raise self.wrong(self.prefix + name, "a string", value)
         return value
 
     def boolean(self, name: str, default: bool) -> bool:
-        """True or false."""
+        """Return a boolean."""
         value = self.fields.get(name, default)
         if not isinstance(value, bool):
             raise self.wrong(self.prefix + name, "true or false", value)
         return value
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A list of integers that must be there."""
+        """Return a required list of integers."""
         return self._integers(self.prefix + name, self.fields.get(name))
 
     def _integers(self, name: str, value: object) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ class Body:
         return tuple(value)
 
     def rising_pairs(self, name: str) -> Pairs:
-        """A list of pairs of integers whose first ones rise, empty if absent."""
+        """Return a list of pairs of integers whose first ones rise, empty if absent."""
         value = self.fields.get(name, [])
         rows = [self._integers(self.prefix + name, row) for row in value] if isinstance(value, list) else [(0,)]
         if any(len(row) != 2 for row in rows):
@@ -92,12 +92,12 @@ class Body:
         return tuple((row[0], row[1]) for row in rows)
 
     def section(self, name: str) -> Body | None:
-        """A nested object, None if absent."""
+        """Return a nested object, None if absent."""
         value = self.fields.get(name)
         return None if value is None else Body(self.path, value, f"{self.prefix}{name}.")
 
     def indexes(self, name: str) -> dict[int, str]:
-        """The keys of a nested object that are partition numbers, with their spelling; empty if absent."""
+        """Return the keys of a nested object that are partition numbers, with their spelling; empty if absent."""
         section = self.section(name)
         numbers: dict[int, str] = {}
         for key in section.fields if section else ():
@@ -107,12 +107,12 @@ class Body:
         return numbers
 
     def replicas(self, name: str) -> dict[int, tuple[int, ...]]:
-        """{partition: list of broker ids} by rising partition, empty if absent."""
+        """Return {partition: list of broker ids} by rising partition, empty if absent."""
         section = self.section(name)
         return {index: section.integers(key) for index, key in sorted(self.indexes(name).items())} if section else {}
 
     def epochs(self, name: str) -> Pairs:
-        """{partition: leader epoch} as pairs by rising partition, empty if absent."""
+        """Return {partition: leader epoch} as pairs by rising partition, empty if absent."""
         section = self.section(name)
         if section is None:
             return ()
@@ -120,5 +120,5 @@ class Body:
 
 
 def dump(fields: Mapping[str, Any]) -> bytes:
-    """Compact JSON."""
+    """Encode compact JSON."""
     return json.dumps(fields, separators=(",", ":")).encode()

@@ -1,10 +1,9 @@
-"""The in-process ZooKeeper with a file: every transaction is appended to it before a client hears of the outcome.
+"""The in-process ZooKeeper with a file: every transaction is appended to it before a client gets the outcome.
 
-One line per changed znode: its path and, unless it is gone or ephemeral, all of it. Reading the lines in order gives
-the tree back, with every version and transaction number going on where it was, so that no broker or leader epoch is
-ever used twice. What survives is what survives a killed process; a lost machine is what replication is for. Opening
-the file writes it anew, one line per znode, so it does not grow over restarts; its directory is locked before, for as
-long as it is open.
+One line per changed znode: its path and, unless it is deleted or ephemeral, its whole content. Reading the lines in
+order restores the tree, with versions and transaction numbers continuing, so that no broker or leader epoch is ever
+reused. The data survives a killed process; replication protects against a lost machine. Opening the file rewrites it,
+one line per znode, so it does not grow over restarts; its directory is locked before, for as long as it is open.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from anabranch.controller.zk.tree import Znode, ZnodeTree
 T = TypeVar("T")
 STEP_CHARS: Final = 1 << 20
 STEP_LINE_CHARS: Final = 500
-"""What a line costs beyond its length, as so many characters."""
+"""A line's fixed cost, in characters."""
 
 
 class JournaledZooKeeper(MemoryZooKeeper):
-    """A `MemoryZooKeeper` that can be opened again."""
+    """A persistent `MemoryZooKeeper`."""
 
     def __init__(self, path: str | Path) -> None:
         super().__init__()
@@ -48,7 +47,7 @@ class JournaledZooKeeper(MemoryZooKeeper):
             raise
 
     def write(self, apply: Callable[[], T]) -> T:
-        """Run a transaction, note it down, and post its watches."""
+        """Run a transaction, append it to the file, and post its watches."""
         result = super().write(apply)
         changed = dict.fromkeys(change.path for change in self.tree.changes if change.path is not None)
         os.write(self._file, "".join(line(self.tree, one) for one in changed).encode())
@@ -61,12 +60,12 @@ class JournaledZooKeeper(MemoryZooKeeper):
 
 
 def written(tree: ZnodeTree, only: Iterable[str] | None = None) -> str:
-    """The lines of a whole tree, or of these paths; an ephemeral's says that it is gone."""
+    """Return the lines of a whole tree, or of these paths; an ephemeral counts as deleted."""
     return "".join(line(tree, one) for one in sorted(tree.nodes if only is None else only))
 
 
 def line(tree: ZnodeTree, path: str) -> str:
-    """The line of a path as it is now; an ephemeral counts as gone, because it does not outlive the process."""
+    """Return the current line of a path; an ephemeral counts as deleted, because it does not outlive the process."""
     node = tree.nodes.get(path)
     row: list[object] = [tree.zxid, path]
     if node is not None and not node.owner:
@@ -75,7 +74,7 @@ def line(tree: ZnodeTree, path: str) -> str:
 
 
 def read(text: str) -> ZnodeTree:
-    """The tree behind the lines. A last line that was cut short by the end of the process is ignored."""
+    """Restore the tree from the lines. An incomplete last line of a killed process is ignored."""
     steps = reading(text)
     while True:
         try:
@@ -86,7 +85,7 @@ def read(text: str) -> ZnodeTree:
 
 
 def reading(text: str) -> Generator[None, None, ZnodeTree]:
-    """Read the tree in steps of some milliseconds, between which others can work."""
+    """Restore the tree in steps of some milliseconds, between which other tasks run."""
     tree = ZnodeTree()
     start = 0
     since = 0

@@ -1,8 +1,8 @@
-"""A kazoo client that lives for one session and calls back on the event loop: one of two modules that see a thread.
+"""A kazoo client of one session with callbacks on the event loop: one of two modules that use threads.
 
-kazoo runs one connection thread per client and by default two more that deliver completions and watches, which lets
-changed data overtake the news of the change. Here both are posted to the event loop from the connection thread, in the
-order in which they arrived, so the order that ZooKeeper promises is kept and no further thread exists.
+kazoo runs one connection thread per client and by default two more for completions and watches, by which changed data
+can overtake its watch. Here the connection thread posts both to the event loop, in the order of arrival, which keeps
+ZooKeeper's guarantee without further threads.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 
 class WithoutContents(logging.Filter):
-    """Keeps out of the log what kazoo tells there at level DEBUG: all that is sent, passwords and users' keys too."""
+    """Drops kazoo's DEBUG log of requests, which include passwords and users' keys."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record may be told."""
+        """Whether to log the record."""
         return not record.msg.startswith(CONTENTS)
 
 
@@ -32,7 +32,7 @@ kazoo_log.addFilter(WithoutContents())
 
 
 class PostingQueue:
-    """Stands in for kazoo's completion queue: what is put there is called on the loop."""
+    """Replaces kazoo's completion queue: its items are called on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -44,7 +44,7 @@ class PostingQueue:
 
 
 class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Delivers kazoo's completions and watches on the event loop, in the order in which ZooKeeper sent them."""
+    """Delivers kazoo's completions and watches on the event loop, in ZooKeeper's order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -52,14 +52,14 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
     @property
     def running(self) -> bool:
-        """Always: a handler that is not running would call back from the connection thread."""
+        """Return True: a stopped handler would call back from the connection thread."""
         return True
 
     def start(self) -> None:
         """Start no worker threads."""
 
     def stop(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing."""
 
     def dispatch_callback(self, callback: Any) -> None:
         """Post a watch's callback."""
@@ -67,14 +67,14 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class OneSessionClient(KazooClient):  # type: ignore[misc]
-    """A client that does not outlive its session."""
+    """A client that ends with its session."""
 
     def end_reconnecting(self) -> None:
-        """Let the connection thread finish instead of opening the next session. Called on that thread, at expiry."""
+        """End the connection thread instead of opening the next session. Called on that thread, at expiry."""
         self._stopped.set()
 
     def stop(self) -> None:
-        """End the session if it lives, and wait for the connection thread."""
+        """End a live session, and wait for the connection thread."""
         if self._stopped.is_set():
             self._safe_close()
         else:

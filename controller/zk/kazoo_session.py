@@ -1,10 +1,10 @@
-"""A real ZooKeeper through kazoo: the port `ZkSession`, its paths, answers, errors and watches, in terms of kazoo's.
+"""The kazoo adapter of the port `ZkSession`: translates paths, results, errors and watches.
 
-A session ends once. After expiry kazoo would go on with a new session under the same client object; this adapter stops
-the connection thread at the moment of expiry, so that nothing asked of the old session can happen in a new one.
+A session ends once. After expiry kazoo would continue with a new session under the same client object; this adapter
+stops the connection thread at the moment of expiry, so that no request of the old session can run in a new one.
 
-Only kazoo's `*_async` calls are used: a blocking one would wait for the loop it stands on. `stop` joins the connection
-thread and so runs in an executor. On which thread what happens is in `kazoo_client`; no other module imports kazoo.
+Only kazoo's `*_async` calls are used: a blocking one would block its own event loop. `stop` joins the connection thread
+and so runs in an executor. `kazoo_client` documents the threads; no other module imports kazoo.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ ACLS: Final[dict[Access, list[ACL]]] = {
 
 PROBE_S: Final = 1.0
 MULTI_READS_LOST_MAX: Final = 2
-"""So many in a row without an answer mean that the server does not know them."""
+"""So many consecutive multiReads without a response mean that the server does not support them."""
 
 
 async def open_kazoo(
@@ -91,8 +91,8 @@ async def open_kazoo(
 ) -> ZkSession:
     """Open a session with an ensemble, "host:port,host:port" with an optional "/chroot" at the end, created if missing.
 
-    `secured`: what it makes belongs to the login (`access`). Raises ConnectionLoss when no server answers within the
-    connect timeout (by default the session timeout), LoginRefused when the server does not take the login.
+    `secured`: its new znodes belong to the login (`access`). Raises ConnectionLoss if no server answers within the
+    connect timeout (by default the session timeout), LoginRefused if the server refuses the login.
     """
     servers, slash, path = hosts.partition("/")
     root = "/".join(["", *[name for name in f"{slash}{path}/{chroot}".split("/") if name]])
@@ -103,13 +103,13 @@ async def open_kazoo(
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """What kazoo keeps for a watch. Equal for equal callbacks, so that one registered twice on a path fires once."""
+    """A watch callback for kazoo. Equal for equal callbacks, so that one registered twice on a path fires once."""
 
     session: KazooSession
     callback: WatchCallback
 
     def __call__(self, event: WatchedEvent) -> None:
-        """Hand the event on in the port's words."""
+        """Pass the event on as the port's."""
         self.session.deliver(self.callback, event)
 
     def __hash__(self) -> int:
@@ -179,7 +179,7 @@ class KazooSession(ZkSession):
             raise
 
     async def _a_server_listens(self) -> bool:
-        """Whether any server takes connections: one that stalls does, for its operating system takes them."""
+        """Whether any server accepts connections: a stalled one does, through its operating system."""
         for host, port in collect_hosts(self._servers)[0]:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(PROBE_S):
@@ -189,7 +189,7 @@ class KazooSession(ZkSession):
         return False
 
     async def _log_in(self) -> None:
-        """Wait until the server has heard who we are. One that does not know the user hangs up."""
+        """Wait for the login. A server closes the connection of an unknown user."""
         assert self._login is not None
         try:
             await self._ask("", self._client.exists_async, "/")
@@ -199,13 +199,13 @@ class KazooSession(ZkSession):
 
     async def _create_root(self) -> None:
         if await self._ask(self._root, self._client.exists_async, self._root) is not None:
-            return  # whoever it belongs to
+            return  # whoever owns it
         acl = ACLS[Access.READABLE if self._secured else Access.OPEN]
         with contextlib.suppress(zk.NodeExists):
             await self._ask(self._root, self._client.create_async, self._root, b"", acl=acl, makepath=True)
 
     async def _warn_of_open_znodes(self) -> None:
-        """Say so if this cluster was begun without owners: what it made then stays everybody's."""
+        """Warn if this cluster was created without owners: its existing znodes stay open to everybody."""
         with contextlib.suppress(zk.NoNode, zk.NoAuth):
             acl, _ = await self._ask("", self._client.get_acls_async, self._full_path(paths.BROKER_IDS))
             if acl == OPEN_ACL_UNSAFE:
@@ -223,7 +223,9 @@ class KazooSession(ZkSession):
         return data or b"", stat_of(stat)
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """See ZkSession. A server before 3.6 hangs up on a multiRead: then each znode is read on its own."""
+        """Read many znodes. A server before 3.6 closes the connection on a multiRead: then each znode is read on its
+        own.
+        """
         if not paths:
             return []
         if self._multi_reads_lost >= MULTI_READS_LOST_MAX:
@@ -233,7 +235,7 @@ class KazooSession(ZkSession):
         except zk.ConnectionLoss:
             self._multi_reads_lost += 1
             raise
-        except zk.Unimplemented:  # it says so before it hangs up, and sometimes that arrives
+        except zk.Unimplemented:  # its response before the close sometimes arrives
             self._multi_reads_lost = MULTI_READS_LOST_MAX
             return await self.get_many(paths)
         self._multi_reads_lost = 0
@@ -353,7 +355,7 @@ class KazooSession(ZkSession):
         self._listeners.append(callback)
 
     def _on_state(self, state: str) -> None:
-        """Runs on the connection thread: only posts, but for the one thing that cannot wait."""
+        """Post state changes; runs on the connection thread, and handles only expiry there."""
         if state == KazooState.LOST:
             self._client.end_reconnecting()
         with contextlib.suppress(RuntimeError):
@@ -379,7 +381,7 @@ class KazooSession(ZkSession):
             callback(event)
 
     def deliver(self, callback: WatchCallback, event: WatchedEvent) -> None:
-        """Hand a watch's event to its callback, unless the session was closed."""
+        """Pass a watch's event to its callback, unless the session was closed."""
         if self._over is not SessionEvent.CLOSED:
             path = None if event.path is None else self._visible_path(event.path)
             callback(WatchEvent(path, WATCH_KINDS[event.type]))
@@ -397,7 +399,7 @@ class KazooSession(ZkSession):
             self._notify(SessionEvent.CLOSED)
 
     def _stop(self) -> None:
-        """Runs in an executor, because it joins the connection thread."""
+        """Stop the client; runs in an executor, because it joins the connection thread."""
         self._client.stop()
         self._client.close()
 
@@ -411,7 +413,7 @@ class KazooSession(ZkSession):
 
 
 def _shown_by(login: Login | None) -> dict[str, Any]:
-    """What kazoo is told of a login."""
+    """Return kazoo's arguments for a login."""
     if login is None:
         return {}
     if login.scheme == SASL:
@@ -420,17 +422,17 @@ def _shown_by(login: Login | None) -> dict[str, Any]:
 
 
 def _parents_of(path: str) -> list[str]:
-    """The paths above one, the nearest first, without the root."""
+    """Return the paths above one, the nearest first, without the root."""
     return [] if (above := paths.parent(path)) == "/" else [above, *_parents_of(above)]
 
 
 def stat_of(stat: ZnodeStat) -> Stat:
-    """The part of kazoo's stat that the port knows."""
+    """Convert kazoo's stat to the port's."""
     return Stat(stat.czxid, stat.mzxid, stat.version, stat.ephemeralOwner, stat.numChildren)
 
 
 def translated(error: Exception, path: str, index: int | None = None) -> Exception:
-    """The port's error for kazoo's. What has no name there is a plain ZkError; what is not kazoo's stays what it is."""
+    """Return the port's error for kazoo's: a plain ZkError for others of kazoo, and any other exception unchanged."""
     for theirs, ours in ERRORS:
         if isinstance(error, theirs):
             return ours(path, index)
@@ -438,7 +440,7 @@ def translated(error: Exception, path: str, index: int | None = None) -> Excepti
 
 
 def raise_first_failure(ops: Sequence[Op], answers: Sequence[object]) -> None:
-    """Raise what made a multi fail: neither the operations rolled back before it nor those never tried after it."""
+    """Raise the error that failed a multi, not those of rolled back or skipped operations."""
     for index, answer in enumerate(answers):
         if isinstance(answer, Exception) and not isinstance(answer, kz.RolledBackError | kz.RuntimeInconsistency):
             raise translated(answer, ops[index].path, index)

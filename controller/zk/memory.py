@@ -1,15 +1,15 @@
 """ZooKeeper in this process: the whole service of a single-process cluster, without Java and without a socket.
 
-It decides what a real ensemble decides, with the same outcome: one total order of transactions, data versions,
-ephemerals owned by sessions, sequence suffixes, one-shot watches, all-or-nothing `multi`, sessions that are suspended,
-resumed and expired. What it leaves out: ACLs, quotas, containers, TTLs, persistence.
+It has the semantics of a real ensemble: one total order of transactions, data versions, ephemerals owned by sessions,
+sequence suffixes, one-shot watches, all-or-nothing `multi`, sessions that are suspended, resumed and expired. Left out:
+ACLs, quotas, containers, TTLs, persistence.
 
-A request is carried out one loop turn after it was made, as a message to a server would be: callers cannot rely on
-getting an answer without yielding, and a caller that is cancelled has still asked. The promise that a watch is seen
-before the new data holds because a write posts its watches at once, and every answer is posted after it was computed.
+A request is executed one loop iteration after its call, like a message to a server: callers cannot rely on a result
+without yielding, and the request of a cancelled caller is still executed. A watch fires before the new data is visible,
+because a write posts its watches at once, and every result is posted after it was computed.
 
-A suspended session whose timeout passes is expired by the server, while its client hears of that only when it can
-connect again (`resume`): in between it believes in locks it no longer holds, exactly as a client that is cut off does.
+The server expires a suspended session after its timeout, while its client learns of that only when it reconnects
+(`resume`): in between it believes that it holds locks, exactly as a partitioned client does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class Link(enum.Enum):
-    """How a client stands to its session. Only CONNECTED carries requests; EXPIRED and CLOSED are final."""
+    """The state of a client's connection. Only CONNECTED carries requests; EXPIRED and CLOSED are final."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -67,7 +67,7 @@ class Watches:
 
 
 class MemoryZooKeeper:
-    """The service. Everything happens on the loop of its callers; there is nothing to start or stop.
+    """The ZooKeeper service. Everything runs on the loop of its callers; it needs no start or stop.
 
     Args:
         tree: What it holds from the start, which no session owns any of.
@@ -87,15 +87,15 @@ class MemoryZooKeeper:
         return session
 
     def suspend(self, session: MemorySession, *, carry_out: bool = False) -> None:
-        """Cut the client off: its requests under way raise ConnectionLoss, carried out (answer lost) or not."""
+        """Disconnect the client: its pending requests raise ConnectionLoss, executed (response lost) or not."""
         session.lose_connection(carry_out=carry_out)
 
     def resume(self, session: MemorySession) -> None:
-        """Let the client connect again: it goes on, or learns that its session was expired meanwhile."""
+        """Reconnect the client: its session continues, or it learns of the expiry."""
         session.reconnect()
 
     def expire(self, session: MemorySession) -> None:
-        """Expire the session as the server does; its client learns it as soon as it is connected."""
+        """Expire the session in the server; its client learns it when it is connected."""
         connected = session.link is Link.CONNECTED
         if connected:
             session.lose_connection(carry_out=False)
@@ -104,19 +104,19 @@ class MemoryZooKeeper:
             session.reconnect()
 
     def freeze(self, session: MemorySession) -> None:
-        """The client's process stands still: it says nothing, and the session expires if that lasts."""
+        """Freeze the client's process: it sends nothing, and its session expires after the timeout."""
         session.stall()
 
     def thaw(self, session: MemorySession) -> None:
-        """The client's process goes on, as if nothing had been, or learns that it has taken too long."""
+        """Resume the client's process; it learns of an expiry meanwhile."""
         session.unstall()
 
     def holds(self, session: MemorySession) -> bool:
-        """Whether the server still counts the session as alive."""
+        """Whether the server counts the session as alive."""
         return session.session_id in self._sessions
 
     def end_session(self, session: MemorySession) -> None:
-        """Forget the session: drop its watches and delete its ephemerals in one transaction."""
+        """Remove the session: drop its watches and delete its ephemerals in one transaction."""
         if self._sessions.pop(session.session_id, None) is None:
             return
         session.drop_answers(self.drop_watches(session))
@@ -132,11 +132,11 @@ class MemoryZooKeeper:
         return result
 
     def watches(self, path: str) -> Watches:
-        """The callbacks that wait on the path."""
+        """Return the callbacks that wait on the path."""
         return self._watches.setdefault(path, Watches())
 
     def drop_watches(self, session: MemorySession) -> list[WatchCallback]:
-        """Forget all watches of a session and return their callbacks."""
+        """Remove all watches of a session and return their callbacks."""
         dropped = []
         for watches in self._watches.values():
             for table in (watches.children, watches.data):
@@ -165,7 +165,7 @@ class MemoryZooKeeper:
 
 
 class MemorySession(ZkSession):
-    """A client's end of a session (see `ZkSession`)."""
+    """The client side of a session (see `ZkSession`)."""
 
     def __init__(self, server: MemoryZooKeeper, session_id: int, timeout_ms: int) -> None:
         self._server = server
@@ -173,7 +173,7 @@ class MemorySession(ZkSession):
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
-        """Whose session it is: there its callbacks run, whoever has brought them about."""
+        """The context of the session's owner, in which its callbacks run."""
         self._listeners: list[SessionCallback] = []
         self._sent: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
         self._expiry: asyncio.TimerHandle | None = None
@@ -289,20 +289,20 @@ class MemorySession(ZkSession):
         return await future
 
     def _serve(self) -> None:
-        """Carry out the oldest request, unless the link broke since it was sent."""
+        """Execute the oldest request, unless the connection broke since it was sent."""
         if not self._sent or self.link is not Link.CONNECTED:
             return
         future, request = self._sent.popleft()
         try:
             answer = request()
-        except Exception as error:  # a bug is the caller's to hear of, and no reason to leave it waiting
+        except Exception as error:  # a bug is raised to the caller, which must not wait for ever
             _fail(future, error)
         else:
             if not future.done():
                 future.set_result(answer)
 
     def lose_connection(self, *, carry_out: bool) -> None:
-        """The link breaks: requests under way are lost or carried out unheard, watches are gone."""
+        """Break the connection: pending requests are lost or executed without a response, watches are lost."""
         if self.link is not Link.CONNECTED:
             return
         self.link = Link.SUSPENDED
@@ -318,7 +318,7 @@ class MemorySession(ZkSession):
         self._expiry = self._loop.call_later(self._timeout_ms / 1000, self._server.end_session, self)
 
     def reconnect(self) -> None:
-        """The link works again: the session goes on, or was expired meanwhile."""
+        """Restore the connection: the session continues, or was expired meanwhile."""
         if self.link is not Link.SUSPENDED:
             return
         if not self._server.holds(self):
@@ -331,16 +331,16 @@ class MemorySession(ZkSession):
             self._loop.call_soon(self._serve, context=self._context)
 
     def stall(self) -> None:
-        """Nothing is heard of the client any more."""
+        """Freeze the client."""
         if self.link is Link.CONNECTED and self._expiry is None:
             self._expiry = self._loop.call_later(self._timeout_ms / 1000, self._server.end_session, self)
 
     def drop_answers(self, watches: Sequence[WatchCallback]) -> None:
-        """The session is over; a client that stands still hears of its watches when it goes on."""
+        """End the session; a frozen client gets its watches when it resumes."""
         self._missed += watches
 
     def unstall(self) -> None:
-        """The client is there again; if its session is over, it learns so as everybody does."""
+        """Resume the client; if its session is over, it learns of it as usual."""
         if self.link is not Link.CONNECTED:
             return
         self._stop_expiry()

@@ -1,7 +1,7 @@
-"""Many reads in one request of ZooKeeper's protocol: multiRead, known to servers since 3.6 and not to kazoo.
+"""Reads many znodes in one request: ZooKeeper's multiRead, supported by servers since 3.6 and not by kazoo.
 
 A request costs kazoo a system call and two thread switches, so reading thousands of znodes one by one takes seconds.
-The class has what kazoo asks of a request (type, serialize, deserialize), and knows nothing of kazoo.
+The class has the interface of kazoo's requests (type, serialize, deserialize), without importing kazoo.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Found = tuple[bytes, Stat] | int
 
 
 class MultiRead:
-    """The data of many znodes, without watches."""
+    """A request for the data of many znodes, without watches."""
 
     type = MULTI_READ
 
@@ -37,7 +37,7 @@ class MultiRead:
         self._paths = paths
 
     def serialize(self) -> bytes:
-        """The body of the request."""
+        """Return the body of the request."""
         header = _HEADER.pack(GET_DATA, False, -1)
         pieces: list[bytes] = []
         for path in self._paths:
@@ -47,7 +47,7 @@ class MultiRead:
 
     @classmethod
     def deserialize(cls, buffer: bytes, offset: int) -> list[Found]:
-        """One result per path, in order."""
+        """Return one result per path, in order."""
         found: list[Found] = []
         while True:
             kind, last, _ = _HEADER.unpack_from(buffer, offset)

@@ -1,4 +1,4 @@
-"""Every znode path, built in one place (Kafka 3.9's ZooKeeper layout: kafka.zk.ZkData)."""
+"""Builds every znode path (Kafka 3.9's ZooKeeper layout: kafka.zk.ZkData)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 LATEST_PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 FEATURE: Final = "/feature"
 
-ALWAYS_CREATED: Final = (  # by every broker that starts; "node exists" is fine
+ALWAYS_CREATED: Final = (  # by every starting broker; "node exists" is fine
     CONSUMERS,
     BROKER_IDS,
     TOPICS,
@@ -40,60 +40,60 @@ ALWAYS_CREATED: Final = (  # by every broker that starts; "node exists" is fine
 
 
 def broker(broker_id: int) -> str:
-    """Ephemeral registration of a live broker."""
+    """Return the path of a live broker's ephemeral registration."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic(name: str) -> str:
-    """Assignment and resize state of a topic."""
+    """Return the path of a topic's assignment and resize state."""
     return f"{TOPICS}/{name}"
 
 
 def partitions(name: str) -> str:
-    """Parent of a topic's partitions."""
+    """Return the parent of a topic's partitions."""
     return f"{TOPICS}/{name}/partitions"
 
 
 def partition(name: str, index: int) -> str:
-    """Parent of a partition's state."""
+    """Return the parent of a partition's state."""
     return f"{TOPICS}/{name}/partitions/{index}"
 
 
 def partition_state(name: str, index: int) -> str:
-    """Leader, ISR and epochs; its data version is the partition epoch."""
+    """Return the path of a partition's leader, ISR and epochs; its data version is the partition epoch."""
     return state_below(partition(name, index))
 
 
 def state_below(partition_path: str) -> str:
-    """The state of a partition whose znode this is."""
+    """Return the state path of a partition's znode."""
     return f"{partition_path}/state"
 
 
 def topic_config(name: str) -> str:
-    """Configuration overrides of a topic."""
+    """Return the path of a topic's configuration overrides."""
     return f"{TOPIC_CONFIGS}/{name}"
 
 
 def config(entity_path: str) -> str:
-    """Configuration of an entity named by its type and name, such as "topics/T" or "brokers/<default>"."""
+    """Return the configuration path of an entity by type and name, such as "topics/T" or "brokers/<default>"."""
     return f"/config/{entity_path}"
 
 
 def consumer_offset(group: str, topic_name: str, index: int) -> str:
-    """Offset of an old consumer."""
+    """Return the path of an old consumer's offset."""
     return f"{CONSUMERS}/{group}/offsets/{topic_name}/{index}"
 
 
 def delete_topic(name: str) -> str:
-    """Mark of a topic to be deleted."""
+    """Return the path that requests a topic's deletion."""
     return f"{DELETE_TOPICS}/{name}"
 
 
 def parent(path: str) -> str:
-    """The path one level up; "/" is its own parent."""
+    """Return the path one level up; "/" is its own parent."""
     return path.rpartition("/")[0] or "/"
 
 
 def name(path: str) -> str:
-    """The last component."""
+    """Return the last component."""
     return path.rpartition("/")[2]

@@ -1,8 +1,8 @@
-"""Blocks of producer ids, claimed in ZooKeeper.
+"""Claims blocks of producer ids in ZooKeeper.
 
-`/latest_producer_id_block` names the last claimed block. A broker or controller claims the next one with a write that
-is conditional on the version it has read, so no id is ever given twice. When the answer to a claim is lost, the block
-may have been claimed: it is left unused. Source: ZkProducerIdManager of Kafka; the controller fences the write, too.
+`/latest_producer_id_block` has the last claimed block. A broker or controller claims the next one with a write
+conditional on the version that it read, so no id is ever assigned twice. After a lost response the block may be
+claimed: it stays unused. Source: ZkProducerIdManager of Kafka; the controller fences the write, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def claim_block(
 
 
 async def _last_claimed(session: ZkSession) -> tuple[znodes.ProducerIdBlock | None, int | None]:
-    """The last claimed block, None if none was; and the version of the znode, None if there is no znode."""
+    """Return the last claimed block, None if none was; and the version of the znode, None without it."""
     path = paths.LATEST_PRODUCER_ID_BLOCK
     try:
         data, stat = await session.get(path)

@@ -1,4 +1,4 @@
-"""The ZooKeeper port: what the cluster asks of ZooKeeper, and what it may rely on.
+"""The ZooKeeper port: the operations that the cluster uses, and their guarantees.
 
 A `ZkSession` is one ZooKeeper session, from its first connection to its end. It does not come back to life: after
 EXPIRED (or `close`) every call raises SessionExpired, and the owner opens a new session. So an object that holds
@@ -32,7 +32,7 @@ ANY_VERSION = -1
 
 @value
 class Stat:
-    """What ZooKeeper knows about a znode besides its data."""
+    """The stat of a znode."""
 
     czxid: int  # transaction that created it: for /brokers/ids/N this is the broker epoch
     mzxid: int  # transaction that last wrote its data
@@ -42,7 +42,7 @@ class Stat:
 
 
 class ZkError(Exception):
-    """A request ZooKeeper refused or could not answer; `index` is the place of the failing operation in a multi."""
+    """A failed ZooKeeper request; `index` is the place of the failing operation in a multi."""
 
     def __init__(self, path: str = "", index: int | None = None) -> None:
         super().__init__(path, index)
@@ -77,19 +77,19 @@ class NoChildrenForEphemerals(ZkError):
 
 
 class SessionExpired(ZkError):
-    """The session is over (expired or closed); its ephemerals are gone, and this object is of no more use."""
+    """The session is over (expired or closed); its ephemerals are deleted, and this object is no longer usable."""
 
 
 class ConnectionLoss(ZkError):
-    """The connection broke while the request was under way: it may or may not have been carried out."""
+    """The connection broke during the request: it may or may not have been executed."""
 
 
 class NoServerListens(ConnectionLoss):
-    """No server took a first connection within the time: there is none at these addresses, or none yet."""
+    """No server accepted a first connection in time: none listens at these addresses, or not yet."""
 
 
 class TooLarge(ZkError):
-    """The request would be larger than ZooKeeper reads: nothing was sent, and sending it again changes nothing."""
+    """The request exceeds ZooKeeper's size limit: nothing was sent, and a retry does not help."""
 
     def __init__(self, path: str = "", index: int | None = None, *, size_bytes: int = -1) -> None:
         super().__init__(path, index)
@@ -100,7 +100,7 @@ class TooLarge(ZkError):
 
 
 class NoAuth(ZkError):
-    """The znode belongs to another login, or the server does not take this session's."""
+    """The znode belongs to another login, or the server refuses this session's."""
 
     def __str__(self) -> str:
         where = f"{self.path or 'this'} belongs to another login"
@@ -108,14 +108,14 @@ class NoAuth(ZkError):
 
 
 class LoginRefused(NoAuth):
-    """The server does not know the user of this session, or the password is another."""
+    """The server does not know the session's user, or the password is wrong."""
 
     def __str__(self) -> str:
         return f"ZooKeeper refuses the login of zookeeper.auth: {self.path}"
 
 
 class Unimplemented(ZkError):
-    """The server does not know this kind of request."""
+    """The server does not support this request."""
 
 
 @value
@@ -147,7 +147,7 @@ class Delete:
 
 @value
 class Check:
-    """Fail the multi unless the znode has the version: this is how a write is fenced."""
+    """Fail the multi unless the znode has the version: this fences a write."""
 
     path: str
     version: int
@@ -167,7 +167,7 @@ class SessionEvent(enum.Enum):
 
 @value
 class WatchEvent:
-    """What a watch saw. "lost" has no path: the watch is gone and anything may have changed, so read again."""
+    """A watch's event. "lost" has no path: the watch is lost and anything may have changed, so read again."""
 
     path: str | None
     kind: Literal["created", "deleted", "changed", "children", "lost"]
@@ -185,16 +185,16 @@ class ZkSession(Protocol):
         """The `ephemeral_owner` of this session's ephemerals."""
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
-        """Data and stat; the watch fires on changed and deleted, and is not set when this raises NoNode."""
+        """Return data and stat; the watch fires on changed and deleted, and is not set when this raises NoNode."""
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """Data and stat of each znode as of one moment, None of those that do not exist; without watches."""
+        """Return data and stat of each znode in one snapshot, None for missing ones; without watches."""
 
     async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
-        """Names of the children, sorted; the watch fires on children and deleted."""
+        """Return the names of the children, sorted; the watch fires on children and deleted."""
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """Stat or None; the watch is set either way, and fires on created, changed and deleted."""
+        """Return the stat or None; the watch is set either way, and fires on created, changed and deleted."""
 
     async def create(
         self,
@@ -205,7 +205,7 @@ class ZkSession(Protocol):
         sequence: bool = False,
         make_parents: bool = False,
     ) -> str:
-        """Create and return the path (with ten digits appended if a sequence is asked for)."""
+        """Create a znode and return its path (with ten digits appended for a sequence)."""
         created, _ = await self.create_with_stat(
             path, data, ephemeral=ephemeral, sequence=sequence, make_parents=make_parents
         )
@@ -220,7 +220,7 @@ class ZkSession(Protocol):
         sequence: bool = False,
         make_parents: bool = False,
     ) -> tuple[str, Stat]:
-        """As create, with the new znode's stat from the same transaction."""
+        """Create a znode, and return also its stat from the same transaction."""
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """Replace the data."""
@@ -229,10 +229,10 @@ class ZkSession(Protocol):
         """Delete a childless znode."""
 
     async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
-        """Carry out all operations or none: path of a Create, stat of a Set, None of a Delete or Check."""
+        """Execute all operations or none: path of a Create, stat of a Set, None of a Delete or Check."""
 
     def on_session(self, callback: SessionCallback) -> None:
         """Call back on every session event from now on."""
 
     async def close(self) -> None:
-        """End the session: its ephemerals vanish at once, its watches never fire again."""
+        """End the session: its ephemerals are deleted at once, its watches never fire again."""

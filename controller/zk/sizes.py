@@ -1,8 +1,8 @@
-"""How large a request is on ZooKeeper's wire, and how work is cut into transactions that it takes.
+"""Computes sizes of ZooKeeper requests, and splits work into transactions within the limit.
 
-A server closes the connection without a reason when a request is larger than `jute.maxbuffer` bytes, and again when the
-request is repeated. So the adapters send no such request: they raise `TooLarge`, and a caller that has more to write
-than fits cuts it first. Answers may be of any length. Source: ZooKeeper's `NIOServerCnxn` and `zookeeper.jute`.
+A server closes the connection without a reason when a request exceeds `jute.maxbuffer` bytes, and again on each retry.
+So the adapters send no such request: they raise `TooLarge`, and a caller with more to write splits it first. Responses
+may be of any length. Source: ZooKeeper's `NIOServerCnxn` and `zookeeper.jute`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from anabranch.controller.zk.session import Check, Create, Delete, Op, Set, TooL
 T = TypeVar("T")
 
 REQUEST_BYTES_MAX: Final = 0xFFFFF
-"""`jute.maxbuffer` of a server that was not told another."""
+"""The default `jute.maxbuffer` of a server."""
 TRANSACTION_BYTES: Final = REQUEST_BYTES_MAX // 2
-"""What is aimed at where work is cut: well below the limit, and short enough that others get their turn."""
+"""The target size of split work: well below the limit, and short enough for other requests."""
 ZNODE_BYTES_MAX: Final = REQUEST_BYTES_MAX * 3 // 4
-"""Of a topic's znode, whose data is replaced as a whole: the rest is for the states that change with it."""
+"""The limit of a topic's znode, which is replaced as a whole: the rest is for states in the same transaction."""
 _REQUEST_HEADER: Final = 8  # xid, type
 _OP_HEADER: Final = 9  # type, done, error
 _LENGTH: Final = 4
@@ -36,7 +36,7 @@ _ACL_BYTES: Final = {
 
 
 def bytes_of(op: Op, root: str = "", *, secured: bool = False) -> int:
-    """The size of an operation in a multi, in bytes; `secured`: what it creates gets an owner."""
+    """Return the size of an operation in a multi, in bytes; `secured`: new znodes get an owner."""
     size = _OP_HEADER + _LENGTH + len(f"{root}{op.path}".encode())
     match op:
         case Create():
@@ -50,12 +50,12 @@ def bytes_of(op: Op, root: str = "", *, secured: bool = False) -> int:
 
 
 def multi_bytes(ops: Iterable[Op], root: str = "", *, secured: bool = False) -> int:
-    """The size of a multi, in bytes."""
+    """Return the size of a multi, in bytes."""
     return _REQUEST_HEADER + sum(bytes_of(op, root, secured=secured) for op in ops) + _OP_HEADER
 
 
 def check_multi(ops: Sequence[Op], root: str = "", *, secured: bool = False) -> None:
-    """TooLarge if no server would read this multi; it names the largest operation."""
+    """Raise TooLarge if a server would refuse this multi; it names the largest operation."""
     size = multi_bytes(ops, root, secured=secured)
     if size > REQUEST_BYTES_MAX:
         largest = max(range(len(ops)), key=lambda place: bytes_of(ops[place], root))
@@ -63,14 +63,14 @@ def check_multi(ops: Sequence[Op], root: str = "", *, secured: bool = False) -> 
 
 
 def check_write(op: Create | Set, root: str = "", *, secured: bool = False) -> None:
-    """TooLarge if no server would read this operation as a request of its own."""
+    """Raise TooLarge if a server would refuse this operation as its own request."""
     size = _REQUEST_HEADER + bytes_of(op, root, secured=secured) - _OP_HEADER
     if size > REQUEST_BYTES_MAX:
         raise TooLarge(op.path, size_bytes=size)
 
 
 def pieces(items: Iterable[T], size_of: Callable[[T], int], *, count_max: int, bytes_max: int) -> Iterator[list[T]]:
-    """The items in order, so many at a time as keep both limits; one that is too large by itself comes alone."""
+    """Yield the items in order, in lists within both limits; one that is too large by itself comes alone."""
     piece: list[T] = []
     size = 0
     for item in items:

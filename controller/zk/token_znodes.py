@@ -1,6 +1,6 @@
-"""Where delegation tokens are in ZooKeeper, and how they are written there, which is how Kafka writes them.
+"""Paths and bodies of delegation token znodes, as Kafka writes them.
 
-A token's secret is not among it: each broker works it out of the token's id. Sources: `DelegationTokenManagerZk`,
+They do not include a token's secret: each broker derives it from the token's id. Sources: `DelegationTokenManagerZk`,
 `DelegationTokenInfoZNode`.
 """
 
@@ -26,22 +26,22 @@ class Token:
     token_id: str
     owner: str
     requester: str
-    """Who asked for it; the owner, mostly."""
+    """The principal that requested it; usually the owner."""
     renewers: tuple[str, ...]
-    """Who may renew and expire it besides its owner."""
+    """Principals that may renew and expire it besides its owner."""
     issued_ms: int
     expires_ms: int
     max_ms: int
-    """Until when it may be renewed."""
+    """The end of the period in which it may be renewed."""
 
 
 def path_of(token_id: str) -> str:
-    """The znode of a token."""
+    """Return the znode of a token."""
     return f"{TOKENS}/{token_id}"
 
 
 def encode(token: Token) -> bytes:
-    """The body of its znode."""
+    """Encode the body of a token's znode."""
     return dump(
         {
             "version": VERSION,
@@ -57,7 +57,7 @@ def encode(token: Token) -> bytes:
 
 
 def decode(path: str, data: bytes) -> Token:
-    """The token of a znode. Raises MalformedZnode."""
+    """Decode a token from its znode. Raises MalformedZnode."""
     body = Body.parse(path, data)
     version = body.integer("version")
     if not 1 <= version <= VERSION:

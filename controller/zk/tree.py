@@ -1,7 +1,7 @@
 """The data of the in-process ZooKeeper: a tree of znodes that changes by one transaction at a time.
 
-Transactions are numbered by zxid. One that fails leaves nothing behind (every step knows how it is taken back), and one
-that succeeds lists what it changed, in order, for the watches. No sessions and no watches are known here.
+Transactions are numbered by zxid. A failed one leaves no changes (every step has an undo), and a successful one lists
+its changes, in order, for the watches. This module has no sessions and no watches.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Znode:
     version: int = 0
     created: int = 0
     children: list[str] = field(default_factory=list)
-    """Sorted, as clients are told them: they ask more often than one comes or goes."""
+    """Sorted, as clients receive them: reads are more frequent than changes."""
 
     def stat(self) -> Stat:
-        """The znode's stat, as clients get it."""
+        """Return the znode's stat for clients."""
         return Stat(self.czxid, self.mzxid, self.version, self.owner, len(self.children))
 
     def add_child(self, name: str) -> None:
@@ -64,7 +64,7 @@ class Znode:
 
 
 class ZnodeTree:
-    """The data: nodes by path, changed by one transaction at a time, each of which can be taken back while it runs."""
+    """The data: nodes by path, changed by one transaction at a time, which can be undone while it runs."""
 
     def __init__(self) -> None:
         self.zxid = 0
@@ -85,14 +85,14 @@ class ZnodeTree:
         return result, self.changes
 
     def node(self, path: str) -> Znode:
-        """The node, or NoNode."""
+        """Return the node. Raises NoNode."""
         try:
             return self.nodes[path]
         except KeyError:
             raise NoNode(path) from None
 
     def create(self, path: str, data: bytes, *, owner: int, sequence: bool = False) -> str:
-        """Create a node under an existing, lasting parent."""
+        """Create a node under an existing, non-ephemeral parent."""
         up = self.node_of_parent(path)
         if sequence:
             path = f"{path}{up.created:010d}"
@@ -109,21 +109,21 @@ class ZnodeTree:
         return path
 
     def create_parents(self, path: str) -> None:
-        """Create what is missing above the path, lasting and empty."""
+        """Create missing parents of the path, non-ephemeral and empty."""
         up = paths.parent(path)
         if up not in self.nodes:
             self.create_parents(up)
             self.create(up, b"", owner=0)
 
     def node_of_parent(self, path: str) -> Znode:
-        """The parent of a path to be created; the error names the path."""
+        """Return the parent of a path to be created; the error names the path."""
         up = self.nodes.get(paths.parent(path))
         if up is None:
             raise NoNode(path)
         return up
 
     def check(self, path: str, version: int) -> Znode:
-        """The node if it has the version."""
+        """Return the node if it has the version."""
         node = self.node(path)
         if version not in (ANY_VERSION, node.version):
             raise BadVersion(path)
@@ -150,11 +150,11 @@ class ZnodeTree:
         self.changes += [WatchEvent(path, "deleted"), WatchEvent(paths.parent(path), "children")]
 
     def owned_by(self, session_id: int) -> list[str]:
-        """The ephemerals of a session."""
+        """Return the ephemerals of a session."""
         return sorted(path for path, node in self.nodes.items() if node.owner == session_id)
 
     def perform(self, owner: int, ops: Sequence[Op]) -> list[str | Stat | None]:
-        """The operations of a multi; the error carries the index of the one that failed."""
+        """Execute the operations of a multi; the error has the index of the failed one."""
         answers: list[str | Stat | None] = []
         for index, op in enumerate(ops):
             try:

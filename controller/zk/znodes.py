@@ -1,8 +1,7 @@
-"""Bodies of znodes <-> model values: every JSON field name in one place (Kafka 3.9's layout: kafka.zk.ZkData).
+"""Converts znode bodies to and from model values, with all JSON field names (Kafka 3.9's layout: kafka.zk.ZkData).
 
-Kafka's fields keep Kafka's names and types, also where they are odd (longs as strings). Ours stand beside them, and
-each has a default, so that a topic that a stock tool created loads, and a stock tool can read ours. Everything that
-decodes raises MalformedZnode.
+Kafka's fields keep Kafka's names and types, even odd ones (longs as strings). This project's fields are added with
+defaults, so that a stock tool's topic loads, and a stock tool can read ours. Every decoder raises MalformedZnode.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ PLAINTEXT: Final = "PLAINTEXT"
 
 
 def uuid_to_text(uuid: bytes) -> str:
-    """Sixteen bytes as Kafka prints them: URL-safe base64 without padding, 22 characters."""
+    """Format sixteen bytes as Kafka does: URL-safe base64 without padding, 22 characters."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
 def uuid_from_text(text: str) -> bytes:
-    """The sixteen bytes; ValueError if these are not 22 characters of base64."""
+    """Parse sixteen bytes. Raises ValueError unless these are 22 characters of base64."""
     try:
         uuid = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -38,7 +37,9 @@ def uuid_from_text(text: str) -> bytes:
 
 
 def encode_broker(broker: Broker, *, timestamp_ms: int) -> bytes:
-    """/brokers/ids/N, version 5. `host` and `port` are those of the first PLAINTEXT endpoint, for old readers."""
+    """Encode /brokers/ids/N, version 5. `host` and `port` are those of the first PLAINTEXT endpoint, for old
+    readers.
+    """
     plain = next((end for end in broker.endpoints if end.security_protocol == PLAINTEXT), None)
     body: dict[str, Any] = {
         "version": 5,
@@ -56,7 +57,7 @@ def encode_broker(broker: Broker, *, timestamp_ms: int) -> bytes:
 
 
 def decode_broker(path: str, data: bytes, *, czxid: int) -> Broker:
-    """A registration of version 1 (host and port only) to 5. The broker epoch is the znode's czxid."""
+    """Decode a registration of version 1 (host and port only) to 5. The broker epoch is the znode's czxid."""
     body = Body.parse(path, data)
     last = path.rpartition("/")[2]
     if not last.isdecimal():
@@ -94,7 +95,9 @@ def _endpoints(body: Body) -> list[Endpoint]:
 
 @value
 class ControllerBody:
-    """/controller: the active controller, whose address Kafka does not write. `host` "" and `port` -1: unknown."""
+    """The body of /controller, with the active controller's address, which Kafka lacks. `host` "" and `port` -1:
+    unknown.
+    """
 
     broker_id: int
     host: str = ""
@@ -103,7 +106,7 @@ class ControllerBody:
 
 
 def encode_controller(body: ControllerBody) -> bytes:
-    """/controller, version 2."""
+    """Encode /controller, version 2."""
     return dump(
         {
             "version": 2,
@@ -117,7 +120,7 @@ def encode_controller(body: ControllerBody) -> bytes:
 
 
 def decode_controller(path: str, data: bytes) -> ControllerBody:
-    """Versions 1 and 2."""
+    """Decode versions 1 and 2."""
     body = Body.parse(path, data)
     return ControllerBody(
         body.integer("brokerid"), body.text("host", ""), body.integer("port", -1), body.long_text("timestamp", -1)
@@ -125,12 +128,12 @@ def decode_controller(path: str, data: bytes) -> ControllerBody:
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
-    """/controller_epoch: decimal text."""
+    """Encode /controller_epoch: decimal text."""
     return str(epoch).encode()
 
 
 def decode_controller_epoch(path: str, data: bytes) -> int:
-    """The epoch of the newest controller."""
+    """Decode the epoch of the newest controller."""
     try:
         return int(data)
     except ValueError:
@@ -138,7 +141,7 @@ def decode_controller_epoch(path: str, data: bytes) -> int:
 
 
 def encode_topic(topic: TopicBody) -> bytes:
-    """/brokers/topics/T: Kafka's version 3, KIP-253's two counts, and the history of resizes (R1, R3, R13)."""
+    """Encode /brokers/topics/T: Kafka's version 3, KIP-253's two counts, and the history of resizes (R1, R3, R13)."""
     body: dict[str, Any] = {
         "version": 3,
         "topic_id": uuid_to_text(topic.topic_id),
@@ -160,7 +163,7 @@ def encode_topic(topic: TopicBody) -> bytes:
 
 
 def decode_topic(path: str, data: bytes) -> TopicBody:
-    """Versions 1 (only the assignment) to 3."""
+    """Decode versions 1 (only the assignment) to 3."""
     body = Body.parse(path, data)
     if body.section("partitions") is None:
         raise body.wrong("partitions", "there", None)
@@ -215,7 +218,9 @@ def _retired_from(body: Body) -> dict[int, Retired]:
 
 
 def encode_partition_state(state: LeaderAndIsr) -> bytes:
-    """/brokers/topics/T/partitions/P/state: Kafka's fields, then generation and cuts in the same atomic write (R2)."""
+    """Encode /brokers/topics/T/partitions/P/state: Kafka's fields, then generation and cuts in the same atomic write
+    (R2).
+    """
     body: dict[str, Any] = {
         "version": 1,
         "leader": state.leader,
@@ -236,7 +241,7 @@ def encode_partition_state(state: LeaderAndIsr) -> bytes:
 
 
 def decode_partition_state(path: str, data: bytes) -> LeaderAndIsr:
-    """The state; a partition that a stock controller wrote is of generation 0."""
+    """Decode a state; that of a stock controller has generation 0."""
     body = Body.parse(path, data)
     return LeaderAndIsr(
         leader=body.integer("leader"),
@@ -253,12 +258,12 @@ def decode_partition_state(path: str, data: bytes) -> LeaderAndIsr:
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    """/config/topics/T and its kind."""
+    """Encode /config/topics/T and the like."""
     return dump({"version": 1, "config": dict(config)})
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    """The overrides; an empty znode has none."""
+    """Decode the overrides; an empty znode has none."""
     if not data:
         return {}
     config = Body.parse(path, data).section("config")
@@ -266,23 +271,23 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """/cluster/id; its version is a string."""
+    """Encode /cluster/id; its version is a string."""
     return dump({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(path: str, data: bytes) -> str:
-    """The id of the cluster."""
+    """Decode the id of the cluster."""
     return Body.parse(path, data).text("id")
 
 
 def encode_feature(levels: Mapping[str, int]) -> bytes:
-    """/feature, version 2, enabled: {feature: highest finalized level}."""
+    """Encode /feature, version 2, enabled: {feature: highest finalized level}."""
     features = {name: {"max_version_level": level} for name, level in levels.items()}
     return dump({"version": 2, "status": 1, "features": features})
 
 
 def decode_feature(path: str, data: bytes) -> dict[str, int]:
-    """{feature: highest finalized level}, empty when features are disabled."""
+    """Decode {feature: highest finalized level}, empty when features are disabled."""
     body = Body.parse(path, data)
     features = body.section("features")
     if features is None or body.integer("status", 0) != 1:
@@ -293,7 +298,7 @@ def decode_feature(path: str, data: bytes) -> dict[str, int]:
 
 @value
 class ProducerIdBlock:
-    """/latest_producer_id_block: the block claimed last, both ends inclusive."""
+    """The body of /latest_producer_id_block: the block claimed last, both ends inclusive."""
 
     broker_id: int
     first: int
@@ -301,13 +306,13 @@ class ProducerIdBlock:
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
-    """Version 1; its longs are strings."""
+    """Encode version 1; its longs are strings."""
     ends = {"block_start": str(block.first), "block_end": str(block.last)}
     return dump({"version": 1, "broker": block.broker_id, **ends})
 
 
 def decode_producer_id_block(path: str, data: bytes) -> ProducerIdBlock | None:
-    """The block, or None of an empty znode: none was claimed yet."""
+    """Decode the block; None for an empty znode: none was claimed yet."""
     if not data:
         return None
     body = Body.parse(path, data)
@@ -315,10 +320,10 @@ def decode_producer_id_block(path: str, data: bytes) -> ProducerIdBlock | None:
 
 
 def encode_config_change(entity_path: str) -> bytes:
-    """/config/changes/config_change_N: whose configuration to read again, such as "topics/T"."""
+    """Encode /config/changes/config_change_N: the entity to read again, such as "topics/T"."""
     return dump({"version": 2, "entity_path": entity_path})
 
 
 def decode_config_change(path: str, data: bytes) -> str:
-    """The entity's path below /config."""
+    """Decode the entity's path below /config."""
     return Body.parse(path, data).text("entity_path")
