@@ -2,10 +2,9 @@
 
 The producer numbers the records of each key, from 0, in a header; after a record that fails or is aborted it does so
 under another identity, as another producer would (`clients.producer.audit_marks`). The consumer writes an event per
-record it hands to the application. Events travel in *runs*: one record of the audit topic holds what one member handed
-out of one topic, in the order in which it did, for the keys of one bucket. The bucket (of `BUCKETS`, by the key's hash)
-is the audit record's own key: all events of a key lie in one partition of the audit topic, in the order in which they
-were stored.
+delivered record. Events are sent in *runs*: one record of the audit topic holds one member's deliveries from one topic,
+in order, for the keys of one bucket. The bucket (of `BUCKETS`, by the key's hash) is the audit record's own key: all
+events of a key lie in one partition of the audit topic, in the order in which they were stored.
 
 Identity: a member draws an `incarnation` when it starts, and numbers its events within each bucket from 0 without a
 hole. The same (incarnation, bucket, number) twice is a repetition of the audit itself; a missing number, its own loss.

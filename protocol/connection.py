@@ -1,10 +1,10 @@
 """The protocol state of both ends of a connection, without I/O: bytes in, requests or responses out, and back.
 
 Kafka answers a connection strictly in order, and producers that pipeline rely on being *processed* in order too:
-`ServerConnection` has one request open at a time, and the caller asks for the next after answering the last. Only
-Produces may be taken up behind one that is open (`next_produce`), by who knows that it has done its work.
+`ServerConnection` has one request open at a time, and the caller asks for the next after answering the last. Only a
+Produce may be taken behind an open request (`next_produce`), once the open one's work is done.
 
-`ClientConnection` sends as many requests as it likes and expects the answers in the same order.
+`ClientConnection` sends any number of requests and expects the responses in the same order.
 
 Headers (Kafka's `RequestHeader.json`, `ResponseHeader.json`, KIP-482, KIP-511):
 

@@ -1,9 +1,9 @@
 """Decides which segments are open to a group (rules R9, R11).
 
-A consumer of ours asks it before it hands out a batch, a coordinator before it assigns a partition to somebody who
-holds no gates of his own, and the models in each of their states. It is told the lineage of a topic, where its segments
-end, where its logs begin, and how far the group has committed; it decides nothing about time and asks nothing. What a
-segment waits for is answered with reasons, because somebody will want to know why nothing comes.
+A consumer calls it before it delivers a batch, a coordinator before it assigns a partition to a stock member, and the
+models in each of their states. Its inputs are the lineage of a topic, segment ends, log start offsets, and the group's
+committed offsets; it uses no clock and sends no requests. The result lists the reasons for which a segment waits, for
+display.
 
     Open(s)  when every source of s is done: the segments of other partitions that held its keys at any time before
     Done(q)  when the group has committed its end, or its log begins behind it: nothing is left that could be delivered
@@ -24,9 +24,7 @@ UNKNOWN: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One reason why a segment is closed: `segment` is committed to `committed`, but ends at `end` (UNKNOWN: query
-    it).
-    """
+    """One reason why a segment is closed: `segment` is committed to `committed`, but ends at `end` (UNKNOWN: query)."""
 
     segment: Segment
     end: int

@@ -4,8 +4,8 @@
 
 A bucket's state holds all its keys (`bucket.Bucket`) and lives in Spark's checkpointed state store, so it is exactly as
 old as the offsets. A batch that runs again after a restart replaces what it wrote the first time. The audited topic
-itself, if it is named, runs through the same query: stored records that no group was given are lost, and payloads are
-compared.
+itself, if it is named, runs through the same query: stored records that were not delivered to a group are lost, and
+payloads are compared.
 """
 
 from __future__ import annotations

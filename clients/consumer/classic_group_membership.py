@@ -2,14 +2,14 @@
 
     UNJOINED --join--> JOINING --joined--> SYNCING --synced--> STABLE --told to rebalance--> UNJOINED
 
-Pure: requests come out, responses go in. Every error of the classic group protocol leads to one action here: join again
-(and with which identity), find the coordinator again, wait and retry, or give up. The assignment that the leader hands
-out carries the topic generations it was made from (rule R19): a member looks at metadata at least that new before it
-consumes, so that no member reads a child without knowing its parent. They stand in the user data, or behind it where an
-assignor has user data of its own.
+Pure: it returns requests and takes responses. Every error of the classic group protocol leads to one action here: join
+again (and with which identity), find the coordinator again, wait and retry, or give up. The leader's assignment carries
+the topic generations that it is based on (rule R19): a member waits for metadata at least as new before it consumes, so
+that it reads no child without knowing its parent. They are in the user data, or follow it if the assignor has its own.
 
-A cooperative member says what it reads when it joins, and reads on (KIP-429). If the group goes on without it, all of
-that is `lost`; it has to be given up before the member joins again, because others may be given it from then on.
+A cooperative member sends its owned partitions when it joins, and keeps reading (KIP-429). If the group continues
+without it, all of them are `lost`; the member has to give them up before it rejoins, because others may own them from
+then on.
 """
 
 from __future__ import annotations

@@ -354,7 +354,7 @@ class Consumer:
     async def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """The next records. All that was handed out before counts as processed, where commits are automatic.
+        """Return the next records. Where commits are automatic, everything delivered before counts as processed.
 
         Args:
             timeout_ms: How long to wait while there is none that may be handed out; 0: not at all.
@@ -378,7 +378,7 @@ class Consumer:
         return taken
 
     async def getone(self) -> ConsumerRecord:
-        """The next record, however long it takes.
+        """Return the next record, however long it takes.
 
         Raises:
             KafkaError: As from `getmany`.
@@ -405,7 +405,7 @@ class Consumer:
         return {progress.partition for progress in self._core.assignment}
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record to be handed out; -1 while unknown.
+        """Return the offset of the next record to deliver; -1 while unknown.
 
         Raises:
             KeyError: The partition is not assigned to this consumer. So do the other methods that take a partition.
@@ -421,7 +421,7 @@ class Consumer:
         return self._core.assignment[partition].last_stable_offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at another offset, backwards or forwards; what was fetched ahead is forgotten.
+        """Continue at another offset, backwards or forwards; fetched records are dropped.
 
         Gates are evaluated afresh. Those of other members that have opened do not close again (K608): what is read a
         second time may come after newer records of its keys.
@@ -438,7 +438,7 @@ class Consumer:
         self._news.set()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Continue at the first record that is stored.
+        """Continue at the log start offset.
 
         Args:
             partitions: Some that are assigned; none means all of them.
@@ -450,7 +450,7 @@ class Consumer:
         await self._seek_to(EARLIEST, partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Continue behind the last record that may be handed out now.
+        """Continue at the end of the log: the next record after the last deliverable one.
 
         Args:
             partitions: Some that are assigned; none means all of them.
@@ -462,7 +462,7 @@ class Consumer:
         await self._seek_to(LATEST, partitions)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the logs of these partitions begin.
+        """Return the log start offsets of these partitions.
 
         Args:
             partitions: Any, assigned or not.
@@ -477,7 +477,7 @@ class Consumer:
         return await self._offsets_at(dict.fromkeys(partitions, EARLIEST))
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where reading of these partitions ends now.
+        """Return the current end offsets of these partitions.
 
         Args:
             partitions: Any, assigned or not.
@@ -494,7 +494,7 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Look records up by their time.
+        """Look up offsets by timestamp.
 
         Args:
             timestamps_ms: A time for each partition, in milliseconds since 1970.
@@ -526,7 +526,7 @@ class Consumer:
         self._news.set()
 
     def segment(self, partition: TopicPartition) -> tuple[Lineage, Segment] | None:
-        """The segment that this consumer is in: what one partition took between two changes of its keys.
+        """Return the current segment of a partition: the records between two changes of its keys.
 
         Returns:
             The topic's lineage and the segment whose records are handed out next, all before it having been handed
@@ -573,7 +573,7 @@ class Consumer:
         return metrics_of(self._core, delivered=self._delivered, commits=self._session.commits if self._session else 0)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit how far the group is. Says that everything before is processed.
+        """Commit the group's offsets. Everything before them counts as processed.
 
         Where that reaches the end of a segment, `on_partition_key_maybe_revoked` runs first; the audit is stored in any
         case. Waits for a rebalance that is under way, for up to `request_timeout_ms`.
@@ -596,7 +596,7 @@ class Consumer:
         await self._polling.commit(offsets)
 
     def enforce_rebalance(self) -> None:
-        """Have the group assign its partitions anew with the next request for records, though nothing has changed.
+        """Have the group reassign its partitions with the next request for records, although nothing has changed.
 
         Raises:
             ValueError: The consumer has no group.
@@ -606,7 +606,7 @@ class Consumer:
         self._joiner.want_rebalance()
 
     async def flush_audit(self) -> None:
-        """Return when every delivery so far stands in the audit; without an audit, at once.
+        """Return when every delivery so far is stored in the audit; without an audit, at once.
 
         Commits do it by themselves: `commit`, automatic ones, and `send_offsets_to_transaction` with what
         `group_metadata` gave. An application that commits for the group in another way calls this before.
@@ -617,7 +617,7 @@ class Consumer:
         await self._committer.flush_audit()
 
     async def committed(self, partition: TopicPartition) -> int | None:
-        """The group's committed offset of a partition, assigned to this member or not.
+        """Return the group's committed offset of a partition, assigned to this member or not.
 
         Waits while an open transaction may be about to commit one.
 
@@ -634,7 +634,7 @@ class Consumer:
         return None if offset < 0 else offset
 
     async def stable(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Which of these partitions no open transaction is about to commit an offset of, for the group.
+        """Return which of these partitions have no pending transactional offset of the group.
 
         Raises:
             KafkaError: The group does not answer.
@@ -646,18 +646,19 @@ class Consumer:
 
     @property
     def generation(self) -> int:
-        """The group's generation in which this member was last given partitions; -1 before that, and without a group.
+        """Return the group's generation in which this member was last assigned partitions; -1 before, and without a
+        group.
 
-        The member that is given these partitions next has a higher one. That makes it a fencing token for records that
-        leave the consumer's care: take it when you are given records, write it beside what they become, and have the
-        store refuse what comes with a lower one than it knows. So a process that was stopped with a record in its hands
-        overwrites nothing when it goes on (docs/clients.md, "Members that stop"). Only a consumer that takes over a
-        static member's place may be in the same generation.
+        The next owner of these partitions has a higher generation. So it is a fencing token for records that leave the
+        consumer: read it when records are delivered, write it beside the results, and let the store refuse lower
+        generations than its newest. Then a process that was stopped with a record overwrites nothing when it resumes
+        (docs/clients.md, "Members that stop"). Only a consumer that replaces a static member may have the same
+        generation.
         """
         return -1 if self._core.membership is None else self._core.membership.owner.generation_id
 
     async def check_membership(self) -> None:
-        """Make sure that what this member was given is its own at this moment: before an effect that nothing fences.
+        """Confirm that this member still owns its partitions at this moment: call it before an unfenced effect.
 
         Quick, unless the coordinator has not been heard of for so long that it has to be asked.
 
@@ -670,7 +671,7 @@ class Consumer:
         await self._session.assured(timeout_s=self._network_config.request_timeout_ms / 1000)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """As whom this member reads, for `producer.send_offsets_to_transaction`: a later generation refuses it.
+        """Return this member's identity for `producer.send_offsets_to_transaction`: a later generation refuses it.
 
         Also when the membership has lapsed meanwhile: without a member and a generation the coordinator would refuse
         no commit. With an audit it carries the flush that has to come before the offsets (`flush_audit`).

@@ -1,19 +1,19 @@
 """The assignor interface: the group's leader uses it to assign partitions to all members.
 
 A consumer offers the assignors of its `partition_assignment_strategy` in their order, and the coordinator chooses one
-that all members have. Each is one object per consumer, and may remember things between rebalances:
+that all members have. Each is one object per consumer, and may keep state between rebalances:
 
     join    `subscription_user_data`: bytes for the leader, asked for at every JoinGroup
-    leader  `assign`: from the subscriptions of all members, what each is to read; may be a coroutine function, and has
+    leader  `assign`: returns the assignment from the subscriptions of all members; may be a coroutine function, and has
             the rebalance timeout to create topics or look up offsets
-    sync    `on_assignment`: what this member was given, after the listener heard of partitions that were revoked and
-            before it hears of new ones; the answer says when to join again: REJOIN_NOW, a time, or None
+    sync    `on_assignment`: receives this member's assignment, after the listener's revocations and before its new
+            partitions; returns when to rejoin: REJOIN_NOW, a time, or None
 
-Eager members give everything up before they join. Cooperative ones (KIP-429) go on reading what they have, and give up
-what the new assignment takes from them; then they join again at once, so that others get it. A consumer is cooperative
-if all its assignors can be. The duty of an assignor that can is to give no member what another still owns:
-`withhold_owned` takes that out of an assignment, and a leader refuses to send one that breaks the rule. `rejoin` at any
-other moment is `Consumer.enforce_rebalance`.
+Eager members revoke everything before they join. Cooperative ones (KIP-429) keep reading, and revoke what the new
+assignment takes from them; then they rejoin at once, so that others get it. A consumer is cooperative if all its
+assignors are. A cooperative assignor must assign no partition that another member still owns: `withhold_owned` removes
+those from an assignment, and a leader refuses to send one that breaks the rule. `Consumer.enforce_rebalance` requests a
+rebalance at any other time.
 
 Source: Kafka's ConsumerPartitionAssignor; KIP-429.
 """

@@ -1,22 +1,22 @@
 """Decides a consumer's next step: deliver records, or the action that must come first.
 
-`ConsumerCore` has everything that one consumer knows: its membership, its assignment and the progress in it, the gates,
-what the application was told and has committed. `next_step` looks at all of it, in one moment, and answers with the
-first thing that is due: an effect (`steps`), or `DeliverRecords`. `polling` carries an effect out, which takes time,
-says what came of it (`on_step_done`, `committed`, `learn`, ...), and asks again. So nothing that was true before
-something was awaited is believed after it, and only an answer `DeliverRecords` lets records out. The order:
+`ConsumerCore` has the whole state of one consumer: its membership, its assignment and progress, the gates, the
+application's notifications and commits. `next_step` evaluates all of it at one moment, and returns the first due step:
+an effect (`steps`), or `DeliverRecords`. `poll_loop` executes an effect, which takes time, reports its result
+(`on_step_done`, `committed`, `learn`, ...), and asks again. So no fact from before an await is trusted after it, and
+records are delivered only on `DeliverRecords`. The order:
 
-    a member that may have been replaced asks, one that was only tells that and joins again      R21
+    an uncertain member confirms its membership; a lost one reports it and rejoins               R21
     boundaries that were reached: flush, commit, cross                                           R10, K618
-    rebalances: give up, join, take up, tell (`ownership`)                                       R19, KIP-429
-    positions: where to begin, commits of where reading began, resets                            R10, R20
-    the automatic commit that is due every now and then
-    announcements of gates that have opened                                                      R9, K618
-    room in the audit
-    then records, if no other member can have been given these partitions                        R21
+    rebalances: revoke, join, adopt, notify (`ownership`)                                        R19, KIP-429
+    positions: starting offsets, their commits, resets                                           R10, R20
+    the periodic automatic commit
+    announcements of opened gates                                                                R9, K618
+    waits while the audit has too many unsent events
+    then records, if no other member can own these partitions                                    R21
 
 A commit opens the gates of others. So the application flushes before each commit that reaches the end of a segment, and
-before each rebalance. What says that records are processed differs:
+before each rebalance. Records count as processed by these rules:
 
     enable_auto_commit=True     asking for more says that everything handed out is processed; boundaries are committed
                                 as soon as they are reached
@@ -26,10 +26,10 @@ before each rebalance. What says that records are processed differs:
                                 part of a producer's transaction counts too: the coordinator is asked for it, and tells
                                 only when the transaction is over (KIP-447)
 
-What cannot be done now (the group refuses a commit because it has moved on, no coordinator answers) is put off until
-there is news: the rest does not wait for it. While a member that keeps its partitions waits for the end of a rebalance,
-it commits nothing: it may not know yet of a resize that the others have seen, and would pass on keys at a boundary
-without a flush. It learns of it before the rebalance is over (R19). Pure.
+A step that fails (the group refuses a commit because it has moved on, no coordinator answers) is postponed until there
+is news; other steps do not wait for it. A member that keeps its partitions commits nothing until a rebalance ends: it
+may not know yet of a resize that others have seen, and would hand keys over at a boundary without a flush. It learns of
+the resize before the rebalance ends (R19). Pure.
 """
 
 from __future__ import annotations

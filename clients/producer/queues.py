@@ -1,14 +1,14 @@
 """A producer's queues for a topic: batches per partition, in the order in which their records were appended.
 
-A batch is *waiting* until it is first transmitted and *unresolved* from then until the leader has said what became of
-it: acknowledged, refused for good, or given up. The difference decides everything in a switch (`switch`): a waiting
-batch exists only here and may be taken apart; an unresolved one may be in the leader's log already.
+A batch is *waiting* until it is first transmitted and *unresolved* from then until its outcome is known: acknowledged,
+refused for good, or given up. A switch (`switch`) depends on the difference: a waiting batch exists only here and may
+be taken apart; an unresolved one may be in the leader's log already.
 
 Invariants of a queue:
     unresolved batches are in the order of their sequence numbers and all carry one stamp
     waiting batches are younger, carry the queue's own stamp, and have no sequence number yet
 
-Data and its upkeep only; `accumulator` and `switch` decide. Nothing here knows a clock or a future.
+Only data; `accumulator` and `switch` decide. This module uses no clock and no futures.
 """
 
 from __future__ import annotations

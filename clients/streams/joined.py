@@ -1,16 +1,16 @@
 """Aligns joined topics, which are resized one after the other: computes their common progress, and which has to wait.
 
 A task of several topics has one state for them. Where a resize moves keys of partition p, their state may leave only
-when p of *each* topic is read to its cut, and so a topic that is resized first waits there for the others: nothing of
-a segment is read before every topic of the task has come to it. What makes that possible is that the topics have one
-history: they began with as many partitions, and are taken through the same counts in the same order, so that the same
+when p of *each* topic is read to its cut, and so a topic that is resized first waits there for the others: nothing of a
+segment is read before every topic of the task has reached it. This requires that the topics have one history: they
+began with the same number of partitions, and were resized to the same counts in the same order, so that the same
 generation cuts the same partitions at the same keys in each of them. One may be several steps ahead.
 
     the slowest input of a task says how far the task is: what is due, and what has to arrive, follows from that alone
     a segment waits for segments of older generations only, of whatever topic, so none waits for itself
 
-An input that is not there yet, because its topic is behind, holds everything up; one that was removed was drained, and
-is read to its end. Pure; the graph is `protocol/lineage.py`, and the rest of moving state is `state_handover.py`.
+An input that does not exist yet, because its topic is behind, delays the task; a removed one was drained, and is read
+to its end. Pure; the graph is `protocol/lineage.py`, and the rest of moving state is `state_handover.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The ZooKeeper port: the operations that the cluster uses, and their guarantees.
 
-A `ZkSession` is one ZooKeeper session, from its first connection to its end. It does not come back to life: after
-EXPIRED (or `close`) every call raises SessionExpired, and the owner opens a new session. So an object that holds
-a session can never act under a newer one by accident, which is what fencing by ephemeral znodes needs.
+A `ZkSession` is one ZooKeeper session, from its first connection to its end. It never resumes after its end: after
+EXPIRED (or `close`) every call raises SessionExpired, and the owner opens a new session. So an object that holds a
+session can never act under a newer one by accident, which is what fencing by ephemeral znodes needs.
 
 What every adapter promises:
 
