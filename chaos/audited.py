@@ -150,7 +150,6 @@ class AuditCompanion:
             await asyncio.sleep(POLL_S)
 
     async def _wait(self, name: str, process: asyncio.subprocess.Process, step: Coroutine[Any, Any, T]) -> T:
-        """Wait for a step of the audit as long as its process makes progress."""
         log_path = self._log(name)
         try:
             return await wait_while_progressing(step, lambda: process_progress(process.pid, log_path))
@@ -179,7 +178,6 @@ class AuditCompanion:
         return Comparison(*told, *lines)
 
     def _report(self) -> None:
-        """Write the stream's report, with its lag and the comparison."""
         from anabranch.audit import report, results
         from anabranch.audit.findings import read_events
         from anabranch.spark_jobs.audit import Target

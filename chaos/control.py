@@ -59,7 +59,6 @@ class Control(ControlSocket):
                 raise ValueError(f"cannot {other}")
 
     def _check(self, source: str, target: str) -> None:
-        """Raise ValueError for a fault on a link that cannot exist."""
         for end, known in ((source, self._proxy.sources), (target, self._proxy.targets)):
             if end not in known:
                 raise OrderRefused(

@@ -155,7 +155,6 @@ async def _disturb(scene: Scene, faults: Sequence[LinkFault], pause: float) -> s
 
 
 def _two(scene: Scene) -> tuple[str, str] | None:
-    """Return two connected nodes: the requesting and the responding one."""
     nodes = {str(one) for one in scene.cluster.nodes}
     busy = {(link.source, link.target) for link in scene.cluster.proxy.links}
     between = sorted((source, target) for source, target in busy if {source, target} <= nodes)

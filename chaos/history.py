@@ -369,9 +369,7 @@ class History:
         return place[0] in self.gone or offset < asked
 
     def note_deletion(self, place: Place, before: int, *, only_read: bool = True) -> None:
-        """Note that records below an offset may be deleted from now on; `only_read`: because groups have committed
-        them.
-        """
+        """Note that records below an offset may be deleted; `only_read`: because groups have committed them."""
         for noted in (self.asked_to_delete,) if only_read else (self.asked_to_delete, self.deleted_unread):
             noted[place] = max(before, noted.get(place, 0))
 

@@ -46,9 +46,7 @@ class FoundNode:
         return str(log.parent) if log.suffix == ".log" else ""
 
     def belongs_to(self, cluster: str) -> bool:
-        """Whether the node belongs to a cluster: by its ensemble, its directory in any spelling, or without a
-        description.
-        """
+        """Whether the node belongs to a cluster: by its ensemble or directory, or without a description."""
         if cluster in ("", self.zookeeper):
             return True
         return bool(self.directory) and Path(cluster).resolve() == Path(self.directory).resolve()

@@ -246,7 +246,6 @@ class Proxy:
         return total
 
     async def _pass(self, link: Link, direction: Direction, api_key: int | None) -> None:
-        """Wait while a fault affects this traffic."""
         counted: set[int] = set()
         while True:
             changed = self._changed

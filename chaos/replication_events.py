@@ -59,9 +59,7 @@ class Stray:
 
 @dataclass(slots=True)
 class Acked:
-    """A leader answered a produce with acks=all: the size of its ISR, and the replicas that actually had the
-    records.
-    """
+    """A leader answered acks=all: the size of its ISR, and the replicas that actually had the records."""
 
     order: int
     node: int

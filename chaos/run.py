@@ -362,7 +362,6 @@ class ChaosRun:
                     yield f"{reader.identity}: {sorted(reader.consumer.assignment())}, gates {reader.consumer.gates()}"
 
     async def _collect(self) -> None:
-        """Read the logs from the directories of ended brokers."""
         try:
             states = await self._states()
         except (ZkError, OSError) as error:
@@ -416,9 +415,7 @@ class ChaosRun:
 
 
 def recoveries(fired: Fired, record: Record) -> tuple[float, float]:
-    """Return (the longest wait for an acknowledgement of records sent during the fault, the time until all were
-    acknowledged).
-    """
+    """Return (longest wait for an acknowledgement of records sent during the fault, time until all had one)."""
     longest, after = 0.0, 0.0
     for value, sent in record.sent_s.items():
         if fired.begun_s <= sent <= fired.ended_s and value in record.acked_s:

@@ -92,9 +92,7 @@ async def _read_message(reader: asyncio.StreamReader) -> bytes:
 
 
 async def session_of(hosts: str, node_id: int) -> int:
-    """Return the session of a node, from its znode as a broker or as the active controller. Raises NoSession if
-    neither.
-    """
+    """Return the session of a node, by its znode as a broker or active controller. Raises NoSession if neither."""
     session = await open_kazoo(hosts)
     try:
         stat = await session.exists(paths.broker(node_id))

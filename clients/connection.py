@@ -150,9 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._calls)
 
     def version_for(self, request_class: type[Any]) -> int:
-        """Return the newest version that both sides support. Raises `KafkaError(UNSUPPORTED_VERSION)` if there is
-        none.
-        """
+        """Return the newest common version. Raises `KafkaError(UNSUPPORTED_VERSION)` if there is none."""
         api = _api_of(request_class)
         served = self._versions.get(api.key)
         if served is None or served[0] > api.newest_sent or served[1] < 0:
@@ -349,7 +347,6 @@ async def _connect(factory: Callable[[], Connection], host: str, port: int, secu
 
 
 def _tls_options(security: Security | None, host: str) -> dict[str, Any]:
-    """Return the TLS arguments of `create_connection`."""
     if security is None or security.tls is None:
         return {}
     return {"ssl": security.tls, "server_hostname": host}

@@ -58,7 +58,6 @@ class DirectoryLock:
 
 
 def _holder(content: bytes) -> str:
-    """Describe the owner from the lock file's content."""
     if not content.strip().isdigit():
         return "another process"
     pid = int(content)

@@ -135,7 +135,6 @@ def _read(parts: Iterable[Subtopology], tasks: Iterable[TaskIds]) -> Iterable[To
 
 
 def _tasks(assignment: Any) -> str:
-    """Format a member's tasks with Kafka's names: "active 0_1 0_2, standby 0_0"."""
     kinds = (
         ("active", assignment.active_tasks),
         ("standby", assignment.standby_tasks),

@@ -149,9 +149,7 @@ class Network:
         self._create_topics = False
 
     def on_metadata(self, listener: Callable[[ClusterMetadata], None]) -> Callable[[], None]:
-        """Call `listener` with every new snapshot, from the loop, before waiting callers resume. Returns a function
-        that stops it.
-        """
+        """Call `listener` with every new snapshot, before waiting callers resume. Returns a function that stops it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

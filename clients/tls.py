@@ -180,7 +180,6 @@ def _read_store(path: Path, kind: str, what: str) -> bytes:
 
 
 def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Allow only the configured versions and cipher suites."""
     names = [one.strip() for one in settings.enabled_protocols.split(",") if one.strip()]
     unknown = [one for one in names if one not in VERSIONS]
     if unknown or not names:
@@ -208,7 +207,6 @@ def _openssl_name(suite: str) -> str:
 
 
 def _certificates() -> ModuleType:
-    """Import the module that reads PKCS#12."""
     try:
         from anabranch.clients import certificates
     except ImportError:

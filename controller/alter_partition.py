@@ -108,9 +108,7 @@ def decide(
 
 
 def eligible(state: ClusterState, isr: tuple[int, ...], row: PartitionData) -> bool:
-    """Whether every member is alive, not shutting down, and registered with the broker epoch that the leader saw
-    (KIP-903).
-    """
+    """Whether all members are alive, not shutting down, and registered with the leader's broker epochs (KIP-903)."""
     if not set(isr) <= state.live:
         return False
     return all(member.broker_epoch in (-1, state.brokers[member.broker_id].epoch) for member in row.new_isr_with_epochs)

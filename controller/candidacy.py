@@ -88,9 +88,7 @@ class Candidacy:
         return await retry_connection_loss(lambda: self._session.exists(paths.CONTROLLER, watch))
 
     async def resign(self, term: ControllerTenure) -> None:
-        """Delete /controller, so that the next election need not wait for the session to expire. Does nothing if it is
-        lost.
-        """
+        """Delete /controller, so that an election need not wait for the session timeout. Does nothing if it is lost."""
         with contextlib.suppress(ZkError):
             await self._session.multi([Check(paths.CONTROLLER_EPOCH, term.fence), Delete(paths.CONTROLLER)])
 

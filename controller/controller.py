@@ -290,9 +290,7 @@ class Controller:
                 self._reached("resign")
 
     def _on_session(self, event: SessionEvent) -> None:
-        """Suspend decisions while the session is suspended, as another node may be elected. End the tenure when it
-        expires.
-        """
+        """Suspend decisions with the session, as another node may be elected. End the tenure when it expires."""
         if event is SessionEvent.SUSPENDED:
             self._in_touch.clear()
         elif event is SessionEvent.CONNECTED:

@@ -36,9 +36,7 @@ def first_leader(assignment: Sequence[int], live: Collection[int]) -> Elected | 
 def elect_offline_leader(
     assignment: Sequence[int], isr: Sequence[int], live: Collection[int], *, unclean: bool
 ) -> Elected | None:
-    """Replace a dead leader with the first live in-sync replica; if `unclean` is allowed and there is none, any live
-    one.
-    """
+    """Replace a dead leader with the first live in-sync replica; otherwise, if `unclean`, any live one."""
     in_sync = tuple(replica for replica in isr if replica in live)
     for replica in assignment:
         if replica in in_sync:

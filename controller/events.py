@@ -50,9 +50,7 @@ class ControllerFailover:
 
 @value
 class SendInitialState:
-    """Posted by a new controller behind its first elections: send all brokers the full state, then continue
-    deletions.
-    """
+    """Posted behind a new controller's first elections: send all brokers the full state, continue deletions."""
 
     deletions: frozenset[str]
 
@@ -187,9 +185,7 @@ class FeaturesRequested:
 
 @value
 class FeaturesWritten:
-    """The outcome of a `WriteFeatures`: the current finalized levels; the write was lost if they differ from its
-    own.
-    """
+    """The outcome of a `WriteFeatures`: the current finalized levels; other ones mean a lost write."""
 
     features: Features
     wanted: Mapping[str, int]

@@ -45,9 +45,7 @@ STEPS: Final[Mapping[str, str]] = {
 
 
 def step_of(point: str) -> str:
-    """Return the step of a point: `resize:after-bump:2` belongs to `resize:after-bump`. Raises KeyError for an unknown
-    one.
-    """
+    """Return the step of a point: `resize:after-bump:2` belongs to `resize:after-bump`. Raises KeyError."""
     step, _, count = point.rpartition(":")
     name = step if count.isdigit() else point
     if name not in STEPS:

@@ -63,9 +63,7 @@ class LeaderAndIsr:
     sealed: bool = False
     leader_epoch_after_creation: tuple[tuple[int, int], ...] = ()
     leader_epoch_before_deletion: tuple[tuple[int, int], ...] = ()
-    """KIP-253's maps {partition: its leader epoch before the bump}, for other readers of the znode; no rule here uses
-    them.
-    """
+    """KIP-253's maps {partition: its leader epoch before the bump}, for other readers; no rule here uses them."""
 
 
 @value

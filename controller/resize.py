@@ -67,9 +67,7 @@ def published(body: TopicBody) -> TopicBody:
 
 
 def phases(body: TopicBody) -> Iterator[Phase]:
-    """Yield the partitions that change to the new generation, in order (R4): only those whose residue class changes
-    (I13).
-    """
+    """Yield the partitions that change generation, in order (R4): only those whose residue class changes (I13)."""
     plan = body.plan
     assert plan is not None
     affected = linear_hashing.affected(body.base, plan.before, plan.after)

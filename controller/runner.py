@@ -122,7 +122,6 @@ class Runner:
         self._queue.put_nowait(events.SettingsChanged(settings))
 
     async def _decide(self, event: events.Event) -> None:
-        """Handle an event and all events that follow from it, in order."""
         outcomes: deque[events.Event] = deque([event])
         posted: deque[events.Event] = deque()
         while outcomes or posted:
@@ -192,7 +191,6 @@ class Runner:
         self._queue.put_nowait(event)
 
     def _read_again(self, read: Read) -> None:
-        """Queue the read of a fired watch, once."""
         if read not in self._reads:
             self._reads.add(read)
             self._queue.put_nowait(read)

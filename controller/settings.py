@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 @value(kw_only=True)
 class ControllerSettings:
-    """One candidate's settings; `host` and `port` go to /controller, so that brokers find controllers without
-    replicas.
-    """
+    """One candidate's settings; `host` and `port` go to /controller, for brokers that look for the controller."""
 
     node_id: int
     host: str = "127.0.0.1"

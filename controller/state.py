@@ -42,9 +42,7 @@ class PendingReply:
 
     results: dict[str, CreatePartitionsTopicResult | None]
     open_count: int = 0
-    """The number of missing results: counted, because each of possibly a hundred thousand results checks whether it is
-    the last.
-    """
+    """The number of missing results: counted, because each of many results checks whether it is the last."""
 
     def __post_init__(self) -> None:
         self.open_count = sum(one is None for one in self.results.values())

@@ -125,9 +125,7 @@ def all_stopped(state: ClusterState, name: str) -> bool:
 
 
 def lose_replicas(state: ClusterState, gone: frozenset[int]) -> None:
-    """Handle failed brokers: the outcome of their pending deletions is unknown, and they are told again after their
-    return.
-    """
+    """Handle failed brokers: their pending deletions have unknown outcomes, and are repeated after their return."""
     for name in sorted(state.deleting):
         for partition in state.partitions_of(name):
             for replica in gone:
@@ -186,7 +184,6 @@ def changed(state: ClusterState, topic: Topic) -> list[Effect]:
 
 
 def _prepare(state: ClusterState, partition: TopicPartition, replica: int) -> None:
-    """Move a replica to the phase from which its deletion may start."""
     phase = state.replica_phase(partition, replica)
     if phase is replicas.NON_EXISTENT:
         replicas.move(state, partition, replica, replicas.NEW)

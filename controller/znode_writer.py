@@ -72,9 +72,7 @@ class ZnodeWriter:
         return events.PartitionsWritten(written, lost, effect.is_new, effect.then, effect.quiet)
 
     async def topic(self, effect: WriteTopic) -> TopicOutcome:
-        """Write a topic's znode with the states in the same transaction, and remove the partitions that it no longer
-        names.
-        """
+        """Write a topic's znode and states in one transaction, and remove the partitions that it no longer names."""
         ops: list[Op] = [Set(paths.topic(effect.name), znodes.encode_topic(effect.body), effect.expected_version)]
         for write in effect.states:
             assert write.expected_epoch is not None, "a state that is written with its topic exists"

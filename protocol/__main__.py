@@ -72,7 +72,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _api(text: str) -> Api:
-    """Return an API by name, in any case, or by key. Raises Misuse."""
     for api in APIS:
         if text.lower() == api.name.lower() or text == str(api.key):
             return api

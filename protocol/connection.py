@@ -175,9 +175,7 @@ class ServerConnection:
         return request
 
     def answer(self, response: Any | None) -> list[Buffer]:
-        """Return the bytes of the response that closes the open request; none for None, the response to Produce with
-        acks=0.
-        """
+        """Return the bytes of the open request's response; none for None, the response to Produce with acks=0."""
         request, self._open, self._open_bytes = self._open, None, 0
         assert request is not None, "an answer without a request"
         if self._behind:
@@ -384,6 +382,5 @@ def _with_head(head: bytes, body: list[Buffer]) -> list[Buffer]:
 
 
 def _named(what: str, error: DecodeError, frame: bytes) -> DecodeError:
-    """Return the same error with its API and version."""
     path = f"{what} {error.path}".rstrip()
     return DecodeError(error.reason, path=path, buffer=frame, position=error.position)

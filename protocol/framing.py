@@ -141,7 +141,6 @@ class FrameReader:
         return frame
 
     def _cut(self, arrived: memoryview) -> None:
-        """Take out whole frames, and keep the rest."""
         start, end = 0, len(arrived)
         while end - start >= LENGTH_BYTES:
             length: int = _read_length(arrived, start)[0]
@@ -178,7 +177,6 @@ class FrameReader:
         self._part = larger
 
     def _check(self, length: int, begun: Buffer) -> None:
-        """Raise DecodeError for an invalid frame length."""
         if not 0 <= length <= self.frame_bytes_max:
             raise DecodeError(
                 f"frame of {length} bytes, allowed are 0 to {self.frame_bytes_max}{_foreign(begun)}",

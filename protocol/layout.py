@@ -59,8 +59,6 @@ def _is_flexible(cls: type[Any], version: int) -> bool:
 
 
 class _Layouts:
-    """The parts of one version's trees."""
-
     def __init__(self, version: int, flexible: bool, extra_tags: Mapping[int, bytes]) -> None:
         self.version = version
         self.flexible = flexible

@@ -90,9 +90,7 @@ class Lineage:
         return known
 
     def class_generation(self, partition: int, generation: int | None = None) -> int:
-        """Return the stamp of a batch hashed at `generation` (the newest if None). Raises ValueError for an unknown
-        partition.
-        """
+        """Return the stamp of a batch hashed at `generation` (None: the newest). Raises ValueError."""
         limit = self.generation if generation is None else generation
         for changed in reversed(self.class_generations(partition)):
             if changed <= limit:
@@ -109,9 +107,7 @@ class Lineage:
         return Segment(segment.partition, earlier[-1]) if earlier else None
 
     def next(self, segment: Segment) -> Segment | None:
-        """Return the segment after this one in the same partition; its first leader epoch is where this one ends
-        (R7).
-        """
+        """Return the next segment in the same partition; this one ends at its first leader epoch (R7)."""
         later = [one for one in self.class_generations(segment.partition) if one > segment.generation]
         return Segment(segment.partition, later[0]) if later else None
 

@@ -56,9 +56,7 @@ class Api:
         return 0 if self.key == 7 and version == 0 else 1
 
     def response_header_version(self, version: int) -> int:
-        """Return 0 or 1. ApiVersions responses always have 0, so that a client with a too high version can read them
-        (KIP-511).
-        """
+        """Return 0 or 1. ApiVersions always has 0, so that clients with a too high version can read it (KIP-511)."""
         return 1 if self.flexible_from is not None and version >= self.flexible_from and self.key != 18 else 0
 
 

@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """A topic's name and a partition's index. Sorts by topic, then by partition; prints as in Kafka's tools:
-    `orders-3`.
-    """
+    """A topic's name and a partition's index. Sorts by topic, then partition; prints as `orders-3`."""
 
     topic: str
     partition: int

@@ -94,9 +94,7 @@ def take_all(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> 
 
 
 def portions(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield prepared rows in the order of each log, with the same share of each log: so stored and delivered records
-    meet.
-    """
+    """Yield prepared rows in the order of each log, with equal shares: so stored and delivered records meet."""
     frame = frame.sort_values(["partition", "offset"], kind="stable")
     count = -(-int(frame["value"].map(len).sum()) // PORTION_BYTES)
     log = frame.groupby(["stored", "partition"])["offset"]

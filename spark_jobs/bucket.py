@@ -146,9 +146,7 @@ class Bucket:
         return found, tallies
 
     def unread(self, expect: str | None, groups: Iterable[str]) -> list[Unread]:
-        """Return the places of the records that `finish` counts as lost because they are stored and were not
-        delivered.
-        """
+        """Return the places of records that `finish` counts as lost: stored and not delivered."""
         if expect is None:
             return []
         return unread_of(
@@ -163,9 +161,7 @@ class Bucket:
         return {self.names[name][0]: self.pending.waiting(name) for name in self.pending.groups}
 
     def passed(self) -> int:
-        """Return how many of those a group has read past, over all groups: lost in the end, unless they are still
-        delivered.
-        """
+        """Return how many of those a group has read past, over all groups: lost unless they are still delivered."""
         read_to: dict[int, dict[int, int]] = {name: {} for name in self.pending.groups}
         for (name, partition), place in self.places.items():
             if name in read_to:
@@ -376,7 +372,6 @@ class Bucket:
         return found
 
     def _forget_senders(self) -> None:
-        """Forget the names of members without a remembered delivery."""
         used = set(self.lines.senders().tolist())
         used |= set(self.pending.handed.columns["sender"].tolist())
         holed = {by.incarnation for by, _ in self._holes()}
@@ -400,7 +395,6 @@ def salt(group: str, topic: str, producer: int, partition: int = -1) -> int:
 
 
 def _spans(sequences: Iterable[int]) -> list[Span]:
-    """Yield the runs of consecutive numbers."""
     found: list[Span] = []
     for one in sequences:
         if found and found[-1][1] == one - 1:

@@ -78,8 +78,6 @@ def _compare_payloads(bucket: Bucket) -> list[Violation]:
 
 
 class _Batch:
-    """The deliveries of one batch in one bucket."""
-
     def __init__(self, bucket: Bucket, events: Events, expect: str | None) -> None:
         self._bucket = bucket
         self._events = events
@@ -239,7 +237,6 @@ class _Batch:
         return line
 
     def _line(self, row: int) -> Line:
-        """Return a line from the state."""
         if row < 0:
             return Line()
         bucket, state = self._bucket, self._bucket.lines
@@ -319,7 +316,6 @@ class _Batch:
         return np.array([places[sender] for sender in self._events.senders], np.int64)
 
     def _count(self, kind: str, rows: Column) -> None:
-        """Count these deliveries, by name and generation."""
         generation = self._place["generation"][rows]
         where, counts = np.unique(self._name[rows] << 32 | (generation + 1), return_counts=True)
         for key, count in zip(where.tolist(), counts.tolist(), strict=True):

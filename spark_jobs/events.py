@@ -124,9 +124,7 @@ _NOTHING: Final = np.zeros(0, np.int64)
 
 
 def _key_indexes(events: bytes, table: bytes, key_bytes: int, first: int) -> Ints:
-    """Return each event's key index in a run, counted from `first`; -1 for none. Raises DecodeError for a missing
-    key.
-    """
+    """Return each event's key index in a run, counted from `first`; -1 for none. Raises DecodeError."""
     wanted = np.frombuffer(events, _EVENT)["key"]
     keys = np.frombuffer(table, _KEY)
     if np.any(keys["number"][1:] <= keys["number"][:-1]) or int(keys["length"].sum(dtype=np.int64)) != key_bytes:

@@ -128,9 +128,7 @@ class Lines:
         self._stay(~old)
 
     def forget(self, before_ms: int, rows: Column) -> int:
-        """Drop quiet lines without an event since `before_ms`, and the lines `rows`. Returns the number of dropped
-        lines.
-        """
+        """Drop quiet lines without an event since `before_ms`, and the lines `rows`. Returns their number."""
         old = self.quiet["heard_ms"] < before_ms
         gone = np.concatenate([self.quiet_first[old], self.first[rows]])
         if not len(gone):

@@ -68,9 +68,7 @@ class Numbers:
     seen: dict[int, Seen] = field(default_factory=dict)
 
     def admit(self, incarnations: Column, numbers: Column) -> npt.NDArray[np.int8]:
-        """Return whether each event is new, seen before or late, by its number. Events without a number (-1) are
-        new.
-        """
+        """Return whether each event is new, seen before or late, by its number. Unnumbered ones (-1) are new."""
         found = np.zeros(len(numbers), np.int8)
         if not len(numbers):
             return found

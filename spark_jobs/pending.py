@@ -125,9 +125,7 @@ class Pending:
     read_to: dict[int, int] = field(default_factory=dict)
     """Partition -> highest offset of a stored record."""
     groups: list[int] = field(default_factory=list)
-    """The groups that records wait for, as indexes of the bucket's names; the position in this list is the group's
-    bit.
-    """
+    """The groups that records wait for, as indexes of the bucket's names; its position is the group's bit."""
     named: bool = False
     """Whether the groups are configured, so that no other one counts."""
     given_up: bool = False

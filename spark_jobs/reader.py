@@ -47,8 +47,6 @@ class PartitionGone(KafkaError):
 
 
 class _Link:
-    """One blocking connection."""
-
     def __init__(self, address: Address, security: Security | None = None) -> None:
         self._socket = socket.create_connection(address, timeout=CALL_TIMEOUT_S)
         self._core = ClientConnection("anabranch-audit")

@@ -171,7 +171,6 @@ class AuditSpark:
         return {**settings, **self._conf}
 
     def _of_driver(self) -> dict[str, str]:
-        """Return the settings of the driver's JVM, if this process starts it."""
         self._directory.mkdir(parents=True, exist_ok=True)
         logging = self._directory / "log4j2.properties"
         logging.write_text(LOG4J)
@@ -192,7 +191,6 @@ class AuditSpark:
         }
 
     def _of_this_machine(self) -> dict[str, str]:
-        """Return the settings of a local Spark, sized for this machine."""
         named = self._master.removeprefix("local").strip("[]")
         cores = int(named) if named.isdigit() else 1 if not named else os.cpu_count() or 1
         return {
@@ -217,9 +215,7 @@ def submitted() -> bool:
 
 
 def _patient(master: str) -> str:
-    """Return the master with retries: a task whose Python worker dies runs again, which is not a local Spark's
-    default.
-    """
+    """Return the master with retries, which a local Spark lacks by default, for tasks whose Python worker dies."""
     return f"{master[:-1]},{TASK_FAILURES}]" if master.startswith("local[") and "," not in master else master
 
 

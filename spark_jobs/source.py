@@ -41,8 +41,6 @@ _HEADER_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.bin
 
 @dataclass
 class _Task(InputPartition):
-    """The range of offsets that one task reads."""
-
     range: OffsetRange
 
 
@@ -125,9 +123,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admit(start, latest if self._pinned is None else self._pinned, rows, earliest)
 
     def _gone(self, start: Offsets, earliest: Offsets) -> dict[tuple[str, str], int]:
-        """Return the partitions that have been missing for so long that they count as removed, with their end
-        offsets.
-        """
+        """Return the partitions missing for so long that they count as removed, with their end offsets."""
         now_s = time.perf_counter()
         missing = {
             (topic, index) for topic, its in start.items() for index in its.keys() - earliest.get(topic, {}).keys()

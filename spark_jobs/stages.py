@@ -62,9 +62,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Prepare rows (for `mapInArrow`). Columns in: key, value, mark (the audit header), stored, partition, offset,
-    time_ms.
-    """
+    """Prepare rows (`mapInArrow`) from: key, value, mark (the audit header), stored, partition, offset, time_ms."""
     for batch in batches:
         stored = batch["stored"].to_numpy(zero_copy_only=False)
         rows = list(_runs(batch.filter(pa.array(~stored))))
@@ -73,7 +71,6 @@ def prepare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[Prepared]:
-    """Yield audit records as runs, each with its bucket."""
     names = ("key", "value", "partition", "offset")
     for key, value, partition, offset in zip(*(batch[name].to_pylist() for name in names), strict=True):
         if value is None:
@@ -208,7 +205,6 @@ class BucketAuditor(StatefulProcessor):
 
 
 def _counts(bucket: Bucket) -> dict[str, Any]:
-    """Return the cumulative counts of a bucket."""
     return {
         "keys": bucket.keys,
         "forgotten": bucket.forgotten,

@@ -57,9 +57,7 @@ class HandOff(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Return "split" or "merge": keys move to a new partition when one splits, and to a merge target when they
-        merge.
-        """
+        """Return "split" (keys move to a new partition) or "merge" (keys move to a merge target)."""
         return "split" if self.target.partition > self.sources[0].partition else "merge"
 
     @property

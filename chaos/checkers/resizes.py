@@ -227,9 +227,7 @@ def b23_mark_late(history: History) -> Iterator[str]:
 
 
 def b24_outsider_let_in(history: History) -> Iterator[str]:
-    """A batch without a generation is accepted in a generation that was planned when the topic was already ordered
-    (R16, I15).
-    """
+    """A batch without a generation is accepted in a generation planned after the topic became ordered (R16, I15)."""
     planned: dict[tuple[str, int], bool] = {}
     for row in history.resizes.topics:
         if row.plan is not None:

@@ -201,9 +201,7 @@ class ClassicMembership:
             self.forget_generation()
 
     def forget_generation(self) -> None:
-        """Drop the generation after the group continued without this member: its owned partitions are lost
-        (KIP-429).
-        """
+        """Drop the generation: the group continued without this member: its owned partitions are lost (KIP-429)."""
         self.generation = NO_GENERATION
         self.keeps_lost = self.keeps_lost or (self.cooperative and bool(self._owned))
         self._owned = ()

@@ -106,9 +106,7 @@ class ClassicGroupSession:
         self._beat_now.set()
 
     async def assured(self, *, timeout_s: float) -> None:
-        """Confirm the membership with the coordinator, if it is uncertain. Raises KafkaError if it is lost or
-        unconfirmed.
-        """
+        """Confirm an uncertain membership with the coordinator. Raises KafkaError if it is lost or unconfirmed."""
         if self.unsure:
             await self._hear(timeout_s)
         self.check_not_lost()

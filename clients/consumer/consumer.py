@@ -251,7 +251,6 @@ class Consumer:
                 raise
 
     async def _choose_protocol(self) -> None:
-        """Use the classic protocol if the cluster has no KIP-848 groups."""
         membership = self._core.membership
         if not isinstance(membership, ConsumerGroupMembership):
             return

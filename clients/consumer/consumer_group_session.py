@@ -55,9 +55,7 @@ class ConsumerGroupSession(ClassicGroupSession):
         self._turn = asyncio.Lock()
 
     async def _join_once(self) -> Assigned | None:
-        """Send a full heartbeat and return the assignment. Returns None if the member was removed, or has to ask
-        again.
-        """
+        """Send a full heartbeat; return the assignment, None if the member was removed, or has to ask again."""
         membership = self.membership
         await self._bury()
         async with self._turn:

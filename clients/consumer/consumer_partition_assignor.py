@@ -90,9 +90,7 @@ class PartitionAssignor(ABC):
     def assign(
         self, metadata: ClusterMetadata, members: Sequence[MemberView]
     ) -> Mapping[str, MemberAssignment] | Awaitable[Mapping[str, MemberAssignment]]:
-        """Assign the partitions. Returns member id -> assignment. `metadata` is current and includes all members'
-        topics.
-        """
+        """Assign the partitions. Returns member id -> assignment. `metadata` is current, with all members' topics."""
 
     def on_assignment(self, assignment: MemberAssignment, generation: int) -> int | None:
         """Handle this member's assignment; returns REJOIN_NOW, the time (ms, consumer's clock) to rejoin, or None."""

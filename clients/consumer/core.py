@@ -147,7 +147,6 @@ class ConsumerCore:
         return self.membership.may_commit(elapsed_s) and not due
 
     def _cross(self) -> Step | None:
-        """Cross the boundaries that have been reached: flush, commit, cross."""
         if self.ownership.joining:
             return None
         boundaries = self.deliveries.boundaries()

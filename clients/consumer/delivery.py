@@ -180,9 +180,7 @@ class Deliveries:
         return segment is not None and gate is not None and bool(self._reasons(gate, progress, segment))
 
     def _reasons(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> Sequence[Wait]:
-        """Return what the segment waits for. Without a group only own partitions count, as no other member commits
-        (K610).
-        """
+        """Return what the segment waits for. Without a group only own partitions count (K610)."""
         if self._in_group:
             return gate.waits(segment)
         topic = progress.partition.topic
@@ -203,9 +201,7 @@ class Deliveries:
         return segment
 
     def _next_segment(self, progress: PartitionProgress) -> Segment | None:
-        """Return the segment of the next batch, if all boundaries before it were crossed and metadata knows it
-        (R11).
-        """
+        """Return the segment of the next batch, if all earlier boundaries are crossed and metadata knows it (R11)."""
         gate = self._gates.gate(progress.partition.topic)
         if gate is None or not progress.buffered:
             return None

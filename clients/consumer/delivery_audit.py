@@ -100,9 +100,7 @@ class DeliveryAudit:
             await self._send()
 
     async def flush(self) -> None:
-        """Return when every event so far is stored. Raises an error for ever once an event is lost: an audit with a gap
-        proves nothing.
-        """
+        """Return when every event so far is stored. Raises permanently once an event is lost."""
         await self._send()
         await self._producer.flush()
         if self._failure is not None:

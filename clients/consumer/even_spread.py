@@ -88,9 +88,7 @@ class Spread:
         self._above += len(held) == self._each + 1
 
     def _least_loaded(self, topic: str) -> str | None:
-        """Return the least loaded subscriber of a topic. Loads only rise during assignment, so stale entries are too
-        low.
-        """
+        """Return the least loaded subscriber of a topic. Loads only rise, so stale entries are too low."""
         heap = self._by_load.get(topic)
         if heap is None:
             heap = self._by_load[topic] = [

@@ -103,7 +103,6 @@ class EventRuns:
                     run.places.append(Place(call.generation, call.partition, call.time_ms, events, call.begun))
 
     def _encode(self) -> None:
-        """Close the open runs."""
         for bucket, whole in enumerate(self._open):
             for run, keys in whole.limited(self._writers.keys):
                 assert self._sender is not None, "events have a sender"

@@ -40,8 +40,6 @@ PARKED_AFTER_MS: Final = 10
 
 
 class _Asked(NamedTuple):
-    """A request in flight."""
-
     offsets: Mapping[TopicPartition, int]
     sent_at_s: float
 
@@ -235,9 +233,7 @@ class Fetcher:
         self._resting[partition] = self._loop.call_later(wait_s, self._rested, partition)
 
     def _rested(self, partition: TopicPartition) -> None:
-        """The timer decides, not the clock: a timer that fires slightly early would find nothing to fetch, and be the
-        last.
-        """
+        """The timer decides, not the clock: one that fires slightly early would find nothing, and be the last."""
         del self._resting[partition]
         self.poke()
 

@@ -83,9 +83,7 @@ class TopicGate:
         return next((first for generation, first in view.gen_start if generation == following.generation), None)
 
     def end(self, segment: Segment) -> int:
-        """Return the segment's end, exclusive; UNKNOWN until a leader reports it, and again under a new leader
-        (K409).
-        """
+        """Return the segment's end, exclusive; UNKNOWN until reported, and again under a new leader (K409)."""
         view = self._partitions.get(segment.partition)
         end, resolved_in = self._ends.get(segment, (UNKNOWN, UNKNOWN))
         return end if view is None or resolved_in >= view.leader_epoch else UNKNOWN

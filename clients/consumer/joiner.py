@@ -139,7 +139,6 @@ class Joiner:
         return membership.stable
 
     def _plan_rejoin(self, at_ms: int | None) -> None:
-        """Schedule the assignor's rejoin: now, at a time, or never."""
         if self._rejoin_timer is not None:
             self._rejoin_timer.cancel()
             self._rejoin_timer = None

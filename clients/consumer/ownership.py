@@ -215,9 +215,7 @@ class Ownership:
         return self._flush(list(self._assignment)) or self._store(None) or JoinInBackground()
 
     def _make_way(self, assigned: Assigned) -> Step:
-        """Revoke partitions that the assignment lacks, and adopt the rest; then rejoin, because others wait for the
-        revoked ones.
-        """
+        """Revoke partitions that the assignment lacks, adopt the rest, and rejoin: others wait for the revoked ones."""
         leaving = {progress.partition for progress in self._assignment} - set(assigned.partitions)
         if leaving:
             step = self._give_up(leaving, replaced=False)
@@ -322,7 +320,6 @@ class Ownership:
         return before - {progress.partition for progress in self._assignment}
 
     def _complain(self) -> None:
-        """Raise a topic's error once per metadata response."""
         if self.metadata is self._complained_of:
             return
         for name in self.missing_topics():

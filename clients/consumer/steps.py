@@ -106,9 +106,7 @@ class NotifyLost:
 
 @dataclass(frozen=True, slots=True)
 class NotifyGone:
-    """Call the application's `on_partitions_lost`: a topic was recreated, and these partitions belong to the old
-    one.
-    """
+    """Call the application's `on_partitions_lost`: these partitions belong to the old one of a recreated topic."""
 
     partitions: Partitions
 

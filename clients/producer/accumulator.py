@@ -230,9 +230,7 @@ class Accumulator:
         return drained
 
     def _wait_for_place(self, topic: TopicQueues, drained: Drained) -> None:
-        """Returned records wait for batches to be resolved, which is reported, or for metadata, which must be
-        requested.
-        """
+        """Returned records wait for batches, whose end is reported, or for metadata, which must be requested."""
         drained.wake_by(self._give_up_at(min(created_at for _, created_at in topic.returned)))
         drained.refresh = drained.refresh or any(queue.fenced for queue in topic.queues.values())
 
@@ -316,9 +314,7 @@ class Accumulator:
         self.drop_doomed()
 
     def drop_doomed(self) -> None:
-        """Fail batches that are not in flight if their transaction cannot be committed any more, or is being
-        aborted.
-        """
+        """Fail batches that are not in flight if their transaction cannot be committed, or is being aborted."""
         transactions = self.numbering.transactions
         if transactions is None or not transactions.doomed:
             return

@@ -16,9 +16,7 @@ from anabranch.clients.producer.queues import Record
 
 
 class SendQueue:
-    """The calls of `send` that wait for space. Call `admit` when space may be free; `wake` makes the sender free
-    some.
-    """
+    """The calls of `send` that wait for space. Call `admit` when space may be free; `wake` wakes the sender."""
 
     def __init__(self, accumulator: Accumulator, wake: Callable[[], None]) -> None:
         self.waiting: deque[asyncio.Future[None]] = deque()

@@ -45,9 +45,7 @@ class ClusterView:
         return () if known is None else known.available
 
     def ready_partitions_for_topic(self, topic: str) -> tuple[int, ...]:
-        """Return the partitions whose leader would accept a record now: with acks=all, min.insync.replicas are in
-        sync.
-        """
+        """Return the partitions whose leader accepts records: with acks=all, min.insync.replicas are in sync."""
         known = self._topics.get(topic)
         return () if known is None else known.ready
 

@@ -80,8 +80,6 @@ _DOOMED: Final = frozenset({State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_E
 
 
 class _Offsets(NamedTuple):
-    """Offsets to commit with the transaction, for a member of a group."""
-
     group: ConsumerGroupMetadata
     offsets: Mapping[TopicPartition, int]
 

@@ -89,9 +89,7 @@ class AssignmentInfo:
 
 
 class WrittenHosts(NamedTuple):
-    """The encoded host maps of a version: encoded once, because all members get the same, and they are most of the
-    bytes.
-    """
+    """The encoded host maps of a version: encoded once, because all members get the same bytes."""
 
     hosts: list[wire.HostPartitions]
     topics: list[wire.TopicIndex]

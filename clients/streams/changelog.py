@@ -36,16 +36,12 @@ def changelog_topic(application_id: str, store: str) -> str:
 
 
 def arrived_mark(source: int, generation: int) -> tuple[bytes, bytes]:
-    """Return the mark for a complete arrival: all keys of partition `source` for this one at `generation` precede
-    it.
-    """
+    """Return the mark for a complete arrival: all keys of `source` for this partition at `generation` precede it."""
     return _ARRIVED + b"%d" % source, b"%d" % generation
 
 
 def departed_mark(generation: int) -> tuple[bytes, bytes]:
-    """Return the mark for a complete departure: all keys that left this partition up to `generation` are handed
-    over.
-    """
+    """Return the mark for a complete departure: all keys that left up to `generation` are handed over."""
     return _DEPARTED, b"%d" % generation
 
 

@@ -245,7 +245,6 @@ class Committer:
         await producer.send_offsets_to_transaction(offsets, member or self._consumer.group_metadata())
 
     async def _log_changes(self, producer: Producer, tasks: Sequence[Task]) -> list[_Logged]:
-        """Write changes to the changelogs: the last value of each key."""
         logged: list[_Logged] = []
         for task in tasks:
             receipts: dict[str, list[asyncio.Future[RecordMetadata]]] = {}

@@ -28,9 +28,7 @@ class Departures:
         self._removed = removed
 
     def due(self, view: ConsumerView, tasks: Collection[Task]) -> list[Departure]:
-        """Return the due hand-overs of these tasks. Raises `StreamsError` if state of misplaced keys would have to
-        move.
-        """
+        """Return the due hand-overs of these tasks. Raises `StreamsError` if misplaced keys would move."""
         found: list[Departure] = []
         for task in tasks:
             if not task.stores or not _complete(task):
@@ -58,9 +56,7 @@ class Departures:
         return set()
 
     def _read_to(self, view: ConsumerView, task: Task, tasks: Collection[Task]) -> Reading | None:
-        """Return the segment of a task's input; for a removed partition its last one, if its task may be finished
-        now.
-        """
+        """Return the segment of a task's input; for a removed partition its last one, if the task may be finished."""
         if task.id not in self._removed:
             return self._inputs.read_to(view, task) if self._inputs.present(view, task) else None
         agreeable = self._removed.member(view) is not None and self.observe(view, tasks)

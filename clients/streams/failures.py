@@ -52,9 +52,7 @@ class Failures:
         return self._processing_handler != FAIL
 
     def handle(self, record: ConsumerRecord, error: Exception) -> Headers | None:
-        """Return the headers of a dead-lettered record; None if it is skipped. Raises `RecordFailed` to end the
-        instance.
-        """
+        """Return a dead-lettered record's headers; None if it is skipped. Raises `RecordFailed` to end the instance."""
         undecodable = isinstance(error, Undecodable)
         cause = error.__cause__ if undecodable else error
         assert isinstance(cause, Exception), "what cannot be decoded has a cause"

@@ -102,9 +102,7 @@ class Group:
             self._add(member, _decoded(member))
 
     def check_versions(self) -> None:
-        """Raise TaskAssignmentError if there is a member of a newer version, and one that would not understand the
-        answer.
-        """
+        """Raise TaskAssignmentError if one member has a newer version, and another would not understand the answer."""
         if self.from_the_future and self.version < EARLIEST_PROBEABLE_VERSION:
             raise TaskAssignmentError(
                 f"{self.from_the_future} members have versions newer than {self._latest_version}, "

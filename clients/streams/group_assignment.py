@@ -105,8 +105,6 @@ def refuse_group(members: Sequence[MemberView], code: AssignorError, version: in
 
 
 class _Writer:
-    """Encodes the assignments of all members of all processes."""
-
     def __init__(
         self,
         group: Group,
@@ -148,7 +146,6 @@ class _Writer:
             self.members[member_id] = self._encoded(partitions, copies, next_rebalance_ms)
 
     def _shared_out(self, process: StreamsProcess, client: Client) -> tuple[ThreadShares, ThreadShares]:
-        """Return the active and standby tasks of each member."""
         placed = self._placement.active[process.process_id]
         threads = Threads(process.sums_by_member, process.had(client))
         active = threads.share(placed & self._every.stateful, stateful=True)

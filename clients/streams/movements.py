@@ -81,6 +81,5 @@ class Movements:
         return state.is_caught_up(task, self._acceptable_lag)
 
     def _warm_up(self) -> bool:
-        """Take a warm-up from the budget, if one is left."""
         self._warmups_left -= 1
         return self._warmups_left >= 0

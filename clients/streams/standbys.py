@@ -49,8 +49,6 @@ def _place_anywhere(states: Sequence[ClientState], task: TaskId, count: int) -> 
 
 
 class _Spread:
-    """Keeps the copies of a task apart."""
-
     def __init__(self, states: Sequence[ClientState], keys: frozenset[str]) -> None:
         self._states = states
         self._keys = keys

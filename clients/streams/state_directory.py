@@ -43,9 +43,7 @@ class StateDirectory:
         return sorted(task for one in self.path.iterdir() if one.is_dir() and (task := _parse(one.name)) is not None)
 
     def parked(self, built: Built) -> dict[TaskId, int]:
-        """Return every task of this topology with state here, with the sum of its stores' checkpoints. None may be
-        open.
-        """
+        """Return every task of this topology with state here, with its stores' checkpoint sum. None may be open."""
         return {
             task: sum(checkpoints_on_disk(self._of(task), built.subtopologies[task.subtopology].stores).values())
             for task in self.tasks()

@@ -32,9 +32,7 @@ Value = TypeVar("Value")
 
 
 def due(lineage: Lineage, segment: Segment, departed: int) -> list[int]:
-    """Return the generations at which keys left the partition and whose hand-over is due: all before `segment` is
-    read.
-    """
+    """Return the generations whose departing keys are due for hand-over: all before `segment` is read."""
     return [
         one.generation
         for one in lineage.segments(segment.partition)

@@ -41,8 +41,6 @@ def assign_as_before(clients: Sequence[Client], tasks: Tasks, config: AssignorCo
 
 
 class _Sticky:
-    """The state of one assignment."""
-
     def __init__(self, clients: Sequence[Client], tasks: Tasks, *, unlimited: bool = False) -> None:
         self._states = states_of(clients)
         self._tasks = tasks

@@ -114,9 +114,7 @@ class StreamsPartitionAssignor(PartitionAssignor):
         assignor: TaskAssignor = assign_highly_available,
         config: AssignorConfig | None = None,
     ) -> None:
-        """Create an assignor; `offset_sums` is called before each join, `on_tasks` after each sync; `now_ms` is the
-        time of day.
-        """
+        """Create an assignor; joins call `offset_sums`, and syncs `on_tasks`; `now_ms` is the time of day."""
         self._member = member
         self._topology = topology
         self._tools = tools
@@ -242,9 +240,7 @@ class StreamsPartitionAssignor(PartitionAssignor):
             )
 
     def _next_join(self, info: AssignmentInfo) -> int | None:
-        """Return the next join: version changes first, then an end point unknown to the group, then the leader's
-        request.
-        """
+        """Return the next join: for a version change, an end point unknown to the group, or the leader's request."""
         if self._change_version(info):
             return REJOIN_NOW
         own = Host.parse(self._member.end_point)

@@ -171,9 +171,7 @@ class TaskMachine:
         return not self.put_off
 
     def before_commit(self, view: ConsumerView) -> list[Effect]:
-        """End the tasks of removed partitions that have handed everything over, and stop those that will receive
-        keys.
-        """
+        """End tasks of removed partitions that have handed everything over; stop those that will receive keys."""
         finished = [
             task
             for task in self.tasks.values()
@@ -388,7 +386,6 @@ class TaskMachine:
         return known
 
     def _assigned_here(self, view: ConsumerView, task: TaskId) -> list[TopicPartition]:
-        """Return the input partitions of a task that the consumer reads."""
         mine = view.assignment()
         every = (TopicPartition(topic, task.partition) for topic in self._built.subtopologies[task.subtopology].sources)
         return [one for one in every if one in mine]

@@ -267,9 +267,7 @@ class Task:
         return True
 
     def aim(self, targets: Mapping[str, int]) -> None:
-        """Restore up to these offsets, the changelog ends. A store that has reached its end is complete and not
-        doubted.
-        """
+        """Restore up to these offsets, the changelog ends. A store at its end is complete and not doubted."""
         self.targets = dict(targets)
         for name, store in self.stores.items():
             if store.checkpoint.offset >= targets[name]:
@@ -298,9 +296,7 @@ class Task:
         kept.checkpoint, kept.marks, kept.topic_id = Checkpoint(offset), {}, b""
 
     def assume_arrived(self, store: str, source: int, generation: int) -> None:
-        """Stop waiting for the keys that left a partition at a generation: their mark was deleted from the
-        changelog.
-        """
+        """Stop waiting for the keys that left a partition at a generation: the changelog lost their mark."""
         self.stores[store].marks.update([arrived_mark(source, generation)])
 
     def check(self, topic_ids: Mapping[str, bytes]) -> None:

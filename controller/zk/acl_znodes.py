@@ -46,9 +46,7 @@ def path_of(pattern: ResourcePattern) -> str:
 
 
 def is_valid_name(name: str) -> bool:
-    """Whether a znode may have this name; ZooKeeper refuses invisible characters and those that Java writes as two
-    units.
-    """
+    """Whether a znode may have this name; ZooKeeper refuses invisible characters and surrogate pairs."""
     return name not in ("", ".", "..") and not _IMPOSSIBLE.search(name)
 
 

@@ -223,9 +223,7 @@ class KazooSession(ZkSession):
         return data or b"", stat_of(stat)
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """Read many znodes. A server before 3.6 closes the connection on a multiRead: then each znode is read on its
-        own.
-        """
+        """Read many znodes: one by one if the server, older than 3.6, closes the connection on a multiRead."""
         if not paths:
             return []
         if self._multi_reads_lost >= MULTI_READS_LOST_MAX:
@@ -422,7 +420,6 @@ def _shown_by(login: Login | None) -> dict[str, Any]:
 
 
 def _parents_of(path: str) -> list[str]:
-    """Return the paths above one, the nearest first, without the root."""
     return [] if (above := paths.parent(path)) == "/" else [above, *_parents_of(above)]
 
 

@@ -95,9 +95,7 @@ def _endpoints(body: Body) -> list[Endpoint]:
 
 @value
 class ControllerBody:
-    """The body of /controller, with the active controller's address, which Kafka lacks. `host` "" and `port` -1:
-    unknown.
-    """
+    """The body of /controller, with its address, which Kafka lacks. `host` "" and `port` -1: unknown."""
 
     broker_id: int
     host: str = ""
@@ -218,9 +216,7 @@ def _retired_from(body: Body) -> dict[int, Retired]:
 
 
 def encode_partition_state(state: LeaderAndIsr) -> bytes:
-    """Encode /brokers/topics/T/partitions/P/state: Kafka's fields, then generation and cuts in the same atomic write
-    (R2).
-    """
+    """Encode /brokers/topics/T/partitions/P/state: Kafka's fields, generation and cuts in one write (R2)."""
     body: dict[str, Any] = {
         "version": 1,
         "leader": state.leader,

@@ -24,9 +24,7 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 
 def up_convert(messages: Iterable[Message]) -> bytes:
-    """Build one uncompressed batch of the records of all messages, of which there is at least one and none is a
-    wrapper.
-    """
+    """Build one uncompressed batch of all messages' records; there is at least one message, and no wrapper."""
     builder = BatchBuilder(limit_bytes=_UNLIMITED)
     for message in messages:
         builder.append(message.key, message.value, timestamp_ms=message.timestamp_ms)

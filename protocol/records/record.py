@@ -73,9 +73,7 @@ class RecordReader:
     __slots__ = ("_base_offset", "_base_timestamp", "_data", "_fixed_timestamp", "_headers", "_position", "left")
 
     def __init__(self, batch: Buffer, position: int = 0, *, headers: bool = True) -> None:
-        """Open a batch. Raises DecodeError if it is cut off, or cannot be decompressed. For `headers` see
-        `iter_records`.
-        """
+        """Open a batch. Raises DecodeError if it is cut off or not decompressible. `headers`: see `iter_records`."""
         header = read_header(batch, position)
         view = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
         if len(view) != header.batch_length + LOG_OVERHEAD_BYTES - HEADER_BYTES:
@@ -121,7 +119,6 @@ class RecordReader:
         return self._taken(Columns(*(fields[column::FIELDS] for column in range(FIELDS))), position, before)
 
     def _taken(self, columns: Columns, position: int, before: int | None) -> Columns:
-        """What was read up to a position."""
         offsets = columns.offsets
         count = len(offsets)
         if count == self.left:
