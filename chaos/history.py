@@ -345,8 +345,7 @@ class History:
     """Deleted topics. A recreated topic has another name in the history."""
     barriers: bool = True
     """Whether all members of the group are in one generation at a time. Not where the broker assigns: each member then
-    has its own epochs, and commits kept partitions while others are at later ones.
-    """
+    has its own epochs, and commits kept partitions while others are at later ones."""
     complete: bool = True
     """Whether the run was completed, so that all stored records were read and delivered."""
     failures: list[str] = field(default_factory=list)

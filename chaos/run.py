@@ -53,8 +53,7 @@ _SEEN: Final = (
 )
 SEEN_HERE: Final = frozenset(_SEEN.split())
 """The checkers with data in a run on real processes: those of clients, of ZooKeeper and of the logs. The others need a
-simulation, which observes brokers from inside.
-"""
+simulation, which observes brokers from inside."""
 PROPERTIES: Final = {
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "5000",

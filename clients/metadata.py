@@ -24,8 +24,7 @@ from anabranch.protocol.wire import ZERO_UUID
 NO_LEADER: Final = -1
 REFUSED_FOR_GOOD: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION})
 """Permanent errors of a topic. With any other error the topic is not usable yet: its brokers may be down, its leaders
-not elected, the answering broker just started (`Metadata.handleMetadataResponse`).
-"""
+not elected, the answering broker just started (`Metadata.handleMetadataResponse`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,9 +133,10 @@ async def retry_connection_loss(ask: Callable[[], Awaitable[T]], *, size_bytes: 
 
 
 async def fenced(session: ZkSession, term: ControllerTenure, ops: Sequence[Op]) -> list[str | Stat | None]:
-    """Commit a transaction of this tenure. Raises Deposed if it is over, otherwise the first failed operation's error.
+    """Commit a transaction of this tenure.
 
-    It is retried after a lost connection: the caller finds out from the znode whether the first attempt succeeded.
+    Raises NoLongerController if it is over, otherwise the first failed operation's error. After a lost connection it is
+    retried: the caller finds out from the znode whether the first attempt succeeded.
     """
     guarded = [Check(paths.CONTROLLER_EPOCH, term.fence), *ops]
     try:

@@ -29,8 +29,7 @@ ONLINE, OFFLINE = PartitionPhase.ONLINE, PartitionPhase.OFFLINE
 
 PARTITIONS_AT_ONCE: Final = 500
 """Partitions of one topic that are created or resized at once. The next ones follow when their leaders have answered
-about most of these, so other requests to a broker need not wait for a whole large topic.
-"""
+about most of these, so other requests to a broker need not wait for a whole large topic."""
 
 LEGAL: Final[Mapping[PartitionPhase, frozenset[PartitionPhase]]] = {
     # from          to

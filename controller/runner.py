@@ -84,7 +84,7 @@ class Runner:
         self._tokens = 0
 
     async def run(self) -> None:
-        """Run the whole tenure. Raises Deposed, SessionExpired, or the bug that ended it."""
+        """Run the whole tenure. Raises NoLongerController, SessionExpired, or the bug that ended it."""
         try:
             if not await self._candidacy.holds_office(lambda _: self._read_again(Read("controller"))):
                 raise NoLongerController("/controller was lost before the term began")

@@ -100,8 +100,7 @@ KEY: Final = struct.Struct(
 )
 KEYS_BYTES_MAX: Final = 1 << 20
 """Size limit of a run's keys with several events, counting each with every event about it: a key of a megabyte and
-thousands of events would take gigabytes to process.
-"""
+thousands of events would take gigabytes to process."""
 
 FIXED: Final = struct.Struct(
     ">"

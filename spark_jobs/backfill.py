@@ -26,8 +26,7 @@ from anabranch.spark_jobs.verdict import Tally, Unread
 
 PORTION_BYTES: Final = 8 << 20
 """Size of the runs and stretches that a bucket processes at once, one or two hundred thousand events: during checks
-each needs about 600 bytes.
-"""
+each needs about 600 bytes."""
 _STATE: Final = "state"
 _SCHEMA: Final = f"{stages.OUTPUT_SCHEMA}, packed binary"
 _COLUMNS: Final = ("kind", "bucket", "detail", "packed")

@@ -36,8 +36,7 @@ PLACE: Final = ("newest", "partition", "generation", "offset", "time_ms", "sende
 """The fields of a line that each delivery changes."""
 SKIPPED: Final = ("first", "last", "told", *PLACE, *(f"before_{name}" for name in PLACE))
 """Skipped sequences, whether they were reported as lost, the delivery that skipped them, and the one before it: all -1
-if that was the first.
-"""
+if that was the first."""
 _SENDERS: Final = [SKIPPED.index("sender"), SKIPPED.index("before_sender")]
 
 _MULTIPLIERS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -61,8 +60,7 @@ class Lines:
         self.arena = b""
         self.former = Ragged.empty(2)
         """Per line: (partition, highest offset read there), of partitions other than the newest delivery's, and of its
-        own if the newest delivery is not the highest offset.
-        """
+        own if the newest delivery is not the highest offset."""
         self.began = Ragged.empty(1)
         """Per line: its first sequence, if earlier ones may have been forgotten."""
         self.skipped = Ragged.empty(len(SKIPPED))

@@ -1,20 +1,19 @@
 """The owner and position of each partition: rules across keys, within one bucket.
 
     two owners     an owner is an incarnation of a member in one generation of its group. Generations rise from owner to
-                   owner. A second owner is who hands out something after an owner of a higher generation began to, or
-                   another one of its own generation whose events are stored behind its first. *After* is what both say,
-                   the order of the audit topic and the time of the events: a partition is given up when its events are
-                   stored, so a clean hand-over is in order there, whatever the clocks of two machines say; events that
-                   were stored late are told from new ones by their time. Each pair is told once per bucket
-    repeated       a partition is read in order; after a failure it is read again from further back. That violates
-                   nothing if the repetition goes on to where reading had come to. One that is given up, because
-                   something beyond comes next, handed out a record after later ones that were not handed out again. And
-                   a member that hands out again what it has handed out, though it has not begun to read the partition
-                   anew (`begun`: no new assignment, no seek), repeats without a failure that would excuse it
-    late           an event of an earlier owner, stored behind those of a later one, that happened before them. An event
-                   of a later owner did not, though its clock be behind
+                   owner. A second owner delivers a record after an owner of a higher generation began to, or is another
+                   one of the same generation whose events are stored after the first's. *After* means both in the order
+                   of the audit topic and by the time of the events: a partition is revoked when its events are stored,
+                   so a clean hand-over is in order there, whatever two machines' clocks show; their time distinguishes
+                   events that were stored late from new ones. Each pair is reported once per bucket
+    repeated       a partition is read in order; after a failure it is read again from an earlier offset. That is no
+                   violation if the repetition continues to the last position. Otherwise a record was delivered after
+                   later ones that were not delivered again. And a member that delivers a record again, without having
+                   begun to read the partition again (`begun`: no new assignment, no seek), repeats without a failure
+    late           an event of an earlier owner, stored after those of a later one, that happened before them. An event
+                   of a later owner did not, even if its clock lags
 
-Offsets of one bucket's records in a partition stand for all of its records: every record belongs to some bucket.
+Offsets of one bucket's records in a partition suffice: every record belongs to some bucket.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ POLL_S: Final = 0.05
 LOOK_UP_S: Final = 10.0
 SILENCE_S: Final = 1.0
 """After this time without a record the partition's existence is checked, because librdkafka does not report a missing
-one.
-"""
+one."""
 GONE_PATIENCE_S: Final = 30.0
 """How long a partition may be missing: a broker that has just started knows no topics until a controller sends them."""
 FRESH_START_S: Final = 15.0

@@ -17,10 +17,8 @@ class Scope(NamedTuple):
     """The topic whose records are compared with deliveries."""
     groups: tuple[str, ...] = ()
     """The groups that its records wait for, with or without deliveries. None: every group with a delivery before the
-    first record is dropped.
-    """
+    first record is dropped."""
     forget_ms: int = FORGET_MS
     isolation_level: str = READ_COMMITTED
     """Which stored records count. Those of aborted and open transactions need not be delivered; without transactions
-    both levels are the same.
-    """
+    both levels are the same."""

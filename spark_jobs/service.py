@@ -46,9 +46,8 @@ log = logging.getLogger(__name__)
 LOOK_UP_PATIENCE_S: Final = 2.0
 STARTS_MAX: Final = 6
 TOO_SLOW: Final = "Python worker failed to connect back"
-"""Spark's fixed ten-second limit for a query's Python processes to start; a busy machine exceeds it, and Spark ends the
-query. It can then continue from its checkpoint.
-"""
+"""Spark's error when the Python processes of a query's driver exceed a fixed start limit of ten seconds, as on a busy
+machine. Spark then ends the query, which can continue from its checkpoint."""
 RESTART_POLL_S: Final = 1.0
 EXAMPLES: Final = 3
 """Number of violations in a verdict; all of them are in files."""

@@ -16,8 +16,7 @@ BEFORE_GATE: Final = "before_gate"
 """Out of order across a resize: the later record, of a newer segment, was delivered before its gate could be open."""
 REPEATED: Final = "repeated"
 """Stored twice and delivered twice; or delivered again after later ones that were not, or by a member that had not gone
-back.
-"""
+back."""
 LOST: Final = "lost"
 """Skipped, and never delivered."""
 WRONG_PAYLOAD: Final = "wrong_payload"

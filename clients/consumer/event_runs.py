@@ -23,8 +23,7 @@ PASS_EVENTS: Final = 100
 """Number of events that are encoded at once: records just decoded are still in the processor's cache."""
 RUN_BYTES_MAX: Final = 256 * 1024
 """Size limit of a run with several events, counting its longest key for each: far below a topic's default limit, and
-below that of readers (`audit.KEYS_BYTES_MAX`).
-"""
+below that of readers (`audit.KEYS_BYTES_MAX`)."""
 KNOWN_BYTES_MAX: Final = 4 * 1024 * 1024
 """Size limit of the key cache."""
 KEY_COST_BYTES: Final = 256
@@ -147,8 +146,7 @@ class _Run:
 
 _Writer = tuple[Callable[[bytes], None], int]
 """A function that adds an event about a key to its run, and the key's number. A bare tuple unpacks much faster than a
-named one.
-"""
+named one."""
 
 
 class _Writers:

@@ -24,8 +24,7 @@ REFUSALS: Final = (
     KafkaError.INVALID_PRODUCER_EPOCH,
 )
 """Errors of: the batch; the record in it with a misplaced key; the batch's other records; and the records in flight of
-an idempotent librdkafka, which begins a new epoch after a refusal.
-"""
+an idempotent librdkafka, which begins a new epoch after a refusal."""
 PAUSE_S: Final = 0.02
 """Interval of checks whether metadata shows new partitions of a resize."""
 

@@ -47,8 +47,7 @@ class ProducerMetrics:
     """Records that were refused, expired or aborted; the rest is in flight."""
     records_rehashed: int
     """Records that were partitioned again before they were stored: their topic was resized or, without a key, their
-    partition could not take them.
-    """
+    partition could not take them."""
     batches_refused: int
     """Batches refused by a leader whose partition had a newer generation."""
     switches: int

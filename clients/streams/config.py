@@ -41,8 +41,7 @@ class StreamsConfig:
     """Where to start in inputs without a committed offset: earliest or latest."""
     changelog_auto_offset_reset: str = "earliest"
     """What to do with a store whose changelog was deleted, recreated or cut off: earliest restores it from the current
-    changelog, with a warning; none ends the instance.
-    """
+    changelog, with a warning; none ends the instance."""
     replication_factor: int = -1
     """The replicas of created changelogs and repartition topics; -1: the cluster's default."""
     group_instance_id: str | None = None

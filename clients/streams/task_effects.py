@@ -80,5 +80,4 @@ class Commit:
     departures: Sequence[Departure]
     member: ConsumerGroupMetadata | None = None
     """The member and generation of this decision, if the commit is valid for no other: the group confirms it after
-    everything else is stored. None: the commit is valid for the instance's generation at its end.
-    """
+    everything else is stored. None: the commit is valid for the instance's generation at its end."""

@@ -48,8 +48,7 @@ class Columns(NamedTuple):
 FIELDS: Final = len(Columns._fields)
 AT_ONCE: Final = 500
 """How many records `iter_records` reads ahead: they are used while in the processor's caches, and the garbage collector
-never scans a whole batch.
-"""
+never scans a whole batch."""
 _new: Final = tuple.__new__
 
 

@@ -37,8 +37,7 @@ _QUICK_RECORDS: Final = 1 << 27
 """Up to here an offset delta has at most four bytes."""
 _ALIKE_RECORDS_MIN: Final = 32
 """How many consecutive records must be alike for the fast path. After a failed attempt, twice as many as the last time
-are read one by one before the next.
-"""
+are read one by one before the next."""
 
 _ONE_BYTE: Final = 64
 _TWO_BYTES: Final = 8192
