@@ -541,7 +541,7 @@ class Admin:
         """Create a delegation token, with which clients log in by SCRAM instead of a password.
 
         Args:
-            owner: Who is logged in by it, as User:NAME; None: who asks.
+            owner: The principal that it logs in, as User:NAME; None: this client's.
             renewers: Who may renew and end it besides its owner, as User:NAME.
             max_lifetime_ms: How long it may be renewed; -1: as long as brokers allow.
 
@@ -550,8 +550,8 @@ class Admin:
 
         Raises:
             KafkaError: DELEGATION_TOKEN_AUTH_DISABLED: brokers have no `delegation.token.secret.key`.
-                DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: who asks has not logged in, or has by a token.
-                DELEGATION_TOKEN_AUTHORIZATION_FAILED: who asks may not act for the owner.
+                DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: this client has not logged in, or has by a token.
+                DELEGATION_TOKEN_AUTHORIZATION_FAILED: this client may not act for the owner.
         """
         return await create_token(self.network, owner, renewers, max_lifetime_ms)
 

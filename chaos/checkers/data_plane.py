@@ -48,7 +48,7 @@ def a3_lost_write(history: History) -> Iterator[str]:
 
 
 def a4_unseen(history: History) -> Iterator[str]:
-    """Acknowledged and not in the final log although nobody asked to delete it, or stored and never delivered.
+    """Acknowledged and not in the final log although no request deleted it, or stored and never delivered.
 
     A deleted record of a topic that is read must have been delivered, unless retention deleted it, or a request that
     did not wait for groups.

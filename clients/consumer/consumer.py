@@ -90,13 +90,13 @@ class Consumer:
             "none" (an error). A partition that a resize made is read from its start by a group that reads the topic.
         isolation_level: "read_uncommitted", or "read_committed": only what belongs to no transaction, or to a
             committed one.
-        enable_auto_commit: Commit by itself what counts as processed: all that was handed out before the last call.
+        enable_auto_commit: Commit automatically what counts as processed: all records delivered before the last call.
         auto_commit_interval_ms: How often it does. Ends of segments are committed at once, because others wait.
         session_timeout_ms: After this time without a heartbeat the group gives this member's partitions to others.
-            This member hands out nothing any more by then, whether it was stopped, blocked or cut off.
+            This member delivers nothing any more by then, whether it was stopped, blocked or cut off.
         rebalance_timeout_ms: How long the group waits for this member to ask for records when it rebalances. A member
             that does not ask for so long leaves the group.
-        heartbeat_interval_ms: How often the coordinator hears of this member.
+        heartbeat_interval_ms: The interval of heartbeats to the coordinator.
         partition_assignment_strategy: The assignors that this member offers, first choice first: "lineage", "range",
             "roundrobin", "cooperative-sticky", or `PartitionAssignor` objects; a list, or names with commas. If all
             of them are cooperative, partitions that stay are read on during a rebalance (KIP-429).
@@ -356,7 +356,7 @@ class Consumer:
         """Return the next records. Where commits are automatic, everything delivered before counts as processed.
 
         Args:
-            timeout_ms: How long to wait while there is none that may be handed out; 0: not at all.
+            timeout_ms: How long to wait while no record is deliverable; 0: not at all.
             max_records: How many at most; `max_poll_records` if None.
 
         Returns:
@@ -427,7 +427,7 @@ class Consumer:
 
         Args:
             partition: One that is assigned.
-            offset: That of the next record to hand out. Where the log has nothing, `auto_offset_reset` decides.
+            offset: That of the next record to deliver. If it is out of range, `auto_offset_reset` decides.
 
         Raises:
             KeyError: The partition is not assigned.
@@ -528,8 +528,8 @@ class Consumer:
         """Return the current segment of a partition: the records between two changes of its keys.
 
         Returns:
-            The topic's lineage and the segment whose records are handed out next, all before it having been handed
-            out; None in a topic without order, and while there is no position.
+            The topic's lineage and the segment of the next record to deliver; None in a topic without order, and while
+            there is no position.
 
         Raises:
             KeyError: The partition is not assigned.

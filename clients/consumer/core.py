@@ -18,9 +18,10 @@ records are delivered only on `DeliverRecords`. The order:
 A commit opens the gates of others. So the application flushes before each commit that reaches the end of a segment, and
 before each rebalance. Records count as processed by these rules:
 
-    enable_auto_commit=True     asking for more says that everything handed out is processed; boundaries are committed
+    enable_auto_commit=True     asking for more means that everything delivered is processed; boundaries are committed
                                 as soon as they are reached
-    enable_auto_commit=False    only the application says what is processed; a boundary is crossed once it has committed
+    enable_auto_commit=False    only the application decides what is processed; a boundary is crossed once it has
+    committed
                                 everything it was given. What lies behind that and has no record for it (the start of an
                                 empty partition, a transaction marker) is committed on its behalf. A commit that was
                                 part of a producer's transaction counts too: the coordinator is asked for it, and tells

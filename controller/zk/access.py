@@ -4,7 +4,7 @@ Each znode has an ACL, which remains after its creator's session. With
 `zookeeper.set.acl=true` each znode that is made belongs to the login that made it, which all nodes of a cluster share:
 
     readable    its owners do everything, everybody reads: most znodes, so that tools can look
-    private     nobody else reads either: what holds keys of users, tokens, and settings of brokers
+    private     only its owners read: users' keys, tokens, and settings of brokers
     open        everybody does everything: /consumers, in which consumers of long ago write their offsets
 
 Znodes that are there already stay as they are. Source: Kafka's `ZkData.defaultAcls`.
