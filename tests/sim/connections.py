@@ -36,6 +36,9 @@ class SimServer:
     async def wait_closed(self) -> None:
         return
 
+    async def start_serving(self) -> None:
+        return  # connections are made from `create_server` on
+
     def is_serving(self) -> bool:
         return True
 
