@@ -1,4 +1,4 @@
-"""The listeners: they accept connections up to a bound, close idle ones, and drain when the node stops."""
+"""The listeners of a node: they accept connections up to a limit, close idle ones, and drain at the stop."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Server:
         self._connections_max = settings.max_connections
         self._address_max = settings.max_connections_per_ip
         self._address_bounds = address_bounds(settings.max_connections_per_ip_overrides)
-        self._connections: dict[BrokerConnection, None] = {}  # in the order in which they came
+        self._connections: dict[BrokerConnection, None] = {}  # in the order of their arrival
         self._acceptors: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._refusing = False
@@ -70,7 +70,7 @@ class Server:
         )
         self._entrance: AdmissionQueue
         self.on_gone: Callable[[Peer], None] = lambda _peer: None
-        """Told of each client that is gone."""
+        """Called for each client whose connection has ended."""
 
     @property
     def port(self) -> int:
@@ -79,21 +79,21 @@ class Server:
 
     @property
     def connection_count(self) -> int:
-        """Connections being served or to be served, including those whose peer has gone while a request is in work."""
+        """Return the number of connections, including those whose peer has gone while a request is processed."""
         return len(self._connections)
 
     @property
     def connections(self) -> tuple[BrokerConnection, ...]:
-        """All of them, in the order in which they came."""
+        """Return all connections, in the order of their arrival."""
         return tuple(self._connections)
 
     @property
     def peers(self) -> tuple[Peer, ...]:
-        """Those whose connections are open."""
+        """Return the peers of open connections."""
         return tuple(one.peer for one in self._connections)
 
     async def start(self) -> None:
-        """Start listening; with port 0 the system chooses and `ports` tell."""
+        """Start listening; for port 0 the system chooses, and `ports` has the choice."""
         self.loop = asyncio.get_running_loop()
         self._entrance = AdmissionQueue(self.connection_quotas, is_open=self._is_open)
         try:
@@ -106,7 +106,7 @@ class Server:
         self._schedule_sweep()
 
     def open(self) -> None:
-        """Serve who has come and who comes."""
+        """Serve connections, including those that already wait."""
         self._entrance.open()
 
     async def _accept(self, listener: Listener) -> None:
@@ -123,7 +123,7 @@ class Server:
         await acceptor.start_serving()
 
     async def stop(self, *, drain_s: float = 0.5) -> None:
-        """Stop listening, let requests in work finish for a moment, then close every connection."""
+        """Stop listening, give running requests a moment to finish, then close every connection."""
         self._stopping = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -139,10 +139,10 @@ class Server:
         self.response_memory.close()
 
     async def _stop_listening(self, acceptor: asyncio.Server) -> None:
-        """Accept no more, give what is accepted its transport, and only then close.
+        """Stop accepting, let accepted sockets get their transports, and only then close.
 
-        A listener of asyncio that closes between the two loses the connection, and its peer hears nothing (CPython's
-        issue 109564). The connections that come of it are refused by `admit`.
+        An asyncio listener that closes in between loses the connection without closing it (CPython's issue 109564).
+        `admit` refuses these connections.
         """
         were_read = [self.loop.remove_reader(one) for one in acceptor.sockets]
         if any(were_read):
@@ -150,7 +150,7 @@ class Server:
         acceptor.close()
 
     def admit(self, connection: BrokerConnection) -> bool:
-        """Take a new connection in, and serve it when it may be; or refuse it: the node is full, or stops."""
+        """Admit a new connection, and serve it as soon as possible; refuse it if the node is full or stops."""
         if self._stopping:
             return False
         full = self._full_for(connection.peer.host)
@@ -165,7 +165,7 @@ class Server:
         return True
 
     def _full_for(self, address: str) -> str:
-        """Why there is no room for a connection from this address, in words; empty if there is."""
+        """Return the reason why no connection from this address is accepted; empty if it is."""
         if len(self._connections) >= self._connections_max:
             return f"{len(self._connections)} connections are open already"
         if self._address_max < UNLIMITED or self._address_bounds:
@@ -183,7 +183,7 @@ class Server:
         self.connection_quotas.per_second = settings.max_connection_creation_rate
 
     def remove_connection(self, connection: BrokerConnection) -> None:
-        """A connection has ended."""
+        """Unregister a connection that has ended."""
         self._connections.pop(connection, None)
         self.request_memory.forget(connection)
         self.on_gone(connection.peer)

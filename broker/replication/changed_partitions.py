@@ -1,6 +1,6 @@
-"""Which partitions have changed since somebody last looked: whoever works through them pays for those, not for all.
+"""Collects the partitions that changed, so that periodic work costs the changes and not all partitions.
 
-Invariant: what changed after a `take` is in the next one, and what did not is not.
+Invariant: a partition that changed after a `take` is in the next one; others are not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ChangedPartitions:
-    """Listens to the partitions of one broker, for one who looks at them from time to time."""
+    """Listens to the partitions of one broker for one periodic task."""
 
     def __init__(self) -> None:
         self._changed: dict[_Look, None] = {}
@@ -23,18 +23,18 @@ class ChangedPartitions:
         return (look.partition for look in self._changed)
 
     def add(self, partition: Partition) -> None:
-        """This partition lives here from now on; nobody has looked at it."""
+        """Add a partition; the next `take` returns it."""
         look = self._looks[partition] = _Look(partition, self._changed)
         look.stirred()
 
     def remove(self, partition: Partition) -> None:
-        """This partition lives here no more."""
+        """Remove a partition that this broker no longer hosts."""
         look = self._looks.pop(partition)
         self._changed.pop(look, None)
         partition.listeners.pop(look, None)
 
     def take(self) -> list[Partition]:
-        """Those that changed since the last call, in the order of their first changes."""
+        """Return the partitions that changed since the last call, in the order of their first changes."""
         changed = list(self)
         for look in self._changed:
             look.partition.listeners[look] = None
@@ -43,8 +43,6 @@ class ChangedPartitions:
 
 
 class _Look:
-    """Listens to one partition."""
-
     __slots__ = ("changed", "partition")
 
     def __init__(self, partition: Partition, changed: dict[_Look, None]) -> None:
@@ -52,5 +50,4 @@ class _Look:
         self.changed = changed
 
     def stirred(self) -> None:
-        """There is something to look at."""
         self.changed[self] = None

@@ -1,11 +1,11 @@
-"""Requests that wait for a condition: acks=all Produce for replication, Fetch for bytes.
+"""Delayed operations: requests that wait for a condition, such as a Produce for replication or a Fetch for bytes.
 
-A parked request watches some keys. Code that changes a key calls `check(key)`; the request finishes when its own
-condition says so, or when its deadline passes. There is no clock and no timer here: `expire(now)` is told the time,
-and `next_deadline` says when it should be called next, so that one timer serves all requests.
+A delayed operation watches keys. Code that changes a key calls `check(key)`; the operation completes when its condition
+holds or its deadline passes. There is no clock and no timer: the caller passes the time to `expire(now)`, and
+`next_deadline` says when to call it next, so one timer serves all operations.
 
-Invariant: `finish` is called exactly once, unless the request was discarded before (its connection went away).
-Source: Kafka's `DelayedOperationPurgatory`, without its threads.
+Invariant: `finish` is called exactly once, unless the operation was discarded before (its connection was lost). Source:
+Kafka's `DelayedOperationPurgatory`, without its threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class DelayedOperation(Generic[Key]):
-    """One waiting request. `ready(key)` is asked after `key` changed; `finish()` lets it go on."""
+    """A waiting request. `ready(key)` is evaluated after a change of `key`; `finish()` resumes the request."""
 
     __slots__ = ("deadline", "done", "finish", "keys", "ready")
 
@@ -33,9 +33,9 @@ class DelayedOperation(Generic[Key]):
         self.done = False
 
     def clear(self) -> None:
-        """Refer to nothing any more: its request may refer to this, and holds megabytes of records.
+        """Drop all references: the request may refer to this operation, and holds megabytes of records.
 
-        What forms a circle is only freed when the garbage collector comes to it.
+        A reference cycle would only be freed by the garbage collector.
         """
         self.keys = []
         self.ready = _never
@@ -51,7 +51,7 @@ def _nothing() -> None:
 
 
 class DelayedOperations(Generic[Key]):
-    """All parked requests of one kind, by key and by deadline."""
+    """All delayed operations of one kind, by key and by deadline."""
 
     def __init__(self) -> None:
         self._watchers: dict[Key, dict[DelayedOperation[Key], None]] = {}
@@ -65,7 +65,7 @@ class DelayedOperations(Generic[Key]):
     def add(
         self, keys: Iterable[Key], deadline: float, ready: Callable[[Key], bool], finish: Callable[[], None]
     ) -> DelayedOperation[Key]:
-        """Let a request wait. The caller has just seen that it is not ready, and nothing ran in between."""
+        """Add an operation. The caller has checked that it is not ready, and nothing ran in between."""
         parked = DelayedOperation(keys, deadline, ready, finish)
         for key in parked.keys:
             self._watch(parked, key)
@@ -74,7 +74,7 @@ class DelayedOperations(Generic[Key]):
         return parked
 
     def watch(self, parked: DelayedOperation[Key], key: Key) -> None:
-        """Let a request that waits watch one more key: it becomes ready by that one, too."""
+        """Watch one more key with a waiting operation."""
         if not parked.done:
             parked.keys.append(key)
             self._watch(parked, key)
@@ -87,7 +87,7 @@ class DelayedOperations(Generic[Key]):
             watching[parked] = None
 
     def check(self, key: Key) -> int:
-        """Something about `key` changed: finish those that are ready now, and say how many."""
+        """Finish the operations that the change of `key` made ready; return their number."""
         watching = self._watchers.get(key)
         if not watching:
             return 0
@@ -97,7 +97,7 @@ class DelayedOperations(Generic[Key]):
         return len(ready)
 
     def expire(self, now: float) -> int:
-        """Finish those whose deadline has passed, and say how many."""
+        """Finish the operations whose deadline has passed; return their number."""
         expired = 0
         while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= now):
             parked = heapq.heappop(self._deadlines)[2]
@@ -107,23 +107,23 @@ class DelayedOperations(Generic[Key]):
         return expired
 
     def discard(self, parked: DelayedOperation[Key]) -> None:
-        """Forget a request whose client is gone; harmless when it has finished."""
+        """Remove the operation of a lost client; no effect if it has finished."""
         if not parked.done:
             self._remove(parked)
 
     def finish(self, parked: DelayedOperation[Key]) -> None:
-        """Let a request go on, whatever its condition; harmless when it has finished."""
+        """Finish an operation whatever its condition; no effect if it has finished."""
         self._finish(parked)
 
     def finish_all(self) -> None:
-        """Let every request go on, whatever its condition: the server is stopping."""
+        """Finish every operation whatever its condition: the server is stopping."""
         for _, _, parked in self._deadlines:
             if not parked.done:
                 self._finish(parked)
 
     @property
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do, at the earliest."""
+        """Return the earliest time at which `expire` has something to do."""
         while self._deadlines and self._deadlines[0][2].done:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
@@ -144,7 +144,7 @@ class DelayedOperations(Generic[Key]):
                 if not watching:
                     del self._watchers[key]
         parked.clear()
-        # Requests mostly finish long before their deadline: do not let the heap remember thousands of them.
+        # Most operations finish long before their deadline: keep the heap from growing by thousands of finished ones.
         if len(self._deadlines) > 64 and len(self._deadlines) > 4 * self._waiting:
             self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
             heapq.heapify(self._deadlines)

@@ -1,13 +1,13 @@
-"""What one Fetch request finds in this broker's partitions, without waiting for more.
+"""Reads the partitions of one Fetch request, without waiting.
 
-The handler decodes a request, makes a `FetchReader` of it, and may wait between two calls of `read`. Here is decided
-how far the asker may read (a follower to the log's end, a consumer to the high watermark or the last stable offset),
-which offsets and leader epochs are refused, how many bytes each partition gets, and what a follower's fetch reports to
-the partition: that it has everything below its fetch offset.
+The handler creates a `FetchReader` for a request, and may wait between two calls of `read`. The reader decides how far
+the client may read (a follower to the log end, a consumer to the high watermark or the last stable offset), which
+offsets and leader epochs are refused, how many bytes each partition gets, and what a follower's fetch reports: that it
+has everything below its fetch offset.
 
-A follower whose last epoch is not in the leader's history gets the diverging epoch instead of records (KIP-595), and so
-does a consumer that sends one. Stored bytes go into the answer as they are. `SessionFetchReader` adds incremental
-requests (KIP-227). Sources: Kafka's `ReplicaManager.fetchMessages` and `readFromLocalLog`; KIP-320, KIP-392, KIP-951.
+A follower or consumer whose last epoch is not in the leader's history gets the diverging epoch instead of records
+(KIP-595). Stored bytes are sent unchanged. `SessionFetchReader` adds incremental requests (KIP-227). Sources: Kafka's
+`ReplicaManager.fetchMessages` and `readFromLocalLog`; KIP-320, KIP-392, KIP-951.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NO_SNAPSHOT: Final = SnapshotId()
 
 
 class FetchReader:
-    """One Fetch request on its way to an answer: `read` it, wait until a partition is `ready`, `read` again."""
+    """One Fetch request: `read`, wait until a partition is `ready`, `read` again."""
 
     __slots__ = (
         "broker_epoch", "committed", "enough", "follower", "hints", "left", "may_read", "metadata", "rack", "replicas",
@@ -70,21 +70,21 @@ class FetchReader:
         self.committed = request.isolation_level == READ_COMMITTED
         selects = request.rack_id and self.follower < 0 and self.replicas.settings.replica_selector_class
         self.rack = request.rack_id if selects else ""
-        """Where the consumer would rather read, if this broker sends consumers elsewhere at all."""
+        """The consumer's rack, if this broker redirects consumers to other replicas."""
         self.watched: dict[Partition, tuple[FetchPartition, int]] = {}
-        """Per readable partition: what was asked, and the leader epoch it was read under."""
+        """Per readable partition: the row of the request, and the leader epoch at the read."""
         self.sizes: dict[Partition, int] = {}
         self.size = 0
         self.left = 0
         self.room_bytes = UNBOUNDED_BYTES
-        """What the answer may have, as far as the memory for responses goes."""
+        """The most bytes of the response that `ResponseMemory` allows."""
         self.may_read: Callable[[str], bool] | None = None
-        """Whether the client may read a topic; None where everybody may."""
+        """Whether the client may read a topic; None if all topics are allowed."""
         self.enough = False
-        """Whether there is no reason to wait: enough bytes, or something the client must hear."""
+        """Whether not to wait: there are enough bytes, or something to report at once."""
 
     def read(self, *, report: bool) -> list[FetchableTopicResponse]:
-        """Read every partition. `report`: a follower's offsets count. They do when it asks, not when it is woken."""
+        """Read every partition. `report`: count a follower's offsets; true on arrival, not after a wait."""
         request = self.request
         self.size, self.enough = 0, not request.topics
         self.left = min(request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
@@ -100,10 +100,10 @@ class FetchReader:
         return answer
 
     def start_waiting(self, parked: DelayedOperation[Partition]) -> None:
-        """It begins to wait: nothing changes that it does not watch."""
+        """Begin to wait; only watched partitions can change the response."""
 
     def finish(self) -> int:
-        """The answer that was read last is the one that is sent: the id of the session that goes on with it, or 0."""
+        """Record that the last response is sent; return the id of the session that continues with it, or 0."""
         return NO_SESSION
 
     def _answer(self, topic: str | None, asked: FetchPartition, report: bool) -> PartitionData:
@@ -154,7 +154,7 @@ class FetchReader:
             preferred = preferred_replica(partition, offset, self.rack, self.metadata)
             if preferred >= 0:
                 self.enough = True
-                limit = offset  # the records are to be had there
+                limit = offset  # the preferred replica has the records
         records: bytes | bytearray | memoryview = b""
         if offset < limit:
             records = self._records(partition, asked, limit)
@@ -192,7 +192,6 @@ class FetchReader:
             raise KafkaError(code, f"{self.follower} is no replica of {partition!r}")
 
     def _limit(self, partition: Partition) -> int:
-        """The offset before which the client, or follower, has to stop."""
         if self.follower >= 0:
             return partition.log.log_end_offset
         return partition.last_stable_offset if self.committed else partition.high_watermark
@@ -201,8 +200,8 @@ class FetchReader:
         first = self.size == 0
         if not first and self.left <= 0:
             return b""
-        # The first batch of an answer is never withheld: a consumer must be able to get past any batch. (Old ones are
-        # to ask for more bytes themselves.)
+        # The first batch of a response is never withheld, or a consumer could not get past a large batch. (Old
+        # clients have to raise their limit themselves.)
         records = partition.log.read(
             asked.fetch_offset,
             max(0, min(asked.partition_max_bytes, self.left)),
@@ -216,7 +215,7 @@ class FetchReader:
         return records
 
     def ready(self, partition: Partition) -> bool:
-        """Whether a change of `partition` ends the waiting."""
+        """Return whether a change of `partition` ends the wait."""
         asked, epoch = self.watched[partition]
         if partition.leader_epoch != epoch or partition.role is Role.NONE:
             return True
@@ -232,13 +231,13 @@ class FetchReader:
                 asked.fetch_offset, max(0, asked.partition_max_bytes), limit_offset=limit, min_one_batch=True
             )
         except KafkaError:
-            return True  # reading again raises the error in the request that waits
+            return True  # the next read raises the error in the waiting request
         self.sizes[partition] = len(records)
         return sum(self.sizes.values()) >= self.request.min_bytes
 
 
 def diverging_epoch(partition: Partition, asked: FetchPartition) -> EpochEndOffset:
-    """Where the asker's history leaves ours, or NO_EPOCH when it does not."""
+    """Return where the client's history diverges from this log, or NO_EPOCH if it does not."""
     log = partition.log
     if asked.last_fetched_epoch == log.epochs.latest_epoch and asked.fetch_offset <= log.log_end_offset:
         return NO_EPOCH

@@ -1,17 +1,17 @@
-"""What this broker remembers of fetchers that ask again and again (KIP-227), and whom it forgets when there are many.
+"""Incremental fetch sessions (KIP-227): the state of a fetcher's partitions between its requests, and their eviction.
 
-A session holds the partitions of a fetcher with what it was told last, so that a request need only name what changed
-and an answer only what is new. A partition that was read, and holds no more than was told, is *at rest*: the session
-listens to it, and reads it again only after it has changed or was named. So a request costs what there is news of,
-however many partitions the session has. Each request carries the next epoch; one that is lost, repeated or overtaken
-has another, is refused, and makes the fetcher start over.
+A session holds a fetcher's partitions with what was last sent of each. A request names only changes, and a response
+contains only news. A partition that was read, and has nothing more than was sent, is *idle*: the session listens to it,
+and reads it again only after it has changed or was named. The cost of a request thus depends on the changes, not on the
+size of the session. Each request has the next epoch. A lost, repeated or overtaken request has another one; it is
+refused, and the fetcher starts over.
 
     id 0, epoch 0: ask for a session    0, -1: none wanted    n, 0: replace session n    n, -1: close it
     n, k > 0: an incremental request; k counts 1, 2, ... 2^31 - 1, 1, ...
 
-Invariants: a partition is either at rest, and listened to, or in its session's `news`; one whose last answer was an
-error is told again in the next one, whatever it says.
-Source: Kafka's `FetchSession` and `FetchSessionCache`. Pure: time, order of use and random numbers come from callers.
+Invariants: a partition is either idle and listened to, or in its session's `news`. If the last row of a partition was
+an error, the next response contains the partition in any case. Source: Kafka's `FetchSession` and `FetchSessionCache`.
+Pure: time, order of use and random numbers come from callers.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ EPOCH_MAX: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
 
 Key = tuple[bytes | str, int]
-"""(topic id or name, partition index), as the fetcher names it."""
+"""(topic id or name, partition index), as the fetcher identifies a partition."""
 SessionOwner = tuple[int, int, bool, bool, str, object]
-"""(follower or -1, its broker epoch, whether that is the one registered now; whether only what is stable is read, the
-rack in which to read, the brokers and their racks): what an answer about any partition depends on."""
+"""What responses for all partitions depend on: (follower id or -1, its broker epoch, whether that epoch is the
+registered one, whether it reads committed only, the consumer's rack, the brokers and their racks).
+"""
 Rank = tuple[bool, int, int]
-"""(is a follower's, partitions, id): the least is the first to be evicted."""
+"""(is a follower's, partitions, id): the least is evicted first."""
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the request after this one."""
+    """Return the epoch of the next request."""
     return 1 if epoch == EPOCH_MAX else epoch + 1
 
 
 class SessionPartition:
-    """One partition of a session: what is asked, and what was told last."""
+    """One partition of a session: what is requested, and what was last sent."""
 
     __slots__ = (
         "asked", "follower", "high_watermark", "key", "leader_epoch", "log_start_offset", "partition", "session",
@@ -65,21 +66,21 @@ class SessionPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
         self.partition: Partition | None = None
-        """Where it is at rest, under `leader_epoch`; None while it has to be read."""
+        """The partition while it is idle under `leader_epoch`; None while it has to be read."""
         self.leader_epoch = -1
         self.follower: Follower | None = None
-        """The follower whose session this is, as the partition knows it: who rests has the whole log."""
+        """The session's follower, as the partition knows it; while idle it has the whole log."""
 
     def update(self, asked: FetchPartition) -> None:
-        """The fetcher wants something else of it now."""
+        """Apply a changed request for the partition."""
         if asked.current_leader_epoch != self.asked.current_leader_epoch:
-            # What was told last may have come too late to be used under the epoch it was asked for.
+            # The last response may have arrived too late to be used under the epoch for which it was requested.
             self.high_watermark = -1
         self.asked = asked
         self.wake()
 
     def rest(self, partition: Partition, follower: Follower | None) -> None:
-        """Reading it again would find nothing until it changes: listen."""
+        """Mark the partition idle and listen: another read would find nothing until it changes."""
         self.partition, self.leader_epoch, self.follower = partition, partition.leader_epoch, follower
         partition.listeners[self] = None
         self.session.news.pop(self.key, None)
@@ -87,7 +88,7 @@ class SessionPartition:
             follower.rest(self.session.presence)
 
     def stirred(self) -> None:
-        """The partition has changed; it listens no more."""
+        """Wake up after a change of the partition; the listener is removed already."""
         session, partition = self.session, self.partition
         assert partition is not None, "who is told of a change was at rest"
         self._leave()
@@ -96,12 +97,12 @@ class SessionPartition:
             session.waiting.on_change(self, partition)
 
     def wake(self) -> None:
-        """Read it again, whether it has changed or not."""
+        """Read the partition again, whether it has changed or not."""
         self.leave()
         self.session.news[self.key] = self
 
     def leave(self) -> None:
-        """Listen no more, if it does."""
+        """Stop listening."""
         if self.partition is not None:
             del self.partition.listeners[self]
             self._leave()
@@ -113,7 +114,7 @@ class SessionPartition:
             self.follower = None
 
     def is_news(self, row: PartitionData) -> bool:
-        """Whether an incremental answer has to contain this row."""
+        """Return whether an incremental response has to contain this row."""
         return (
             len(row.records or b"") > 0
             or row.error_code != ErrorCode.NONE
@@ -124,24 +125,24 @@ class SessionPartition:
         )
 
     def on_sent(self, row: PartitionData) -> None:
-        """Note a row that is being sent. In one with an error or a divergence the high watermark is not read."""
+        """Record a sent row. Fetchers ignore the high watermark of a row with an error or a divergence."""
         used = not row.error_code and row.diverging_epoch.epoch < 0
         self.high_watermark = row.high_watermark if used else -1
         self.log_start_offset = row.log_start_offset
 
 
 class SessionWait(Protocol):
-    """A request of a session that waits."""
+    """A waiting request of a session."""
 
     def on_change(self, entry: SessionPartition, partition: Partition) -> None:
-        """A partition at rest begins to change."""
+        """Watch an idle partition that has changed."""
 
     def release(self) -> None:
-        """Wait no longer: the session has gone on, or is gone."""
+        """Stop waiting: the session has continued with another request, or has ended."""
 
 
 class FetchSession:
-    """One fetcher's partitions; `news` are those that have to be read to answer."""
+    """One fetcher's partitions; `news` are those to read for the next response."""
 
     __slots__ = (
         "asker", "by_id", "created_ms", "epoch", "id", "is_follower", "news", "partitions", "presence", "rank",
@@ -154,11 +155,11 @@ class FetchSession:
         self.by_id = by_id
         self.created_ms = self.used_ms = now_ms
         self.epoch = next_epoch(FIRST_EPOCH)
-        """The next request's."""
+        """The epoch of the next request."""
         self.partitions: dict[Key, SessionPartition] = {}
         self.news: dict[Key, SessionPartition] = {}
         self.presence = LastSeen()
-        """When a follower asked last."""
+        """The time of the follower's last request."""
         self.asker: SessionOwner | None = None
         self.waiting: SessionWait | None = None
         self.turns = 0
@@ -166,12 +167,12 @@ class FetchSession:
         self.ranked_old = False
 
     def next_epoch_batch(self) -> int:
-        """The place behind all partitions of the session."""
+        """Return the place behind all partitions of the session."""
         self.turns += 1
         return self.turns
 
     def fill(self, request: FetchRequest, answer: list[FetchableTopicResponse]) -> None:
-        """Remember a full request and its answer, row by row."""
+        """Store a full request and its response, row by row."""
         for topic, answered in zip(request.topics, answer, strict=True):
             name: bytes | str = topic.topic_id if self.by_id else topic.topic
             for asked, row in zip(topic.partitions, answered.partitions, strict=True):
@@ -180,7 +181,7 @@ class FetchSession:
                 entry.on_sent(row)
 
     def update(self, request: FetchRequest) -> None:
-        """Apply what an incremental request changes."""
+        """Apply the changes of an incremental request."""
         partitions = self.partitions
         for topic in request.topics:
             name: bytes | str = topic.topic_id if self.by_id else topic.topic
@@ -200,31 +201,31 @@ class FetchSession:
                     self.news.pop(entry.key, None)
 
     def ask_as(self, asker: SessionOwner) -> None:
-        """An answer depends on these, too: when they are others than before, everything has to be read again."""
+        """Set what responses depend on; if it has changed, all partitions have to be read again."""
         if asker != self.asker:
             self.asker = asker
             for entry in self.partitions.values():
                 entry.wake()
 
     def partitions_in_order(self) -> list[SessionPartition]:
-        """The partitions that have to be read, in the order in which they are served."""
+        """Return the partitions to read, in the order in which they are served."""
         return sorted(self.news.values(), key=_turn)
 
     def on_sent(self, rows: list[tuple[SessionPartition, PartitionData]]) -> None:
-        """Note rows that are being sent. Partitions that got records go to the end: next time the others are first."""
+        """Record sent rows. Partitions with records move to the end of the order."""
         for entry, row in rows:
             entry.on_sent(row)
             if row.records:
                 entry.turn = self.next_epoch_batch()
 
     def pass_over(self) -> None:
-        """A request that still waits is overtaken by the next one, or by the session's end."""
+        """Release a waiting request that the next one overtakes, or that the session's end makes void."""
         if self.waiting is not None:
             waiting, self.waiting = self.waiting, None
             waiting.release()
 
     def end(self) -> None:
-        """Nobody asks in this session any more."""
+        """End the session."""
         self.epoch = NO_EPOCH
         for entry in self.partitions.values():
             entry.leave()
@@ -238,16 +239,16 @@ def _turn(entry: SessionPartition) -> int:
 class FetchSessionCache:
     """All sessions of this broker, at most `slots`.
 
-    When it is full, a new session takes the place of one that was idle for two minutes; else a follower's takes that
-    of any consumer's, and any that of an older, smaller one of its kind. Otherwise there is no new session.
+    In a full cache a new session replaces one that was idle for two minutes. Otherwise a follower's replaces any
+    consumer's, and any session an older, smaller one of its kind. Otherwise no session is created.
     """
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}
-        """The one that was not used for longest is first."""
+        """The least recently used is first."""
         self._for_followers: list[Rank] = []
-        """Heap of those that a follower's session may replace; entries that are not a session's rank are void."""
+        """Heap of the sessions that a follower's may replace; entries that differ from a session's rank are void."""
         self._for_all: list[Rank] = []
 
     def __len__(self) -> int:
@@ -263,7 +264,9 @@ class FetchSessionCache:
         now_ms: float,
         draw: Callable[[int, int], int],
     ) -> int:
-        """Remember a full request; the new session's id, or 0 when there is no room. `draw(a, b)` as `randint`."""
+        """Store a full request; return the new session's id, or 0 if the cache is full. `draw(a, b)` works as
+        `randint`.
+        """
         size = sum(len(topic.partitions) for topic in request.topics)
         if len(self._sessions) >= self._slots and not self._make_room((is_follower, size, 0), now_ms):
             return NO_SESSION
@@ -276,18 +279,18 @@ class FetchSessionCache:
         return session_id
 
     def partitions_of(self, session_id: int) -> list[Key]:
-        """What a session has; nothing if there is none of this id."""
+        """Return the partitions of a session; none if the id is unknown."""
         session = self._sessions.get(session_id)
         return [] if session is None else list(session.partitions)
 
     def close(self, session_id: int) -> None:
-        """Forget a session, if it is there."""
+        """Close a session, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.end()
 
     def admit(self, request: FetchRequest, *, by_id: bool, now_ms: float) -> FetchSession | None:
-        """The session of an incremental request, as the request changes it; None when that leaves it empty: closed."""
+        """Apply an incremental request to its session; return it, or None if it is empty and thus closed."""
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
@@ -310,7 +313,6 @@ class FetchSessionCache:
         return session
 
     def _touch(self, session: FetchSession, now_ms: float) -> None:
-        """It is used now: the last to become idle, and of its present size and age."""
         sessions = self._sessions
         sessions.pop(session.id, None)
         sessions[session.id] = session
@@ -335,7 +337,7 @@ class FetchSessionCache:
         return session is not None and session.rank == rank
 
     def _make_room(self, newcomer: Rank, now_ms: float) -> bool:
-        """Evict the session that is worth least, if it is worth less than the newcomer."""
+        """Evict the least valuable session, if it is worth less than the newcomer."""
         idle = next(iter(self._sessions.values()), None)
         if idle is None:
             return False

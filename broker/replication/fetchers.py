@@ -1,7 +1,7 @@
-"""Which leader each follower here fetches from, and where those leaders listen: one fetcher per leader.
+"""The fetchers of this broker, one for each leader that it follows, and the leaders' addresses.
 
-A fetcher begins with its first partition and is closed when its last one has gone, after the request that took it.
-Source: Kafka's `ReplicaFetcherManager`.
+A fetcher starts with its first partition and closes without partitions, after the running request. Source: Kafka's
+`ReplicaFetcherManager`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Fetchers:
         progressed: Callable[[Partition], object],
         died: OnFailure,
     ) -> None:
-        """`progressed` is called with each partition that has got bytes or another high watermark."""
+        """`progressed` is called with each partition that received bytes or another high watermark."""
         self._settings = settings
         self._metadata = metadata
         self._broker_epoch = broker_epoch
@@ -44,7 +44,7 @@ class Fetchers:
         self._closing: set[asyncio.Task[None]] = set()
 
     def learn_addresses(self, addresses: Iterable[tuple[int, str, int]]) -> None:
-        """Where the leaders of a LeaderAndIsr listen: used while UpdateMetadata has not named them."""
+        """Store the leaders' addresses of a LeaderAndIsr, for use until UpdateMetadata names them."""
         for broker_id, host, port in addresses:
             self._addresses[broker_id] = (host, port)
 
@@ -69,13 +69,13 @@ class Fetchers:
         fetcher.follow(partition)
 
     def forget(self, partition: Partition) -> None:
-        """Fetch a partition no longer."""
+        """Stop fetching a partition."""
         fetcher = self._of.pop(partition, None)
         if fetcher is not None:
             fetcher.forget(partition)
 
     def settle(self) -> None:
-        """After a LeaderAndIsr or StopReplica: fetch what has come, and end the loops that have nothing to fetch."""
+        """Fetch the added partitions and close empty fetchers, after a LeaderAndIsr or StopReplica."""
         for fetcher in self._by_leader.values():
             fetcher.begin()
         for leader_id in [leader for leader, fetcher in self._by_leader.items() if not len(fetcher)]:
@@ -84,14 +84,14 @@ class Fetchers:
             closing.add_done_callback(self._closing.discard)
 
     async def close_one(self, leader_id: int) -> None:
-        """End the loop towards one leader."""
+        """Close the fetcher of one leader."""
         fetcher = self._by_leader.pop(leader_id, None)
         if fetcher is not None:
             await fetcher.close()
 
     async def close(self) -> None:
-        """Fetch nothing any more."""
-        while self._by_leader:  # the controller may still name leaders meanwhile
+        """Close all fetchers."""
+        while self._by_leader:  # meanwhile the controller may name more leaders
             await self._by_leader.popitem()[1].close()
         await asyncio.gather(*self._closing, return_exceptions=True)
 

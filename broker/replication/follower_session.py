@@ -1,10 +1,9 @@
-"""A follower's side of a fetch session (KIP-227): name only the partitions about which the question has changed.
+"""The follower's side of a fetch session (KIP-227): requests name only changed partitions.
 
-The first request names all partitions and asks for a session; from then on the leader remembers, and each request
-names what was appended to, what is new and what is no longer wanted. Which those are is known, not looked for: the
-session listens to its partitions, so a request costs what has changed, however many are followed. When the leader does
-not give a session, every request is a full one. Whatever puts in doubt what the leader remembers (a lost connection, a
-refusal) ends in a new full request, which replaces the old session. Source: Kafka's `FetchSessionHandler`.
+The first request names all partitions and requests a session. Later requests name partitions with appended records, new
+ones and removed ones. The session listens to its partitions, so the cost of a request depends on the changes. Without a
+session from the leader every request is a full one. After a lost connection or a refusal the leader's state is unknown;
+then a full request replaces the old session. Source: Kafka's `FetchSessionHandler`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ REFUSALS: Final = frozenset(
     }
 )
 Position = tuple[bytes | str, int]
-"""(topic id or name, index), as the answer will name it."""
+"""(topic id or name, index), as the response identifies the partition."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,17 +43,17 @@ class Following:
     failures: int = 0
     fenced: bool = False
     session: FollowerSession | None = None
-    """Where it is asked for."""
+    """The session that contains the partition."""
 
     def stirred(self) -> None:
-        """What has to be asked is another thing now, perhaps."""
+        """Mark that the next request may differ for this partition."""
         if self.session is not None:
             self.session.reconsider(self)
 
 
 @value
 class Asked:
-    """What was asked about a partition; an answer that no longer fits it is ignored."""
+    """The requested position of a partition; a response that no longer fits it is ignored."""
 
     following: Following
     fetch_offset: int
@@ -62,7 +61,7 @@ class Asked:
     log_start_offset: int = -1
 
     def holds(self, following: Following) -> bool:
-        """Whether the same would be asked now."""
+        """Return whether the same would be requested now."""
         log = following.partition.log
         return (
             self.following is following
@@ -73,17 +72,17 @@ class Asked:
 
 
 class FollowerSession:
-    """What the leader knows of our questions; `asked` is all of it, by the names that answers use."""
+    """The leader's view of this follower's requests; `asked` holds it by the names that responses use."""
 
     def __init__(self, *, wanted: bool = True) -> None:
-        """`wanted`: whether the leader is to remember anything; otherwise each request is a full one, by itself."""
+        """`wanted`: whether to request a session; otherwise each request is a full one."""
         self._first_epoch = FIRST_EPOCH if wanted else NO_EPOCH
         self.id = NO_SESSION
         self.epoch = self._first_epoch
-        """The next request's."""
+        """The epoch of the next request."""
         self.asked: dict[Position, Asked] = {}
         self.without_id = 0
-        """How many of the partitions are of topics to which the controller has given no id."""
+        """The number of partitions whose topic has no id from the controller."""
         self._by_id = True
         self._following: dict[Following, None] = {}
         self._changed: dict[Following, None] = {}
@@ -93,14 +92,14 @@ class FollowerSession:
         return len(self._following)
 
     def add(self, one: Following) -> None:
-        """Ask for this partition, too, from the next request on."""
+        """Fetch this partition, too, from the next request on."""
         if one.session is not self:
             one.session = self
             self.without_id += one.partition.topic_id == ZERO_UUID
             self._following[one] = self._changed[one] = None
 
     def remove(self, one: Following) -> None:
-        """Ask for this partition no more, if it was asked for here."""
+        """Stop fetching this partition."""
         if one.session is self:
             one.session = None
             self.without_id -= one.partition.topic_id == ZERO_UUID
@@ -110,15 +109,15 @@ class FollowerSession:
             one.partition.listeners.pop(one, None)
 
     def reconsider(self, one: Following) -> None:
-        """Something has changed about this partition."""
+        """Check for the next request whether this partition's row has changed."""
         self._changed[one] = None
 
     def restart(self) -> None:
-        """Ask in full next time, in place of the session that the leader may still remember."""
+        """Send a full request next, which replaces the leader's session."""
         self.epoch = self._first_epoch
 
     def request(self, settings: BrokerSettings, *, by_id: bool, broker_epoch: int, max_wait_ms: int) -> FetchRequest:
-        """The next request, after which `asked` says what is asked of all partitions."""
+        """Return the next request; `asked` then has what is requested of all partitions."""
         if by_id != self._by_id:
             self.restart()
         self._by_id = by_id
@@ -161,7 +160,7 @@ class FollowerSession:
         return (partition.topic_id if self._by_id else partition.topic, partition.index)
 
     def answered(self, response: FetchResponse) -> bool:
-        """Go on after an answer: whether it can be used. Raises KafkaError when asking anew would not help."""
+        """Process a response; return whether it can be used. Raises KafkaError if a new request would not help."""
         code = ErrorCode(response.error_code)
         if code is not ErrorCode.NONE:
             if code not in REFUSALS or self.epoch == self._first_epoch:
@@ -177,7 +176,7 @@ class FollowerSession:
 
 
 def named(asked: list[Asked], partition_max_bytes: int) -> list[FetchTopic]:
-    """The partitions to fetch as a request lists them."""
+    """Return the partitions to fetch as a request lists them."""
     topics: dict[str, FetchTopic] = {}
     for one in asked:
         partition = one.following.partition
@@ -199,7 +198,7 @@ def named(asked: list[Asked], partition_max_bytes: int) -> list[FetchTopic]:
 
 
 def forgotten(positions: list[Position]) -> list[ForgottenTopic]:
-    """The partitions that are no longer fetched, as a request lists them."""
+    """Return the removed partitions as a request lists them."""
     if not positions:
         return []
     topics: dict[bytes | str, ForgottenTopic] = {}

@@ -1,6 +1,6 @@
-"""The replicas that live on one broker, found by place, by topic and by topic id.
+"""The replicas that one broker hosts, indexed by topic and partition, by topic, and by topic id.
 
-Adding and removing one costs the same however many there are: a broker is told to stop thousands of them in a row.
+Adding and removing take constant time: a broker may have to stop thousands in a row.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 
 class HostedPartitions:
-    """`by_place`: (topic, index) -> partition; read it, and change it with `add` and `remove` only."""
+    """`by_place`: (topic, index) -> partition, changed by `add` and `remove` only."""
 
     def __init__(self) -> None:
         self.by_place: dict[tuple[str, int], Partition] = {}
         self._of_topic: dict[str, dict[int, Partition]] = {}
         self._names: dict[bytes, str] = {}
         self._counts: Counter[bytes] = Counter()
-        """Topic id -> how many partitions with this id live here."""
+        """Topic id -> number of hosted partitions."""
 
     def of_topic(self, topic: str) -> Collection[Partition]:
-        """The partitions of one topic."""
+        """Return the partitions of one topic."""
         return self._of_topic.get(topic, {}).values()
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The name behind the id of a topic that has a partition here."""
+        """Return the name for a topic id that has a partition here."""
         return self._names.get(topic_id)
 
     def add(self, partition: Partition) -> None:
-        """Add a partition that this broker hosts from now on."""
+        """Add a partition."""
         self.by_place[partition.topic, partition.index] = partition
         self._of_topic.setdefault(partition.topic, {})[partition.index] = partition
         self._counts[partition.topic_id] += 1
@@ -40,10 +40,7 @@ class HostedPartitions:
             self._names[partition.topic_id] = partition.topic
 
     def remove(self, partition: Partition) -> None:
-        """Remove a partition that this broker does not host any more.
-
-        With the topic's last one, forget the topic's id.
-        """
+        """Remove a partition, and with the topic's last one the topic's id."""
         topic, topic_id = partition.topic, partition.topic_id
         del self.by_place[topic, partition.index]
         del self._of_topic[topic][partition.index]

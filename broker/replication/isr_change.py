@@ -1,8 +1,8 @@
-"""An ISR that a leader proposes to the controller, and what the controller's answer means for the proposal.
+"""An ISR change that a leader proposes to the controller, and the meaning of the controller's answer.
 
-At most one proposal of a partition is pending. It ends when the controller has committed or refused it, or when a new
-leader epoch begins. An answer that leaves open which of the two it was keeps it pending: only a LeaderAndIsr tells.
-Source: `Partition.handleAlterPartitionError` of Kafka, KIP-497.
+A partition has at most one pending proposal. It ends when the controller has committed or refused it, or when a new
+leader epoch begins. An answer that leaves this open keeps it pending until a LeaderAndIsr. Source:
+`Partition.handleAlterPartitionError` of Kafka, KIP-497.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from anabranch.protocol.errors import ErrorCode
 
 
 class Verdict(enum.Enum):
-    """What the controller's answer to a proposed ISR means for the proposal."""
+    """The meaning of the controller's answer for the proposal."""
 
     COMMITTED = "committed"
     REVERTED = "reverted"
     WAITING = "waiting"
-    """Neither accepted nor withdrawn: only a LeaderAndIsr resolves it."""
+    """Neither committed nor refused: only a LeaderAndIsr resolves it."""
     RETRY = "retry"
     OUTDATED = "outdated"
-    """The answer to a proposal that is no longer the pending one."""
+    """The answered proposal is no longer the pending one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IsrChange:
-    """A proposed ISR; `epochs` are the broker epochs the leader saw its members fetch with (KIP-903)."""
+    """A proposed ISR; `epochs` are the broker epochs with which its members fetched (KIP-903)."""
 
     isr: tuple[int, ...]
     epochs: tuple[int, ...]
@@ -50,7 +50,7 @@ _WAITING: Final = frozenset(
 
 
 def verdict_of(code: ErrorCode) -> Verdict:
-    """What the controller's error code means for the proposal that it answers."""
+    """Return the meaning of the controller's error code for the proposal."""
     if code is ErrorCode.NONE:
         return Verdict.COMMITTED
     if code in _REVERTING:

@@ -1,8 +1,8 @@
-"""Asks the controller to change an ISR: AlterPartition, one request in flight per broker, batching what is pending.
+"""Sends ISR changes to the controller: AlterPartition, batched, with one request in flight per broker.
 
-What to propose and what an answer means is decided by `partition`; here is only the way there and back. A request that
-cannot be delivered is sent again after a short pause: the controller treats a repeated proposal as done already, so an
-answer that was lost does no harm. Source: Kafka's `DefaultAlterPartitionManager`.
+`partition` decides what to propose and what an answer means. A request that cannot be delivered is sent again after a
+short pause. The controller treats a repeated proposal as done, so a lost answer does no harm. Source: Kafka's
+`DefaultAlterPartitionManager`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AskController = Callable[["AlterPartitionRequest"], Awaitable["AlterPartitionRes
 
 
 class IsrChanges:
-    """The queue of proposed ISRs and the task that empties it."""
+    """The queue of proposed ISRs and the task that sends them."""
 
     def __init__(
         self,
@@ -46,18 +46,18 @@ class IsrChanges:
         self._died = died
         self.expansions = 0
         self.shrinks = 0
-        """How many times ISRs have shrunk, and above have grown, by proposals that were granted."""
+        """The number of granted proposals that shrank an ISR; above, of those that expanded one."""
         self._queue: list[Proposal] = []
         self._wanted = asyncio.Event()
         self._failing = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to deliver proposals."""
+        """Start sending proposals."""
         self._task = supervised_task(self._deliver_all(), f"isr-changes-{self._broker_id}", self._died)
 
     async def stop(self) -> None:
-        """Deliver nothing more; what is pending stays pending."""
+        """Stop sending; pending proposals stay pending."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -72,7 +72,7 @@ class IsrChanges:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            # A LeaderAndIsr may have withdrawn a proposal while it waited in the queue.
+            # A LeaderAndIsr may have withdrawn a proposal in the queue.
             batch = [(partition, change) for partition, change in self._queue if partition.pending is change]
             self._queue = []
             if batch:
@@ -83,7 +83,7 @@ class IsrChanges:
                     await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _deliver(self, batch: list[Proposal]) -> list[Proposal]:
-        """One request and its answer; returns what has to be asked again."""
+        """Send one request; return the proposals to send again."""
         try:
             response = await self._ask_controller(request_for(batch, self._broker_id, self._broker_epoch()))
         except (ConnectionError, TimeoutError, OSError, KafkaError) as error:
@@ -114,14 +114,14 @@ class IsrChanges:
         return again
 
     def _failed(self, reason: str) -> None:
-        """Say it once per outage: a cluster without a controller would fill the log with it."""
+        """Log once per outage: without a controller the log would fill."""
         level = logging.DEBUG if self._failing else logging.INFO
         self._failing = True
         log.log(level, "the controller cannot take ISR changes, trying again: %s", reason)
 
 
 def request_for(batch: Iterable[Proposal], broker_id: int, broker_epoch: int) -> AlterPartitionRequest:
-    """The AlterPartition that carries these proposals, filled in for every version."""
+    """Return the AlterPartition with these proposals, filled for every version."""
     topics: dict[tuple[str, bytes], TopicData] = {}
     for partition, change in batch:
         key = (partition.topic, partition.topic_id)
@@ -141,7 +141,7 @@ def request_for(batch: Iterable[Proposal], broker_id: int, broker_epoch: int) ->
 
 
 def answers_of(response: AlterPartitionResponse) -> dict[tuple[bytes | str, int], PartitionDataResult]:
-    """The rows of an answer by topic id (v2 on) or topic name, and partition index."""
+    """Return the rows of a response by topic id (v2 on) or topic name, and partition index."""
     return {
         (topic.topic_id if any(topic.topic_id) else topic.topic_name, row.partition_index): row
         for topic in response.topics

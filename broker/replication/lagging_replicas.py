@@ -1,7 +1,7 @@
-"""Which partitions have a member of the ISR that may lack something: the ones that a check for laggards looks at.
+"""The partitions whose ISR may have a lagging member, which the ISR shrink check has to examine.
 
-A partition that is led elsewhere, or of which each member of the ISR has the whole log, loses no member by itself. It
-is looked at again after it has changed: so the check costs what is written to, however many partitions live here.
+A partition led elsewhere, or whose ISR members all have the whole log, needs no check until it changes. The cost of a
+check thus depends on the written partitions, not on all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LaggingReplicas:
-    """The partitions of one broker that are to be looked at."""
+    """The partitions of one broker to check."""
 
     def __init__(self) -> None:
         self._changed = ChangedPartitions()
@@ -27,16 +27,16 @@ class LaggingReplicas:
         return len({*self._restless, *self._changed})
 
     def add(self, partition: Partition) -> None:
-        """This partition lives here from now on."""
+        """Add a partition that this broker hosts."""
         self._changed.add(partition)
 
     def remove(self, partition: Partition) -> None:
-        """This partition lives here no more."""
+        """Remove a partition that this broker no longer hosts."""
         self._changed.remove(partition)
         self._restless.pop(partition, None)
 
     def changes(self, now_ms: float, own_broker_epoch: int) -> Iterator[tuple[Partition, IsrChange]]:
-        """The ISRs to propose: without the members that neither have everything nor had it lately."""
+        """Yield the ISRs to propose: without members that neither have everything nor had it lately."""
         for partition in self._changed.take():
             self._restless[partition] = None
         for partition in list(self._restless):
@@ -48,7 +48,7 @@ class LaggingReplicas:
 
 
 def is_even(partition: Partition) -> bool:
-    """Whether no member of the ISR lacks anything, as far as this broker is to judge that."""
+    """Return whether no ISR member lacks records, as far as this broker is responsible."""
     members = (partition.followers.get(member) for member in partition.isr)
     end = partition.log.log_end_offset
     return not partition.is_leader or all(one is None or one.log_end_offset == end for one in members)

@@ -1,8 +1,7 @@
-"""Where the leader is, for clients that asked the wrong broker (KIP-951).
+"""The present leader in the response to a client that asked the wrong broker (KIP-951).
 
-Produce v10 and Fetch v16 carry the leader's id, epoch and address beside NOT_LEADER_OR_FOLLOWER and
-FENCED_LEADER_EPOCH, so that the client can go there without asking for metadata. The answer is what this broker's
-metadata image shows.
+Produce v10 and Fetch v16 carry the leader's id, epoch and address with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH,
+so the client needs no Metadata request. The data come from this broker's metadata cache.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ HINTED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LE
 
 
 class LeaderHints:
-    """Collects the leaders that one answer names."""
+    """The leaders that one response names."""
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
         self.brokers: dict[int, BrokerImage] = {}
-        """The live ones among them."""
+        """The live brokers among them."""
 
     def leader_of(self, topic: str, index: int) -> LeaderIdAndEpoch:
-        """The leader of a partition; -1 where unknown."""
+        """Return the leader of a partition; -1 if unknown."""
         partition = self._metadata.partition(topic, index)
         if partition is None:
             return LeaderIdAndEpoch()
@@ -37,7 +36,7 @@ class LeaderHints:
         return LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
 
     def endpoints(self, listener: str) -> list[NodeEndpoint]:
-        """Where the leaders are that the answer names."""
+        """Return the addresses of the named leaders."""
         return [
             NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
             for one in self.brokers.values()

@@ -1,7 +1,7 @@
-"""Producers that know nothing of generations, and what a topic that was resized lets them do (R16).
+"""Rules for producers without generations on a resized topic (R16).
 
-They hash with the count that they see, and nothing keeps what they send after a resize behind what they sent before. So
-where a producer asks for order they are kept out. `reshard.legacy.producers` says what that means for a topic:
+Such producers hash with the partition count of their metadata; nothing orders their records after a resize behind those
+before it. They are therefore refused where a producer requires order. `reshard.legacy.producers` sets this for a topic:
 
     auto      they are refused once the topic holds stamped batches: until then no producer asked for order: it grows
               as in Kafka. `enable.ordered.delivery` set on the topic asks for it (true), or for none (false)
@@ -9,12 +9,12 @@ where a producer asks for order they are kept out. `reshard.legacy.producers` sa
     allow     they are let in, and the order of their keys is not kept
     verify    a batch is let in if all its keys lie in this partition in the topic's present generation
 
-That holds for all partitions of the topic, those that no resize has touched too: their old keys may be hashed elsewhere
-from now on. A partition that was merged away takes no records. Where `verify` meets a resize that is not
-published yet, it is unknown where a key belongs: the client is asked to try again.
+This holds for all partitions of the topic, also those that no resize has affected: their old keys may be hashed
+elsewhere from now on. A merged partition accepts no records. If `verify` meets a resize that is not published yet, the
+place of a key is unknown, and the client has to retry.
 
-The text names the property that lets such a producer in, because the error code of the answer cannot; and as few
-clients show texts, and none gets one with acks=0, the broker's log says the same, once for each topic and client.
+The error text names the property that admits such a producer, because the error code cannot. Few clients show texts,
+and with acks=0 there is no response, so the broker also logs it, once for each topic and client.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ VERIFY: Final = "verify"
 PROPERTY: Final = "reshard.legacy.producers"
 
 KEYS_AT_ONCE: Final = 2000
-"""Keys between two turns of others: some three milliseconds."""
+"""Keys between two yields to the loop: some three milliseconds."""
 NAMED_MAX: Final = 100
-"""Records that one refusal names."""
+"""The most records that one refusal names."""
 TOLD_MAX: Final = 1000
-"""Pairs of topic and client that are remembered as told of."""
+"""The most remembered pairs of topic and client for which the refusal was logged."""
 
 
 class LegacyRefused(KafkaError):
-    """A producer without generations is not let in; `record_errors` says for which records (Produce v8+)."""
+    """Raised when a producer without generations is refused; `record_errors` names the records (Produce v8+)."""
 
     def __init__(self, topic: str, message: str, record_errors: list[tuple[int, str]] | None = None) -> None:
         super().__init__(ErrorCode.POLICY_VIOLATION, message)
@@ -65,19 +65,19 @@ class LegacyRefused(KafkaError):
 
 @value
 class KeyPlacementCheck:
-    """Whether all keys of a batch lie in its partition, by a topic as it was when they were looked at."""
+    """The result of checking that all keys of a batch belong to its partition, for one state of the topic."""
 
     topic: TopicImage
     refusal: KafkaError | None = None
 
     def is_of(self, topic: TopicImage | None) -> bool:
-        """Whether the topic is still the same, with the same partitions."""
+        """Return whether the topic is still the same, with the same partitions."""
         looked_at = self.topic.topic_id, self.topic.generation
         return topic is not None and looked_at == (topic.topic_id, topic.generation)
 
 
 class LegacyProducers:
-    """What the topics that are led here make of them."""
+    """The rules of the topics that this broker leads."""
 
     def __init__(
         self, metadata: MetadataCache, topic_config: Callable[[str], TopicConfig], stamps: StampedTopics
@@ -88,7 +88,7 @@ class LegacyProducers:
         self._told: set[tuple[str, str]] = set()
 
     def check(self, partition: Partition, fit: KeyPlacementCheck | None) -> None:
-        """Raise unless a batch without a generation may be appended; `fit` is what `verify` has found, if asked."""
+        """Raise unless a batch without a generation may be appended; `fit` is the result for `verify`, if required."""
         topic = self._topic(partition)
         published = 0 if topic is None else topic.generation
         if partition.generation == 0 and published <= 0:
@@ -108,14 +108,14 @@ class LegacyProducers:
             raise fit.refusal
 
     def verifies(self, name: str) -> TopicImage | None:
-        """The topic if the keys of producers without generations have to be looked at."""
+        """Return the topic if keys of producers without generations have to be verified."""
         topic = self._metadata.topic(name)
         if topic is None or topic.generation <= 0 or topic.base < 1:
             return None
         return topic if self._topic_config(name).reshard_legacy_producers == VERIFY else None
 
     def warn(self, error: LegacyRefused, client_id: str, peer: str, acks: int) -> None:
-        """Say in the log that a client was refused, the first time."""
+        """Log the first refusal of a client."""
         known = (error.topic, client_id)
         if known in self._told:
             return
@@ -126,7 +126,7 @@ class LegacyProducers:
         log.warning("refusing what %s (%s) produces: %s%s", client_id or "a client", peer, error.message, lost)
 
     def _topic(self, partition: Partition) -> TopicImage | None:
-        """The partition's topic as it is published, and not an earlier one of the same name."""
+        """Return the partition's published topic, unless it is an earlier one of the same name."""
         topic = self._metadata.topic(partition.topic)
         return topic if topic is not None and topic.topic_id == partition.topic_id else None
 
@@ -145,9 +145,9 @@ def _refused(topic: str, policy: str) -> str:
 
 
 def misplaced_keys(content: Buffer, count: int, index: int, topic: TopicImage) -> Iterator[tuple[int, int] | None]:
-    """(record, its key's partition) for each of `count` records whose key is not at home in partition `index`.
+    """Yield (record, its key's partition) for each of `count` records whose key does not belong to partition `index`.
 
-    None every now and then, so that others get their turn. Raises DecodeError.
+    Yields None at intervals, so that the caller can yield to the loop. Raises DecodeError.
     """
     places = partitions_of_key(topic.base, topic.history[-1][1])
     period = len(places)
@@ -160,12 +160,12 @@ def misplaced_keys(content: Buffer, count: int, index: int, topic: TopicImage) -
 
 @lru_cache(maxsize=16)
 def partitions_of_key(base: int, count: int) -> tuple[int, ...]:
-    """The partition of every key hash, modulo the length of this: addresses repeat after twice the present level."""
+    """Return the partition of each key hash modulo the length: addresses repeat after twice the present level."""
     return tuple(address(residue, base, count) for residue in range(base << (count // base).bit_length()))
 
 
 def placement_check(topic: TopicImage, index: int, found: list[tuple[int, int]], total: int) -> KeyPlacementCheck:
-    """What was found in a batch: `total` records that lie wrong, of which these are the first."""
+    """Return the check's result: `total` misplaced records, of which `found` are the first."""
     if not total:
         return KeyPlacementCheck(topic)
     record, home = found[0]
@@ -179,6 +179,6 @@ def placement_check(topic: TopicImage, index: int, found: list[tuple[int, int]],
 
 
 def unreadable(topic: TopicImage, index: int, reason: DecodeError) -> KeyPlacementCheck:
-    """The keys of a batch cannot be read."""
+    """Return the result for a batch whose keys cannot be read."""
     text = f"{topic.name}-{index}: the keys cannot be read: {reason}"
     return KeyPlacementCheck(topic, KafkaError(ErrorCode.INVALID_RECORD, text))

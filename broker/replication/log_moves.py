@@ -1,13 +1,13 @@
-"""Moves of replicas between the log directories of this broker (KIP-113), one piece of copying at a time.
+"""Moves replicas between the log directories of this broker (KIP-113), in steps of copying.
 
     asked --begin--> copying --everything is there--> swapped
                         ^  |
                         +--+ the log was cut or lost its beginning: the copy follows it
 
-The copy follows its log as a follower follows a leader: where their epochs part it is cut back, and what is gone from
-the beginning of the log goes from the copy. Appends go on meanwhile: the last piece and the swap are
-one step, in which no other task runs. A restart takes a move up where its copy ends. A disk that refuses is tried
-again; a swap that cannot be made leaves the log where it was. Source: Kafka's `ReplicaAlterLogDirsThread`.
+The copy follows its log as a follower follows a leader: it is truncated where the epochs diverge, and it drops what the
+log has deleted at its start. Appends continue meanwhile; the last piece and the swap are one step, in which no other
+task runs. After a restart a move continues at the end of the copy. A disk error is retried; after a failed swap the log
+stays where it was. Source: Kafka's `ReplicaAlterLogDirsThread`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_BYTES: Final = 256 * 1024
-"""How many bytes are copied at a time: some milliseconds of work."""
+"""The bytes copied in one step: some milliseconds of work."""
 NAME_LENGTH_MAX: Final = 255
 UNIQUE_LENGTH: Final = 1 + 32 + len("-future")
-"""What Kafka adds to the name of a log while it is copied."""
+"""The length of Kafka's suffix for the directory of a log that is copied."""
 
 
 class LogMoves:
-    """The replicas that are on their way to another directory."""
+    """The replicas that are being moved."""
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
@@ -42,7 +42,9 @@ class LogMoves:
         return len(self._moving)
 
     def ask(self, topic: str, index: int, path: str, partition: Partition | None) -> None:
-        """Let a replica move, or stay if it is there; one that is not here yet will begin there. Raises KafkaError."""
+        """Request a move, or cancel it if the replica is there already; a replica to come is created there. Raises
+        KafkaError.
+        """
         if len(f"{topic}-{index}") + UNIQUE_LENGTH > NAME_LENGTH_MAX:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
         target = self._logs.directory(path)
@@ -63,18 +65,18 @@ class LogMoves:
             log.info("%r: moves to %s", partition, path)
 
     def resume(self, partition: Partition) -> None:
-        """A replica was opened: if an earlier life had begun to move it, go on."""
+        """Continue a move from before a restart, if there is one for the opened replica."""
         future = self._logs.future(partition.topic, partition.index)
         if future is not None:
             self._moving[partition] = future
             log.info("%r: goes on moving, %d of %d", partition, future.log_end_offset, partition.log.log_end_offset)
 
     def forget(self, partition: Partition) -> None:
-        """A replica is not here any more."""
+        """Remove a replica that this broker no longer hosts."""
         self._moving.pop(partition, None)
 
     def step(self) -> bool:
-        """Copy a piece of one replica, and swap it if that was the last; whether there may be more to do at once."""
+        """Copy one piece of a replica, and swap after the last; return whether there may be more to do at once."""
         for partition, future in self._moving.items():
             try:
                 if copy_piece(partition.log, future):
@@ -93,7 +95,7 @@ class LogMoves:
 
 
 def copy_piece(current: PartitionLog, future: PartitionLog) -> bool:
-    """Bring a copy a piece nearer to its log; whether it has everything now."""
+    """Copy one piece; return whether the copy is complete."""
     if future.log_end_offset < current.log_start_offset or future.log_start_offset > current.log_end_offset:
         future.truncate_fully_and_start_at(current.log_start_offset)
     cut_where_they_part(current, future)
@@ -108,7 +110,7 @@ def copy_piece(current: PartitionLog, future: PartitionLog) -> bool:
 
 
 def cut_where_they_part(current: PartitionLog, future: PartitionLog) -> None:
-    """Cut a copy back to where its log still says the same: a follower's log may have been cut meanwhile."""
+    """Truncate a copy to where its log agrees: a follower's log may have been truncated meanwhile."""
     while future.log_end_offset > future.log_start_offset:
         epoch = min(future.epochs.latest_epoch, current.epochs.latest_epoch)
         known, end = current.epochs.end_offset_for(epoch, current.log_end_offset)

@@ -1,11 +1,11 @@
-"""Whether a replica still has what its place in the in-sync set promises, as far as its own disk can tell.
+"""Checks whether a replica still has the records that its place in the ISR promises, as far as its own disk shows.
 
-It has not when its log went further once than it goes now, or when a flush has failed. Such a replica refuses to lead,
-and says so of an in-sync set that names it, as long as another replica is in it: the controller then takes it out and
-elects another one. Alone it leads with what it has, as in Kafka, and says what that means.
+It lacks some if its log was longer once, or if a flush has failed. Such a replica refuses an ISR that names it beside
+another replica; the controller then removes it and elects another leader. Alone it leads with what it has, as in Kafka,
+and logs the consequence.
 
-What was lost is forgotten as soon as the set does not count on it: a replica that is taken in again has proved that it
-has everything. A failed disk is one until the log is opened again.
+The state is cleared once the ISR is without the replica: to rejoin, it has to prove that it has everything. A failed
+disk stays failed until the log is opened again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 def check_lost_data(
     partition: Partition, state: LeaderAndIsrPartitionState, broker_id: int, verdict: ErrorCode
 ) -> ErrorCode:
-    """What to answer to a row of LeaderAndIsr: the `verdict` on its epochs, or that it takes this replica for another.
+    """Return the answer to a row of LeaderAndIsr: the `verdict` on its epochs, or that this replica has lost data.
 
-    Asked before the row is applied, if it is news. What is not news, and not older either, is answered as the news was.
+    Called before a new row is applied. A repeated row, which is not older either, is answered as it was the first time.
     """
     known = partition.log.durability
     news = verdict is ErrorCode.NONE

@@ -1,9 +1,8 @@
-"""One replica of one partition as this broker sees it: its role, its fencing epochs, the ISR and the high watermark.
+"""One replica of one partition on this broker: its role, fencing epochs, ISR and high watermark.
 
-Decides: whether a LeaderAndIsr is news, who is in sync, when to ask for a smaller or larger ISR, how far consumers
-may read, and whether a client's idea of the leader epoch or of the topic's generation is the present one. Does not
-decide how bytes are stored (`storage.log`) or how the controller is reached (`isr_changes`): changes it wants are
-returned as values.
+Decides whether a LeaderAndIsr is applied, who is in sync, when to propose a smaller or larger ISR, how far consumers
+may read, and whether a client's leader epoch or generation is the present one. Does not decide how bytes are stored
+(`storage.log`) or how the controller is reached (`isr_changes`): ISR changes are returned as values.
 
     follower --LeaderAndIsr names me, higher epoch--> leader --names another, higher epoch--> follower
     ISR: committed --propose--> pending --answer--> committed        (at most one pending; a new leader epoch drops it,
@@ -37,7 +36,7 @@ TO_HIGH_WATERMARK: Final = -1
 
 
 class Role(enum.Enum):
-    """What this broker does for the partition; NONE until the first LeaderAndIsr."""
+    """The broker's role for the partition; NONE until the first LeaderAndIsr."""
 
     NONE = "none"
     LEADER = "leader"
@@ -45,12 +44,12 @@ class Role(enum.Enum):
 
 
 BrokerEpochOf = Callable[[int], int | None]
-"""The epoch a broker is registered with: None when it is not alive, -1 when alive but the epoch is not known."""
+"""Returns a broker's registered epoch: None if it is not alive, -1 if alive with an unknown epoch."""
 
 
 @dataclass(slots=True)
 class ReplicaRules:
-    """The limits a partition is held to; the same object may serve many partitions."""
+    """The limits that apply to a partition; several partitions may share one object."""
 
     broker_id: int
     lag_time_max_ms: int = 30000
@@ -58,10 +57,10 @@ class ReplicaRules:
 
 
 class Listener(Protocol):
-    """Who took a look at a partition, and needs none again before something in it changes."""
+    """Notified once of the next change of a partition."""
 
     def stirred(self) -> None:
-        """Something has changed. Said once: whoever looks again has to listen again."""
+        """Handle a change. The listener is removed before; to hear of later changes it has to listen again."""
 
 
 class Partition:
@@ -84,7 +83,7 @@ class Partition:
         self.log = log
         self.min_insync_replicas = min_insync_replicas
         self.stamped = False
-        """Whether the topic is known to hold batches stamped with generations; once it does, it does for ever (R16)."""
+        """Whether the topic is known to hold batches with generations; never reset (R16)."""
         self.role = Role.NONE
         self.leader_id = -1
         self.leader_epoch = -1
@@ -97,7 +96,7 @@ class Partition:
         self.gen_start: tuple[tuple[int, int], ...] = ()
         self.sealed = False
         self.retiring = False
-        """Sealed, and its controller was told that nothing is left in it: it is removed as it is, or gets an epoch."""
+        """Sealed and reported as empty to the controller: the controller removes it or gives it a new epoch."""
         self.followers: dict[int, Follower] = {}
         self.listeners: dict[Listener, None] = {}
         self._led_before = False
@@ -114,10 +113,10 @@ class Partition:
     # -- listeners ----------------------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """Tell who listens that an answer about this partition may be another one now.
+        """Notify the listeners that responses about this partition may change.
 
-        Role, leader epoch, high watermark, ISR, what a follower was last known to have; by the log itself: its start,
-        its end, its history. In the middle of a change: who is told takes a note, and looks later.
+        Covers role, leader epoch, high watermark, ISR and follower state, and the log's start, end and epochs. Called
+        in the middle of a change: listeners only record it, and read later.
         """
         if self.listeners:
             listeners, self.listeners = self.listeners, {}
@@ -125,7 +124,7 @@ class Partition:
                 one.stirred()
 
     def move_to(self, log: PartitionLog) -> None:
-        """Go on with a copy of the log that has everything."""
+        """Replace the log with its complete copy in another directory."""
         self.log = log
         log.changed = self.changed
         self.changed()
@@ -138,7 +137,9 @@ class Partition:
         return self.role is Role.LEADER
 
     def check_leader_and_isr(self, state: LeaderAndIsrPartitionState, topic_id: bytes) -> ErrorCode:
-        """Whether a LeaderAndIsr row should be applied (NONE), or why not. Equal epochs are old news."""
+        """Return NONE if a LeaderAndIsr row should be applied, or the reason not to; equal epochs are not applied
+        again.
+        """
         if any(topic_id) and any(self.topic_id) and topic_id != self.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if state.leader_epoch > self.leader_epoch:
@@ -148,10 +149,10 @@ class Partition:
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
     def become_leader(self, state: LeaderAndIsrPartitionState, now_ms: float) -> None:
-        """Lead from `state.leader_epoch` on. Followers in the ISR get a fresh chance to prove that they are in sync."""
+        """Lead from `state.leader_epoch` on. Followers in the ISR get the full lag time to prove themselves in sync."""
         known, me = self.followers, self._rules.broker_id
         continues = self.role is Role.LEADER
-        # No other broker can have led in between, so no replica has records of another leader since.
+        # No other broker can have led in between, so no replica has another leader's records since.
         self._led_before = continues and state.leader_epoch == self.leader_epoch + 1 and self.check_not_superseded
         self._adopt(state, Role.LEADER)
         self.isr = tuple(state.isr)
@@ -173,7 +174,7 @@ class Partition:
         self.followers = {}
 
     def stop(self) -> None:
-        """The controller has taken this replica away: it neither leads nor follows any more."""
+        """Neither lead nor follow: the controller has removed this replica."""
         self.role = Role.NONE
         self.pending = None
         self.changed()
@@ -186,7 +187,7 @@ class Partition:
         self.partition_epoch = state.partition_epoch
         self.replicas = tuple(state.replicas)
         self.pending = None
-        # A controller without generations sends -1, which is what a topic that was never resized has anyway.
+        # A controller without generations sends -1; such topics were never resized and have generation 0.
         self.generation = max(state.generation, 0)
         self.gen_start = tuple((start.generation, start.leader_epoch) for start in state.gen_start)
         self.retiring = False
@@ -194,36 +195,37 @@ class Partition:
         self.changed()
 
     def is_previous_incarnation(self, state: LeaderAndIsrPartitionState) -> bool:
-        """Whether the log is of an earlier life of this index, which a broker kept that was down at its removal (R14).
+        """Return whether the log belongs to an earlier partition of this index, on a broker that was down at its
+        removal (R14).
 
-        It begins below the present life, or with a record of an epoch before it: an earlier leader's tail, which no
-        other replica had, stands at the very offset where that life ended and this one begins.
+        It starts below the present partition's first offset, or with a record of an epoch before it. Such a record is
+        an unreplicated tail of an earlier leader, at the offset where that partition ended and this one begins.
         """
         log = self.log
         begun_in = log.epochs.epoch_for(log.log_start_offset) if log.log_end_offset > log.log_start_offset else -1
         return log.log_start_offset < state.log_start_offset or 0 <= begun_in < state.first_leader_epoch
 
     def start_over_at(self, offset: int) -> None:
-        """Forget the whole log and begin anew at an offset.
+        """Drop the whole log and start again at an offset.
 
-        So it is where the log is of an earlier life of this partition's index, which ended there (R14), and where the
-        leader has deleted everything that this follower has, and more.
+        Used if the log belongs to an earlier partition of this index (R14), or if the leader has deleted everything
+        that this follower has, and more.
         """
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
 
     def truncate_to(self, offset: int) -> None:
-        """Cut off a follower's records from an offset on: the leader has other ones, or none."""
+        """Truncate a follower's log to an offset: the leader has other records, or none, from there on."""
         self.log.truncate_to(offset)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     @property
     def check_not_superseded(self) -> bool:
-        """Whether no member of the ISR can have records of earlier epochs that this leader lacks.
+        """Return whether no ISR member can have records of earlier epochs that this leader lacks.
 
-        Each has fetched in this epoch, and so has cut its log to ours, or it did so in the epoch before, which was ours
-        too. Until then one of them may be elected after all and bring such records back: that a batch is not here, or
-        where an earlier epoch ended, is not the last word.
+        Each member has fetched in this epoch and so truncated its log to the leader's, or did so in the previous epoch,
+        which this broker led, too. Until then a member may still be elected and bring such records back. Until then,
+        the absence of a batch here, and the end of an earlier epoch, are not final.
         """
         if self._led_before:
             return True
@@ -233,12 +235,12 @@ class Partition:
     # -- fences -------------------------------------------------------------------------------------------------
 
     def check_leader(self) -> None:
-        """Raise unless this broker leads."""
+        """Raise unless this broker leads the partition."""
         if self.role is not Role.LEADER:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic}-{self.index} is led by {self.leader_id}")
 
     def check_epoch(self, believed: int) -> None:
-        """Raise when the asker believes in another leader epoch; -1 means that it does not care (KIP-320)."""
+        """Raise if the client's leader epoch is not the present one; -1 skips the check (KIP-320)."""
         if believed == self.leader_epoch or believed < 0:
             return
         if believed < self.leader_epoch:
@@ -246,9 +248,9 @@ class Partition:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {believed} is not known here yet")
 
     def check_generation(self, stamp: int) -> None:
-        """Raise when a producer hashed with another generation than this partition serves (R5 ii, R6).
+        """Raise if a batch has another generation than this partition (R5 ii, R6).
 
-        Nor is a batch taken before it is written down that the topic has stamped ones (R16).
+        A batch with a generation is also refused until the topic's znode says that it has such batches (R16).
         """
         if stamp == self.generation and not self.sealed:
             if self.stamped:
@@ -264,20 +266,20 @@ class Partition:
         )
 
     def require_in_sync(self, min_insync_replicas: int) -> None:
-        """`min.insync.replicas` of the topic is another one now."""
+        """Set the topic's `min.insync.replicas`."""
         self.min_insync_replicas = min_insync_replicas
 
     def note_stamped(self) -> None:
-        """It is written down that the topic has batches of producers with generations; that is never unsaid."""
+        """Record that the topic's znode says that it has batches with generations; never undone."""
         self.stamped = True
 
     @property
     def effective_min_isr(self) -> int:
-        """`min.insync.replicas`, but never more than there are replicas."""
+        """Return `min.insync.replicas`, but at most the number of replicas."""
         return min(self.min_insync_replicas, len(self.replicas))
 
     def check_min_isr(self) -> None:
-        """Raise when too few replicas are in sync to take an acks=all record."""
+        """Raise if too few replicas are in sync for an acks=all record."""
         if len(self.isr) < self.effective_min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -287,7 +289,9 @@ class Partition:
     # -- followers and the high watermark -----------------------------------------------------------------------
 
     def record_fetch(self, replica: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: float) -> None:
-        """A follower asked for `offset`: it has everything before. The caller checked that it is a replica."""
+        """Record that a follower fetched from `offset`, so it has everything before. The caller checked that it is a
+        replica.
+        """
         follower = self.followers[replica]
         known = follower.log_end_offset, follower.log_start_offset, follower.broker_epoch
         if known != (offset, log_start_offset, broker_epoch):
@@ -295,9 +299,9 @@ class Partition:
         follower.fetched(offset, log_start_offset, broker_epoch, leader_end=self.log.log_end_offset, now_ms=now_ms)
 
     def at_rest(self, replica: int, broker_epoch: int) -> bool:
-        """Whether a follower's asking once more could tell nothing, beyond when it was last seen to have everything.
+        """Return whether repeated fetches of a follower would change only the time when it was last caught up.
 
-        It has the whole log, all of it is committed, and it is in sync, in the life that is asking.
+        It has the whole log, all of it is committed, and it is in sync with the broker epoch of the fetch.
         """
         follower, end = self.followers.get(replica), self.log.log_end_offset
         return (
@@ -309,20 +313,22 @@ class Partition:
 
     @property
     def maximal_isr(self) -> Collection[int]:
-        """The committed ISR and the replicas that a pending change adds: all must have a record before it is safe."""
+        """Return the committed ISR and the replicas that a pending change adds: all need a record before it is
+        committed.
+        """
         if self.pending is None or len(self.pending.isr) <= len(self.isr):
             return self.isr
         return self.pending.isr
 
     def advance_high_watermark(self, now_ms: float) -> bool:
-        """Move the high watermark as far as the in-sync replicas allow; whether it moved."""
+        """Advance the high watermark as far as the in-sync replicas allow; return whether it moved."""
         end = self.log.log_end_offset
         if self.role is not Role.LEADER or self.high_watermark >= end or len(self.isr) < self.effective_min_isr:
             return False
         safe, maximal, lag_max_ms = end, self.maximal_isr, self._rules.lag_time_max_ms
         for replica, follower in self.followers.items():
             if follower.log_end_offset < safe and (
-                # A replica that is about to join holds the high watermark back, or it could never catch up with it.
+                # A replica that is about to join holds the high watermark back, or it could never catch up.
                 replica in maximal
                 or (follower.caught_up(end, now_ms, lag_max_ms) and self._eligible(replica, follower))
             ):
@@ -335,13 +341,13 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The last stable offset: read_committed consumers read up to it."""
+        """Return the last stable offset: read_committed consumers read up to it."""
         return self.log.last_stable_offset(self.high_watermark)
 
     def follow_high_watermark(self, leader_high_watermark: int) -> bool:
-        """Take over the leader's high watermark, as far as the own log reaches; whether it changed.
+        """Adopt the leader's high watermark, as far as the own log reaches; return whether it changed.
 
-        A new leader may know a lower one than its predecessor told us; what was committed stays committed.
+        A new leader may know a lower one than its predecessor; committed records stay committed.
         """
         before = self.high_watermark
         own = max(before, min(leader_high_watermark, self.log.log_end_offset), self.log.log_start_offset)
@@ -352,7 +358,7 @@ class Partition:
         return True
 
     def _eligible(self, replica: int, follower: Follower) -> bool:
-        """KIP-903: alive, and its last fetch came from the incarnation that is registered now."""
+        """Return whether a follower is alive and last fetched with its registered broker epoch (KIP-903)."""
         registered = self._rules.broker_epoch_of(replica)
         if registered is None or follower.last_fetch_ms == NEVER:
             return False
@@ -361,7 +367,7 @@ class Partition:
     # -- deleted records ----------------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
-        """Delete what clients no longer want (-1: all that is committed); returns where the log has to start now."""
+        """Delete records before an offset (-1: all committed ones); return the required log start offset."""
         self.check_leader()
         if not self.log.settings.deletes:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{self.topic}-{self.index} is compacted, not deleted from")
@@ -375,14 +381,16 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """Where the log starts on every live replica, as far as their fetches tell; -1 while one has not fetched."""
+        """Return the lowest log start offset of all live replicas, as known from their fetches; -1 if one has not
+        fetched.
+        """
         alive = (one for replica, one in self.followers.items() if self._rules.broker_epoch_of(replica) is not None)
         return min([self.log.log_start_offset, *(follower.log_start_offset for follower in alive)])
 
     # -- the ISR ------------------------------------------------------------------------------------------------
 
     def propose_expand(self, replica: int, own_broker_epoch: int) -> IsrChange | None:
-        """Ask to add a follower that has reached the high watermark and this leader's first offset."""
+        """Propose to add a follower that has reached the high watermark and this leader's first offset."""
         if self.pending is not None or replica in self.isr or self.role is not Role.LEADER:
             return None
         follower = self.followers[replica]
@@ -393,7 +401,9 @@ class Partition:
         return self._propose((*self.isr, replica), own_broker_epoch)
 
     def propose_shrink(self, now_ms: float, own_broker_epoch: int) -> IsrChange | None:
-        """Ask to drop members that neither have the whole log nor were caught up lately; none of an idle partition."""
+        """Propose to remove lagging members: without the whole log, and not caught up lately; None for an idle
+        partition.
+        """
         if self.pending is not None or self.role is not Role.LEADER:
             return None
         end, lag_max_ms = self.log.log_end_offset, self._rules.lag_time_max_ms
@@ -405,7 +415,7 @@ class Partition:
         return None if kept == self.isr else self._propose(kept, own_broker_epoch)
 
     def propose_resign(self, own_broker_epoch: int) -> IsrChange | None:
-        """Ask for another leader, by an ISR without this one: its disk has failed, and others are in sync."""
+        """Propose an ISR without this leader, to get another one: its disk has failed, and others are in sync."""
         others = tuple(member for member in self.isr if member != self._rules.broker_id)
         if self.log.durability.failure is None or not others or self.pending is not None or not self.is_leader:
             return None
@@ -420,7 +430,7 @@ class Partition:
         return self.pending
 
     def on_answer(self, change: IsrChange, answer: PartitionDataResult) -> Verdict:
-        """Settle a proposal by the controller's answer (Kafka's `Partition.handleAlterPartitionError`)."""
+        """Resolve a proposal by the controller's answer (Kafka's `Partition.handleAlterPartitionError`)."""
         if self.pending is not change:
             return Verdict.OUTDATED
         verdict = verdict_of(ErrorCode(answer.error_code))

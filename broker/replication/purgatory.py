@@ -1,8 +1,7 @@
-"""The rooms in which requests of a broker wait: for replication, for bytes, for deletions elsewhere.
+"""The purgatory of a broker: delayed Produces, Fetches and DeleteRecords.
 
-What a request waits for is its own condition (`delayed`); here the conditions meet the event loop: one future per
-request, one timer for the deadlines of all of them. No request gets a task, and nothing polls.
-Source: the purgatories of Kafka's `ReplicaManager`.
+`delayed_operation` has the conditions; here they meet the event loop: one future per request, one timer for all
+deadlines. No request has a task, and nothing polls. Source: the purgatories of Kafka's `ReplicaManager`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from anabranch.protocol.errors import ErrorCode
 
 
 class DelayedProduce:
-    """An appended batch that waits until every in-sync replica has it; `code` is None while it does."""
+    """An appended batch that waits until every in-sync replica has it; `code` is None until then."""
 
     __slots__ = ("code", "partition", "required_offset")
 
@@ -29,7 +28,7 @@ class DelayedProduce:
         self.code: ErrorCode | None = None
 
     def is_complete(self) -> bool:
-        """Whether the outcome is known by now; a bump of our own leader epoch does not disturb the wait."""
+        """Return whether the outcome is known; a bump of the own leader epoch does not end the wait."""
         if self.code is not None:
             return True
         partition = self.partition
@@ -45,15 +44,15 @@ class DelayedProduce:
 
 
 class Purgatory:
-    """All requests of this broker that wait for one of its partitions to change."""
+    """All requests of this broker that wait for a change of a partition."""
 
     def __init__(self) -> None:
         self.produces: DelayedOperations[Partition] = DelayedOperations()
-        """acks=all appends that wait for replication."""
+        """Appends with acks=all that wait for replication."""
         self.fetches: DelayedOperations[Partition] = DelayedOperations()
         """Fetches that wait for bytes."""
         self.deletions: DelayedOperations[Partition] = DelayedOperations()
-        """DeleteRecords that wait until every live replica has done the same."""
+        """DeleteRecords that wait until every live replica has deleted the records."""
         self._timer = Timer(self._expire)
 
     async def wait(
@@ -64,9 +63,9 @@ class Purgatory:
         ready: Callable[[Partition], bool],
         on_start: Callable[[DelayedOperation[Partition]], None] | None = None,
     ) -> None:
-        """Wait in one of the rooms until `ready(changed partition)` or the deadline.
+        """Wait until `ready(changed partition)` or the deadline.
 
-        `begun` is called with the note of the waiting, for who wants to add to it, or to end it.
+        `on_start` is called with the delayed operation, which the caller may extend or finish.
         """
         released = asyncio.get_running_loop().create_future()
         parked = self._enter(operations, keys, timeout_ms, ready, released)
@@ -80,9 +79,9 @@ class Purgatory:
     async def wait_replicated(
         self, waits: Sequence[DelayedProduce], timeout_ms: float, *, settling: bool = False
     ) -> None:
-        """Wait until all are settled or the time is up; those that are not then keep `code` None.
+        """Wait until all are complete or the time is up; incomplete ones keep `code` None.
 
-        `settling`: the request has done its work, so that others may begin behind it.
+        The request awaits a `ReplicationFuture`, so the next requests of its connection may start.
         """
         unsettled = [wait for wait in waits if not wait.is_complete()]
         if not unsettled or timeout_ms <= 0:
@@ -124,13 +123,13 @@ class Purgatory:
         return parked
 
     def close(self) -> None:
-        """Let everybody go: the broker is stopping."""
+        """Finish all waits: the broker is stopping."""
         for room in (self.produces, self.fetches, self.deletions):
             room.finish_all()
         self._timer.cancel()
 
     def _expire(self) -> None:
-        # A timer may fire up to the clock's resolution early: what is due within it is due now.
+        # A timer may fire early by the clock's resolution: treat what is due within it as due.
         now = asyncio.get_running_loop().time() + 0.001
         rooms = (self.produces, self.fetches, self.deletions)
         for room in rooms:

@@ -1,14 +1,13 @@
-"""Looks at what takes long to look at before it is appended, while the node goes on with other things.
+"""Validates large or compressed batches before the append, without blocking the event loop.
 
-An append is one synchronous step, and the look at an ordinary batch is part of it. Looked at here first is a request
-that has more records than one step of a walk, more bytes than `LOOKED_AT_ONCE_BYTES` (a header takes two), or
-compressed records. What unpacks to much, or has to be compressed anew, goes through a worker thread, one batch of the
-whole node at a time, which bounds the memory too; the walk lets others have their turn after each step. The
-connection's next request waits meanwhile, as it does for acks, so order is kept. What was found goes along to the
-append, which decides as if it had looked itself.
+An append is one synchronous step, which validates ordinary batches itself. Batches are validated here if they have more
+records than one step of a walk, more than `LOOKED_AT_ONCE_BYTES` (a header takes two), or compressed records. Large
+decompression and recompression use a worker thread, one batch of the node at a time, which also bounds memory. The walk
+yields to the loop after each step. The connection's next request waits meanwhile, so order is kept. The append uses the
+results as if it had validated the batch itself.
 
-Message sets are converted in the same thread if they are long: there is no format in which they could be stored. What
-clients send compressed that is no batch (their metrics) is unpacked there, too.
+Long message sets are converted in the same thread, since no stored format has them. Compressed data that is no batch
+(client metrics) is decompressed there, too.
 """
 
 from __future__ import annotations
@@ -48,25 +47,25 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 ValidationResults = dict[int, InspectedRecords]
-"""By the id of what stands in the request for a partition."""
+"""Results by the id of a partition's records in the request."""
 
 INLINE_BYTES: Final = 1 << 20
-"""What may be unpacked at once: some two milliseconds of work."""
+"""The most bytes decompressed inline: some two milliseconds of work."""
 INLINE_COMPRESSED_BYTES: Final = 1 << 16
-"""What may be packed at once; gzip takes ten times as long for it as the others."""
+"""The most bytes compressed inline; gzip takes ten times as long as the other codecs."""
 LOOKED_AT_ONCE_BYTES: Final = 1 << 15
-"""How many bytes of records may be looked at when they are appended: there may be 16,000 headers in them."""
+"""The most bytes of records that the append itself validates: they may contain 16,000 headers."""
 UNPACKED_BYTES_PER_RECORD: Final = 256
-"""How many bytes are unpacked in the time that a walk takes for a record."""
+"""The bytes that are decompressed in the time that a walk takes for a record."""
 INLINE_MESSAGE_SET_BYTES: Final = 1 << 15
-"""How long a message set may be that is converted at once: there may be a thousand messages in it."""
+"""The most bytes of a message set that is converted inline: it may contain a thousand messages."""
 
 MESSAGES_AT_ONCE: Final = 1000
-"""How many records are converted to messages at once: some three milliseconds of work."""
+"""The records converted to messages in one step: some three milliseconds of work."""
 
 
 def needs_yielding(request: ProduceRequest) -> bool:
-    """Whether to look at the records of a request before it is appended."""
+    """Return whether the records of a request have to be validated before the append."""
     count = size_bytes = 0
     for topic in request.topic_data:
         for data in topic.partition_data:
@@ -85,7 +84,7 @@ def needs_yielding(request: ProduceRequest) -> bool:
 
 
 class RecordValidator:
-    """The one of a node."""
+    """The record validator of a node."""
 
     def __init__(self, replica: Callable[[str, int], Partition | None], clock_ms: Callable[[], int]) -> None:
         self._replica = replica
@@ -95,17 +94,17 @@ class RecordValidator:
         self._budget = WalkBudget()
 
     def close(self) -> None:
-        """Let the thread end once it is through."""
+        """Shut the thread down after its present work."""
         if self._worker is not None:
             self._worker.shutdown(wait=False, cancel_futures=True)
 
     @property
     def busy(self) -> bool:
-        """Whether the thread or a walk over what it unpacked is at work."""
+        """Return whether the thread, or a walk over its output, is running."""
         return self._turn.locked()
 
     async def validate(self, request: ProduceRequest, *, message_sets: bool) -> ValidationResults:
-        """What there is to know of each batch that this broker may append; `message_sets`, whether they may come."""
+        """Validate each batch that this broker may append; `message_sets`: whether they are allowed."""
         found: ValidationResults = {}
         for topic in request.topic_data:
             for data in topic.partition_data:
@@ -129,7 +128,7 @@ class RecordValidator:
 
     @contextlib.asynccontextmanager
     async def unpacked(self, records: Buffer, header: BatchHeader, settings: LogSettings) -> AsyncIterator[Buffer]:
-        """The records of a batch, uncompressed, for as long as the block runs. Raises KafkaError."""
+        """Yield the uncompressed records of a batch, valid within the block. Raises KafkaError."""
         if _unpacks_at_once(records, header):
             yield content_of(records, header, settings)
             return
@@ -137,7 +136,7 @@ class RecordValidator:
             yield await self._in_thread(content_of, records, header, settings)
 
     async def decompressed(self, codec: int, content: Buffer, limit_bytes: int) -> bytes:
-        """What is compressed so, and is no batch. Raises DecodeError."""
+        """Decompress data that is no batch. Raises DecodeError."""
         if len(content) <= INLINE_COMPRESSED_BYTES and content_max(codec, content) <= INLINE_BYTES:
             return decompress(codec, content, limit_bytes)
         async with self._turn:
@@ -145,9 +144,9 @@ class RecordValidator:
 
     @contextlib.asynccontextmanager
     async def reader(self, batch: Buffer, header: BatchHeader) -> AsyncIterator[RecordReader]:
-        """Reads a stored batch without the headers of its records, for as long as the block runs. Raises DecodeError.
+        """Yield a reader of a stored batch without record headers, valid within the block. Raises DecodeError.
 
-        One batch of the whole node at a time is unpacked to much.
+        Only one large batch of the node is decompressed at a time.
         """
         if _unpacks_at_once(batch, header):
             yield RecordReader(batch, headers=False)
@@ -158,7 +157,7 @@ class RecordValidator:
     async def down_converted(
         self, records: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int
     ) -> bytes:
-        """A stored batch as messages: see `down_convert`. Raises DecodeError."""
+        """Convert a stored batch to messages: see `down_convert`. Raises DecodeError."""
         batch = memoryview(records)[position : position + header.size_bytes]
         if header.record_count <= MESSAGES_AT_ONCE and _unpacks_at_once(batch, header):
             return down_convert(batch, 0, header, magic, first_offset)
@@ -166,7 +165,7 @@ class RecordValidator:
             return await self._in_thread(down_convert, batch, 0, header, magic, first_offset)
 
     async def converted(self, records: Buffer, settings: LogSettings) -> Buffer:
-        """The batch in place of a message set; empty if not one message is whole. Raises KafkaError."""
+        """Convert a message set to a batch; empty if no message is complete. Raises KafkaError."""
         if len(records) <= INLINE_MESSAGE_SET_BYTES and not _is_wrapper(records):
             return record_rewriting.converted(records, settings)
         async with self._turn:
@@ -183,7 +182,7 @@ class RecordValidator:
         return InspectedRecords(instead=converted) if finding is None else finding._replace(instead=converted)
 
     async def _batch(self, records: Buffer, settings: LogSettings) -> InspectedRecords | None:
-        """None where the append will find at once what is wrong. Raises KafkaError."""
+        """Validate a batch; None if the append will refuse it for its header. Raises KafkaError."""
         header = read_header(records)
         if not is_plausible(records, header, settings):
             return None
@@ -203,12 +202,12 @@ class RecordValidator:
 
     async def _in_thread(self, function: Callable[..., Result], *args: Any) -> Result:
         if self._worker is None:
-            # One thread, because the C library keeps what each of them has ever allocated.
+            # One thread, because the C library keeps the memory that each thread has ever allocated.
             self._worker = ThreadPoolExecutor(1, "inspector")
         return await asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
 
     async def _walk(self, content: Buffer, header: BatchHeader, settings: LogSettings) -> int:
-        # Many short batches take as long as one with many records: they share the budget.
+        # Many short batches take as long as one with many records, so they share the budget.
         if header.codec and self._budget.spend(len(content) // UNPACKED_BYTES_PER_RECORD):
             await asyncio.sleep(0)
         steps = inspected(content, header, settings, self._clock_ms(), self._budget)
@@ -222,7 +221,7 @@ class RecordValidator:
 
 
 def is_plausible(records: Buffer, header: BatchHeader, settings: LogSettings) -> bool:
-    """Whether the records have to be looked at; not if the append will refuse the batch for its header."""
+    """Return whether the records need validation; not if the append will refuse the batch for its header."""
     return (
         HEADER_BYTES <= header.size_bytes <= min(len(records), settings.max_message_bytes)
         and header.codec <= max(Compression)
@@ -240,4 +239,4 @@ def _unpacks_at_once(records: Buffer, header: BatchHeader) -> bool:
     try:
         return content_max(header.codec, blob) <= INLINE_BYTES
     except DecodeError:
-        return True  # it will not unpack at all
+        return True  # the batch is not decompressed at all

@@ -1,18 +1,19 @@
-"""The follower's loop towards one leader: fetch, append, adopt the high watermark, truncate where the logs diverge.
+"""The follower's loop towards one leader: fetch, append, adopt the high watermark, truncate diverging logs.
 
-One connection and one long poll for all partitions that follow the same broker. The leader is told the epoch of the
-last record we have (Fetch v12 on); where that is not the leader's history it answers with the end of the diverging
-epoch, and we cut our log back (KIP-595's truncation on fetch, which replaces KIP-101's separate round). Our broker
-epoch travels in ReplicaState, so that the leader knows which life of this broker has the records (KIP-903).
+One connection and one long poll serve all partitions that follow the same broker. Requests carry the epoch of the
+follower's last record (Fetch v12 on). If it is not in the leader's history, the leader answers with the end of the
+diverging epoch, and the follower truncates its log (KIP-595's truncation on fetch, in place of KIP-101's separate
+round). ReplicaState carries the follower's broker epoch, which identifies the incarnation that has the records
+(KIP-903).
 
-`FollowerSession` makes the requests, `take` and `realign` are plain functions over partitions and messages; `Fetcher`
-adds the connection and the waiting. The leader would not wake a running long poll for a partition that begins to be
-followed meanwhile. Such partitions begin in a fetcher of their own, the entrance, until the long poll has ended by
-itself: then the next one names them, too. So they are fetched at once, and cost the others neither a connection nor a
-fetch session. Whatever comes to the entrance during its own long poll ends that: it follows few partitions, and the
-leader remembers nothing of them.
+`FollowerSession` makes the requests; `apply_fetched` and `realign` are plain functions over partitions and messages;
+`Fetcher` adds the connection and the waiting. A running long poll does not cover partitions that are added meanwhile.
+Such partitions start in a separate fetcher, the entrance, until the long poll has ended by itself; the next request
+names them, too. They are thus fetched at once, without a new connection or fetch session for the others. A partition
+that is added during the entrance's own long poll ends that poll: the entrance follows few partitions and has no
+session.
 
-Invariant: one fetcher at a time follows a partition, and an answer about it counts if the fetcher that asked does.
+Invariant: one fetcher at a time follows a partition, and a response counts only for the fetcher that requested it.
 """
 
 from __future__ import annotations
@@ -41,34 +42,35 @@ log = logging.getLogger(__name__)
 FIRST_BACKOFF_MS: Final = 20
 POLL_ENDS_MS: Final = 2
 POLL_ENDS_TURNS: Final = 8
-"""How often, and how far apart, one looks whether the entrance's long poll has ended by itself, before it is ended for
-the sake of partitions that have just begun to be followed. A loop that is busy has more to do between two looks."""
+"""How often to check, at growing distance, whether the entrance's long poll has ended, before it is cancelled for new
+partitions. A busy loop does more between two checks.
+"""
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 
 
 class Outcome(enum.Enum):
-    """What to do about a partition after its row of a fetch answer."""
+    """What to do about a partition after its row of a Fetch response."""
 
     GO_ON = "go on"
     BACK_OFF = "back off"
     FENCED = "fenced"
-    """Our leader epoch ended, or our disk has failed: nothing to do until the controller says more."""
+    """The leader epoch has ended, or the disk has failed: wait for the controller."""
     OUT_OF_RANGE = "out of range"
 
 
 def apply_fetched(asked: Asked, row: PartitionData) -> Outcome:
-    """Apply one partition's row of the answer to its log."""
+    """Apply one partition's row of the response to its log."""
     following = asked.following
     partition = following.partition
     if partition.role is not Role.FOLLOWER or partition.leader_epoch != following.leader_epoch:
-        return Outcome.GO_ON  # the controller has moved on since the request left
+        return Outcome.GO_ON  # the controller has changed the partition since the request
     if partition.log.log_end_offset != asked.fetch_offset:
         return Outcome.GO_ON
     if row.error_code:
         code = ErrorCode(row.error_code)
-        # Once for each run of refusals: it is asked again for as long as it takes.
+        # Log once per run of refusals: the fetch is repeated until it succeeds.
         level = logging.DEBUG if code in _PASSING or following.failures else logging.ERROR
         log.log(level, "%r: no records from the leader at offset %d: %s", partition, asked.fetch_offset, code.name)
         return _OUTCOMES.get(code, Outcome.BACK_OFF)
@@ -99,7 +101,7 @@ _PASSING: Final = frozenset(
         ErrorCode.REPLICA_NOT_AVAILABLE,
     }
 )
-"""What a follower hears while leaders change, and topics come and go."""
+"""Codes that are usual while leaders change, and topics are created and deleted."""
 _OUTCOMES: Final = {
     ErrorCode.OFFSET_OUT_OF_RANGE: Outcome.OUT_OF_RANGE,
     ErrorCode.FENCED_LEADER_EPOCH: Outcome.FENCED,
@@ -107,9 +109,9 @@ _OUTCOMES: Final = {
 
 
 def truncate(partition: Partition, leader: EpochEndOffset) -> None:
-    """Cut the log back to where it can agree with the leader's history (KIP-595).
+    """Truncate the log to where it can agree with the leader's history (KIP-595).
 
-    `leader` is the largest epoch the leader knows that is not above our last one, and where it ends there.
+    `leader` is the leader's largest epoch that is not above the follower's last one, and its end offset.
     """
     end = partition.log.log_end_offset
     own_epoch, own_end = partition.log.epochs.end_offset_for(leader.epoch, end)
@@ -118,18 +120,18 @@ def truncate(partition: Partition, leader: EpochEndOffset) -> None:
     elif own_epoch < 0:
         target = leader.end_offset
     else:
-        target = own_end  # we never saw that epoch: go back to the one before it, and let the leader judge again
+        target = own_end  # the epoch is unknown here: truncate to the one before, and let the leader compare again
     _truncate_to(partition, min(target, end))
 
 
 def truncate_without_history(partition: Partition) -> None:
-    """A log that remembers no epoch cannot be compared: only what was committed is safe to keep."""
+    """Truncate a log without epochs, which cannot be compared, to the high watermark."""
     if partition.log.epochs.latest_epoch < 0 and partition.log.log_end_offset > partition.high_watermark:
         _truncate_to(partition, partition.high_watermark)
 
 
 def realign(partition: Partition, leader_start: int, leader_end: int) -> None:
-    """Our offset is outside the leader's log: it lost records in an unclean election, or deleted what we need."""
+    """Move the offset into the leader's log, which lost records in an unclean election or deleted the needed ones."""
     end = partition.log.log_end_offset
     if leader_end < end:
         _truncate_to(partition, leader_end)
@@ -145,7 +147,7 @@ def _truncate_to(partition: Partition, offset: int) -> None:
 
 
 class Fetcher:
-    """Keeps the partitions that follow one broker up to date."""
+    """Fetches the partitions that follow one broker."""
 
     def __init__(
         self,
@@ -158,7 +160,7 @@ class Fetcher:
         died: OnFailure,
         make_entrance: Callable[[], Fetcher] | None = None,
     ) -> None:
-        """`make_entrance`: what makes this fetcher's entrance when it first needs one; None for an entrance itself."""
+        """`make_entrance` creates this fetcher's entrance at its first use; None for an entrance itself."""
         self._leader_id = leader_id
         self._settings = settings
         self._address = address
@@ -167,9 +169,9 @@ class Fetcher:
         self._loop = asyncio.get_running_loop()
         self._following: dict[Partition, Following] = {}
         self._coming: dict[Partition, Following] = {}
-        """What a request of the controller adds that is still being carried out."""
+        """Partitions that the present controller request adds."""
         self._postponed: dict[Following, None] = {}
-        """Those that back off: they are not asked for until they are due."""
+        """Partitions in back-off, which are not requested until they are due."""
         self._make_entrance = make_entrance
         self._entrance: Fetcher | None = None
         self._session = FollowerSession(wanted=make_entrance is not None)
@@ -190,7 +192,7 @@ class Fetcher:
         self._coming[partition] = Following(partition, partition.leader_epoch)
 
     def begin(self) -> None:
-        """Fetch all that has come, together."""
+        """Start fetching all added partitions together."""
         if not self._coming:
             return
         if self._polling and self._make_entrance is not None:
@@ -202,14 +204,14 @@ class Fetcher:
         self._coming.clear()
 
     def apply_response(self, coming: Mapping[Partition, Following]) -> None:
-        """Fetch these, too: a long poll that is running has to end for it."""
+        """Fetch these partitions, too; ends a running long poll."""
         self._ask_for(coming)
         self._changed.set()
         if self._polling and self._interruption is None:
             self._interrupt_in(POLL_ENDS_TURNS)
 
     def remove_partition(self) -> dict[Partition, Following]:
-        """Stop following all partitions. Returns them."""
+        """Stop following all partitions, and return them."""
         handed, self._following = self._following, {}
         for following in handed.values():
             self._session.remove(following)
@@ -232,7 +234,7 @@ class Fetcher:
             self._connection.abort("more partitions to fetch")
 
     def forget(self, partition: Partition) -> None:
-        """Fetch this partition no more."""
+        """Stop fetching this partition."""
         following = self._following.pop(partition, None)
         if following is not None:
             self._session.remove(following)
@@ -286,7 +288,7 @@ class Fetcher:
             self._settings,
             by_id=version >= FIRST_VERSION_WITH_TOPIC_IDS,
             broker_epoch=self._broker_epoch(),
-            # Do not sleep in the poll past the moment when a partition that backs off is due again.
+            # Do not wait in the poll past the time when a partition in back-off is due.
             max_wait_ms=wait_ms if later is None else min(wait_ms, max(1, int(later - now))),
         )
         self._polling = True
@@ -303,7 +305,7 @@ class Fetcher:
             await self._realign(connection, following)
 
     def _take_all(self, response: FetchResponse, asked: Mapping[Position, Asked]) -> list[Following]:
-        """Apply a whole answer; returns the partitions whose offset is out of the leader's range."""
+        """Apply a whole response; return the partitions whose offset is out of the leader's range."""
         out_of_range = []
         for topic in response.responses:
             key: bytes | str = topic.topic_id if any(topic.topic_id) else topic.topic
@@ -328,7 +330,7 @@ class Fetcher:
         return out_of_range
 
     async def _realign(self, connection: Connection, following: Following) -> None:
-        """Ask the leader for the bounds of its log, as a replica, and move ours inside."""
+        """Request the bounds of the leader's log, as a replica, and move the offset inside."""
         partition = following.partition
         bounds = []
         for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
@@ -361,14 +363,14 @@ class Fetcher:
             self._postponed[following] = None
 
     def _resume(self, now: float) -> float | None:
-        """Ask again for those that have backed off for long enough; when the next of the others is due."""
+        """Resume partitions whose back-off has ended; return when the next one is due."""
         for following in [one for one in self._postponed if one.resume_ms <= now]:
             del self._postponed[following]
             self._session.add(following)
         return min((one.resume_ms for one in self._postponed), default=None)
 
     def _backoff_ms(self, failures: int) -> float:
-        """Short at first: a new leader is usually only a few milliseconds behind in hearing that it is one."""
+        """Return a back-off that starts short: a new leader usually learns of its role within milliseconds."""
         ceiling: int = self._settings.replica_fetch_backoff_ms
         return min(ceiling, FIRST_BACKOFF_MS << min(failures - 1, 10))
 
@@ -404,6 +406,6 @@ class Fetcher:
 
 
 def version_for(connection: Connection, *, by_id: bool) -> int:
-    """The newest Fetch both sides speak, or the last with names when the controller gave some topic no id."""
+    """Return the newest common version of Fetch, or the last with topic names if a topic has no id."""
     newest = connection.version_for(FetchRequest)
     return newest if by_id else min(newest, FIRST_VERSION_WITH_TOPIC_IDS - 1)

@@ -1,7 +1,7 @@
-"""What a broker does for its replicas beside requests: shrink ISRs, write checkpoints, retain, flush, clean, move.
+"""Periodic work on the replicas of a broker: ISR shrinks, checkpoints, retention, flushes, compaction, moves.
 
-Small work comes back at intervals, long work in steps with as much time for requests in between. A disk that refuses is
-an outage to report and to live through; anything else is a bug and ends the task, and with it the node.
+Short work runs at intervals, long work in steps with as much time for requests in between. A disk error is logged and
+retried; any other exception is a bug that ends the task, and with it the node.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 INTERVAL_MS: Final = 1000
 STEP: Final = 100
-"""Partitions, of some microseconds each."""
+"""Partitions per step, of some microseconds each."""
 MOVE_INTERVAL_MS: Final = 100
-"""How soon a move between directories begins; nodes with one directory have none."""
+"""The delay until a move between directories starts; nodes with one directory have no moves."""
 
 
 class ReplicaMaintenance:
-    """The tasks, and what each does on its turn."""
+    """The maintenance tasks of one broker."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class ReplicaMaintenance:
         self._died = died
         self._tasks: list[asyncio.Task[None]] = []
         self.changed = ChangedPartitions()
-        """What lives here; whose high watermark and failures are to be looked at."""
+        """Partitions whose high watermark and failures have to be checked."""
         self._unsaved: dict[Partition, None] = {}
         self._failed: dict[Partition, None] = {}
         self._retaining: list[Partition] = []
         self._expiring: list[Partition] = []
 
     def start(self) -> None:
-        """Begin all of it."""
+        """Start all tasks."""
         self._loop = asyncio.get_running_loop()
         settings = self._settings()
         for interval_ms, work in (
@@ -92,19 +92,19 @@ class ReplicaMaintenance:
         self._tasks.append(supervised_task(work, f"{name}-{self._settings().node_id}", self._died))
 
     async def stop(self) -> None:
-        """End all of it."""
+        """Stop all tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def remove(self, partition: Partition) -> None:
-        """This partition lives here no more."""
+        """Remove a partition that this broker no longer hosts."""
         self.changed.remove(partition)
         self._unsaved.pop(partition, None)
         self._failed.pop(partition, None)
 
     def flush_step(self) -> bool:
-        """Flush a little; a leader that finds that its disk has failed asks for another one in its place."""
+        """Flush one step; a leader whose disk has failed requests another leader."""
         more = self._logs.flush_step()
         self._note_changes()
         for one in self._failed:
@@ -120,13 +120,13 @@ class ReplicaMaintenance:
                 self._failed[one] = None
 
     def shrink_isrs(self) -> None:
-        """Ask to drop every ISR member that has lagged for too long."""
+        """Propose to remove every ISR member that has lagged for too long."""
         now = self._loop.time() * 1000
         for one, change in self._stragglers.changes(now, self._broker_epoch()):
             self._isr_changes.submit(one, change)
 
     def checkpoint(self) -> None:
-        """Write every high watermark that moved, so that a restart knows what was committed."""
+        """Write every high watermark that moved, for the next start."""
         self._note_changes()
         self._logs.checkpoint((one.topic, one.index, one.high_watermark) for one in self._unsaved)
         self._unsaved.clear()
@@ -136,10 +136,9 @@ class ReplicaMaintenance:
         return 0 if known is None else known.high_watermark
 
     def retain(self) -> bool:
-        """Delete what retention no longer covers, in some partitions; whether there are more of them.
+        """Delete expired segments of some partitions; return whether there are more partitions.
 
-        What is not committed yet stays.
-        A log that fails does not keep the others from it: on a full disk it is they that make room.
+        Uncommitted records stay. The failure of one log does not stop the others: on a full disk they free space.
         """
         now_ms = self._clock_ms()
         for one in self._some(self._retaining):
@@ -153,14 +152,14 @@ class ReplicaMaintenance:
         return bool(self._retaining)
 
     def expire_producers(self) -> bool:
-        """Forget the producers of which nothing was heard for `producer.id.expiration.ms`; in some partitions."""
+        """Remove producers idle for `producer.id.expiration.ms`, in some partitions."""
         now_ms = self._clock_ms()
         for one in self._some(self._expiring):
             one.log.expire_producers(now_ms)
         return bool(self._expiring)
 
     def _some(self, left: list[Partition]) -> list[Partition]:
-        """The next ones of those that are left, or of all of them when none is."""
+        """Return the next remaining partitions; when none remain, begin again with all."""
         if not left:
             left += self._partitions.values()
         some = left[-STEP:]
@@ -169,7 +168,7 @@ class ReplicaMaintenance:
 
 
 async def periodically(interval_ms: float, work: Callable[[], None]) -> None:
-    """Do it at intervals, for ever."""
+    """Run `work` at intervals, forever."""
     while True:
         await asyncio.sleep(interval_ms / 1000)
         try:
@@ -179,7 +178,7 @@ async def periodically(interval_ms: float, work: Callable[[], None]) -> None:
 
 
 async def in_steps(interval_ms: Callable[[], float], step: Callable[[], bool]) -> None:
-    """Do long work in steps, with as much time for requests between two of them, until there is none; then pause."""
+    """Run long work in steps, with as much time for requests in between, until it is done; then pause."""
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(interval_ms() / 1000)

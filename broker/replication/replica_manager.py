@@ -1,12 +1,11 @@
-"""All replicas of this broker: becomes leader or follower, appends, serves reads, and lets requests wait.
+"""All replicas of this broker: becomes leader or follower, appends, reads, and lets requests wait.
 
-The decisions are elsewhere (`partition`: roles, ISR, high watermark; `waiting`: who may go on); here they meet the
-logs, the fetchers, the controller and the clock. Everything but the waiting itself is synchronous, so the check
-order of rule R5 (duplicate, generation, append) cannot be interleaved with a LeaderAndIsr, and no lock is needed
-anywhere.
+`partition` decides on roles, ISR and high watermark, `purgatory` on waiting requests; here they meet the logs, the
+fetchers, the controller and the clock. Everything but the waiting is synchronous, so a LeaderAndIsr cannot interleave
+with the checks of rule R5 (duplicate, generation, append), and no lock is needed.
 
-Beside the requests run the ISR shrink check, the high watermark checkpoint and log retention.
-Source: Kafka's `ReplicaManager`.
+`replica_maintenance` runs beside the requests: ISR shrinks, high watermark checkpoints, log retention. Source: Kafka's
+`ReplicaManager`.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class AppendResult:
 
 
 class ReplicaManager:
-    """The partitions that live on this broker."""
+    """The partitions that this broker hosts."""
 
     def __init__(
         self,
@@ -115,14 +114,14 @@ class ReplicaManager:
             died=died,
         )
         self.refused_batches: Counter[str] = Counter()
-        """Topic -> batches of clients that were partitioned for another generation than their partition serves."""
+        """Topic -> client batches with another generation than their partition's."""
         self._on_leader: list[LeaderListener] = []
         self._on_resign: list[ResignListener] = []
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read the checkpoints and begin the periodic work; logs are opened when the controller names them."""
+        """Read the checkpoints and start the periodic work; logs are opened when the controller names them."""
         self._loop = asyncio.get_running_loop()
         self.logs.load_checkpoints()
         self.isr_changes.start()
@@ -130,7 +129,7 @@ class ReplicaManager:
         self.housekeeping.start()
 
     async def stop(self) -> None:
-        """Let waiting requests go, stop fetching, write the checkpoints, close the logs."""
+        """Finish waiting requests, stop fetching, write the checkpoints, close the logs."""
         await self.housekeeping.stop()
         await self.isr_changes.stop()
         await self.stamps.stop()
@@ -149,17 +148,17 @@ class ReplicaManager:
         self._on_leader.append(listener)
 
     def on_resign(self, listener: ResignListener) -> None:
-        """Call `listener(topic, index)` whenever this broker turns out not to lead a partition (any more)."""
+        """Call `listener(topic, index)` whenever this broker does not lead a partition, or no longer."""
         self._on_resign.append(listener)
 
     # -- finding ------------------------------------------------------------------------------------------------
 
     def replica(self, topic: str, index: int) -> Partition | None:
-        """A replica that lives here, if it does."""
+        """Return a replica on this broker, or None."""
         return self._partitions.get((topic, index))
 
     def partition(self, topic: str, index: int) -> Partition:
-        """A replica that lives here. NOT_LEADER_OR_FOLLOWER when the cluster knows it elsewhere."""
+        """Return a replica on this broker. Raises NOT_LEADER_OR_FOLLOWER if it exists elsewhere in the cluster."""
         found = self._partitions.get((topic, index))
         if found is None:
             if self._metadata.partition(topic, index) is None:
@@ -168,7 +167,7 @@ class ReplicaManager:
         return found
 
     def leader_of(self, topic: str, index: int) -> Partition:
-        """A partition that this broker leads; raises NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return a partition that this broker leads; raise NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION."""
         found = self._partitions.get((topic, index))
         if found is None:
             found = self.partition(topic, index)
@@ -177,15 +176,15 @@ class ReplicaManager:
         return found
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The name behind a topic id, as LeaderAndIsr or UpdateMetadata told it."""
+        """Return the name for a topic id, from LeaderAndIsr or UpdateMetadata."""
         return self._hosted.name_of(topic_id) or self._metadata.topic_name(topic_id)
 
     def now_ms(self) -> float:
-        """The event loop's clock, by which followers are judged."""
+        """Return the event loop's time, which followers' lag is measured with."""
         return self._loop.time() * 1000
 
     def partitions(self) -> Iterable[Partition]:
-        """All replicas that live here."""
+        """Return all replicas on this broker."""
         return self._partitions.values()
 
     # -- appending ----------------------------------------------------------------------------------------------
@@ -204,9 +203,9 @@ class ReplicaManager:
     ) -> AppendInfo:
         """Append as the leader, in the order of rule R5; `generation` None (coordinators) is not compared.
 
-        A batch that is here already is answered with its old offset even when it was partitioned for a generation that
-        has ended: the producer's order depends on learning where its batch went. The first batch of a transaction comes
-        with the `verification` that the transaction's coordinator has confirmed. `found` is the inspector's.
+        A duplicate gets its old offset even if its generation has ended: the producer's order depends on that offset.
+        The first batch of a transaction needs the `verification` that the coordinator has confirmed. `found` is the
+        `RecordValidator`'s result.
         """
         if partition.role is not Role.LEADER:
             partition.check_leader()
@@ -232,7 +231,9 @@ class ReplicaManager:
         return info
 
     def check_generation(self, partition: Partition, generation: int, fit: KeyPlacementCheck | None) -> None:
-        """Raise unless a client may append what it has stamped so; -1 is no stamp, `fit` what is known of its keys."""
+        """Raise unless a client may append a batch with this generation; -1 is none, and `fit` is the check of its
+        keys.
+        """
         if generation >= 0:
             partition.check_generation(generation)
         else:
@@ -250,10 +251,9 @@ class ReplicaManager:
         verification: Verification | None = None,
         appended: Callable[[int], None] | None = None,
     ) -> AppendResult:
-        """Append on behalf of this broker itself, and wait as `acks` demands. Raises KafkaError.
+        """Append on behalf of this broker itself, and wait according to `acks`. Raises KafkaError.
 
-        `appended(first offset)` is called as soon as the records are in the log, before a consumer or follower can read
-        them.
+        `appended(first offset)` is called once the records are in the log, before a consumer or follower can read them.
         """
         partition = self.leader_of(topic, index)
         info = self.append_local(
@@ -275,7 +275,7 @@ class ReplicaManager:
         )
 
     async def wait_committed(self, topic: str, index: int, offset: int) -> None:
-        """Wait until all below `offset` is replicated, however long that takes. Raises KafkaError if led elsewhere."""
+        """Wait without a timeout until all below `offset` is replicated. Raises KafkaError if another broker leads."""
 
         def ready(changed: Partition) -> bool:
             return changed.role is not Role.LEADER or changed.high_watermark >= offset
@@ -286,7 +286,7 @@ class ReplicaManager:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def read_local(self, topic: str, index: int, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from a partition we lead, up to its log end: for coordinators that load their state."""
+        """Read whole batches of a led partition, up to its log end: for coordinators that load their state."""
         partition = self.leader_of(topic, index)
         end = partition.log.log_end_offset
         return bytes(partition.log.read(offset, max_bytes, limit_offset=end, min_one_batch=True))
@@ -294,7 +294,7 @@ class ReplicaManager:
     def record_follower_fetch(
         self, partition: Partition, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int
     ) -> None:
-        """A follower fetched: its progress may move the high watermark, or earn it a place in the ISR."""
+        """Record a follower's fetch, which may advance the high watermark or expand the ISR."""
         registered = self._broker_epoch_of(replica)
         if registered is not None and -1 < broker_epoch < registered:
             raise KafkaError(
@@ -311,12 +311,13 @@ class ReplicaManager:
             if change is not None:
                 self.isr_changes.submit(partition, change)
 
-    # -- what the controller says -------------------------------------------------------------------------------
+    # -- requests of the controller
+    # -----------------------------------------------------------------------------------------
 
     def apply_state(
         self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState, *, stamped: bool = False
     ) -> ErrorCode:
-        """One row of LeaderAndIsr: role, epochs, ISR, generation and seal change together, or not at all."""
+        """Apply one row of LeaderAndIsr: role, epochs, ISR, generation and seal change together, or not at all."""
         key = (topic, state.partition_index)
         partition = self._partitions.get(key)
         if partition is None:
@@ -350,7 +351,7 @@ class ReplicaManager:
         return answer
 
     def stop_replica(self, topic: str, index: int, leader_epoch: int, *, delete: bool) -> ErrorCode:
-        """One row of StopReplica; epoch -1 (not known) and -2 (topic deletion) always apply."""
+        """Apply one row of StopReplica; epoch -1 (not known) and -2 (topic deletion) always apply."""
         partition = self._partitions.get((topic, index))
         if partition is None:
             try:
@@ -373,7 +374,7 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     def config_changed(self, topic: str) -> None:
-        """The configuration of a topic is another one: hold its partitions to it."""
+        """Apply a topic's changed configuration to its partitions."""
         config = self._topic_config(topic)
         for partition in self._hosted.of_topic(topic):
             partition.require_in_sync(config.min_insync_replicas)
@@ -381,7 +382,7 @@ class ReplicaManager:
             self.produces.check(partition)
 
     def adopt(self, settings: BrokerSettings) -> None:
-        """This broker's settings are others now. What topics inherit of them comes by `config_changed`."""
+        """Apply this broker's changed settings. Topics get theirs by `config_changed`."""
         self.settings = settings
         self.logs.adopt(settings)
 

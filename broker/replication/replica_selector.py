@@ -1,7 +1,6 @@
-"""Which replica a consumer should read from: one in its own rack, if `replica.selector.class` says so (KIP-392).
+"""Selects the replica that a consumer should read from: one in its rack, if `replica.selector.class` is set (KIP-392).
 
-Only a live replica that is in sync and has the asked offset is ever named: the others would answer with nothing, or
-send the consumer back. Source: Kafka's `RackAwareReplicaSelector`.
+Only a live in-sync replica with the requested offset is selected. Source: Kafka's `RackAwareReplicaSelector`.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ LEADER: Final = -1
 
 
 def preferred_replica(partition: Partition, offset: int, rack: str, metadata: MetadataCache) -> int:
-    """The most caught-up replica in `rack` that can serve `offset`, or LEADER.
+    """Return the most caught-up replica in `rack` that can serve `offset`, or LEADER.
 
-    A broker that does not lead the partition knows no followers, and so prefers none to itself.
+    A broker that does not lead the partition knows no followers, and so returns LEADER.
     """
     leader = metadata.broker(partition.leader_id)
     if leader is not None and leader.rack == rack:

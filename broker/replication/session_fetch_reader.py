@@ -1,11 +1,10 @@
-"""Reading for an incremental Fetch request (KIP-227): the partitions of its session in which there may be news.
+"""Reads the changed partitions of a fetch session for an incremental Fetch request (KIP-227).
 
-A session may hold thousands of partitions of which few change between two requests. A partition that was read for the
-same question before, and in which nothing has changed since, is at rest (`fetch_sessions`): it costs nothing and gets
-no row. A follower's request is its report all the same, for all partitions at rest together: that it still has the
-whole log of each, which keeps it in the ISR when records come.
+A session may hold thousands of partitions of which few change between two requests. A partition without changes since
+the last read for the same request is idle (`fetch_sessions`): it costs nothing and gets no row. A follower's request
+still counts for all its idle partitions: the follower has their whole logs, so it stays in the ISR when records arrive.
 
-Who waits is told of partitions that wake up meanwhile, and watches those, too.
+A waiting request is notified of idle partitions that change, and watches those, too.
 """
 
 from __future__ import annotations
@@ -46,19 +45,19 @@ class SessionFetchReader(FetchReader):
         self.parked: DelayedOperation[Partition] | None = None
         registered = metadata.broker(self.follower) if self.broker_epoch >= 0 else None
         self.is_current = registered is None or self.broker_epoch >= registered.epoch
-        """Whether a follower is in the life that is registered now (KIP-903)."""
+        """Whether a follower's broker epoch is the registered one (KIP-903)."""
 
     def read(self, *, report: bool) -> list[FetchableTopicResponse]:
-        """Read what may have changed, by the session's order."""
+        """Read the partitions that may have changed, in the session's order."""
         session = self.session
         if session.epoch != self.epoch:
-            return []  # overtaken: what there is belongs to the answer of a later request, if to any
+            return []  # overtaken: a later request's response has the data
         self.size, self.enough = 0, False
         self.left = min(self.request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
         self.watched.clear()
         self.news.clear()
         if report:
-            # Which replica a consumer should read from is told by the metadata, too.
+            # The preferred replica also depends on the metadata.
             brokers = self.metadata.image.brokers if self.rack else None
             session.ask_as((self.follower, self.broker_epoch, self.is_current, self.committed, self.rack, brokers))
             session.presence.seen_ms = self.replicas.now_ms()
@@ -75,7 +74,7 @@ class SessionFetchReader(FetchReader):
         return self._by_topic()
 
     def finish(self) -> int:
-        """The answer is sent, unless the session went on without this request while it waited. Raises KafkaError."""
+        """Record that the response is sent, unless the session continued without this request. Raises KafkaError."""
         session = self.session
         if session.epoch != self.epoch:
             if session.epoch == NO_SESSION_EPOCH:
@@ -90,23 +89,23 @@ class SessionFetchReader(FetchReader):
         return session.id
 
     def start_waiting(self, parked: DelayedOperation[Partition]) -> None:
-        """Hear of the session's partitions that are at rest, besides those that are watched."""
+        """Also listen to the session's idle partitions."""
         self.parked = parked
         self.session.waiting = self
 
     def on_change(self, entry: SessionPartition, partition: Partition) -> None:
-        """A partition at rest begins to change: watch it."""
+        """Watch an idle partition that has changed."""
         assert self.parked is not None
         self.watched[partition] = (entry.asked, entry.leader_epoch)
         self.replicas.fetches.watch(self.parked, partition)
 
     def release(self) -> None:
-        """Go on: the session did, or is gone."""
+        """Finish the wait: the session has continued with another request, or has ended."""
         assert self.parked is not None
         self.replicas.fetches.finish(self.parked)
 
     def _settle(self, entry: SessionPartition, topic: str | None, index: int) -> None:
-        """Let a partition rest whose last reading found nothing, if it would find nothing until something changes."""
+        """Mark a partition idle if another read would find nothing until it changes."""
         partition = None if topic is None else self.replicas.replica(topic, index)
         if partition is None or entry.asked.fetch_offset < self._limit(partition):
             return

@@ -1,12 +1,12 @@
-"""Which topics are known to hold stamped batches, and how the first one gets in: after the controller has written it.
+"""Tracks the topics that hold batches with generations, and has the controller record a topic before its first one.
 
-A stamped batch is appended only by a leader that knows that its topic's znode says so (R16): from LeaderAndIsr, from
-UpdateMetadata, or by the answer to its own question, an AlterPartition. Not the acknowledgement waits but the append: a
-batch that stood in the log before would be as good as acknowledged to a consumer that reads it, and a resize planned in
-between would let producers without generations in beside it.
+A leader appends a batch with a generation only if it knows that the topic's znode records this (R16): from
+LeaderAndIsr, from UpdateMetadata, or from the answer to its own AlterPartition. The append has to wait, not just the
+response. Otherwise a consumer could read the batch, and a resize planned in between would admit producers without
+generations.
 
-One request is in flight per broker and carries all topics that wait. What cannot be delivered, or was lost to another
-write, is asked again after a short pause, for as long as this broker leads a partition that it was asked for.
+One request per broker is in flight and carries all waiting topics. A failed or overwritten request is repeated after a
+short pause, as long as this broker leads a partition for which it was sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Topic = tuple[str, bytes]
 
 
 class StampedTopics:
-    """The questions of one broker, and the task that asks them."""
+    """The pending topics of one broker, and the task that sends them."""
 
     def __init__(
         self,
@@ -53,25 +53,25 @@ class StampedTopics:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start sending."""
         self._task = supervised_task(self._ask_all(), f"stamps-{self._broker_id}", self._died)
 
     async def stop(self) -> None:
-        """Ask nothing more, and end the waits of all requests."""
+        """Stop sending, and end the waits of all requests."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._settle(list(self._waiting))
 
     def known(self, partition: Partition) -> bool:
-        """Whether the partition's topic is known to hold stamped batches."""
+        """Return whether the partition's topic is known to hold batches with generations."""
         if not partition.stamped:
             topic = self._metadata.topic(partition.topic)
             partition.stamped = topic is not None and topic.stamped and topic.topic_id == partition.topic_id
         return partition.stamped
 
     async def write(self, partitions: Iterable[Partition], timeout_ms: int) -> None:
-        """Have it written for the topics of these partitions; returns when it is, or when the time is up."""
+        """Have the topics of these partitions recorded; return when they are, or when the time is up."""
         outcomes = [self._ask(partition) for partition in partitions]
         self._wanted.set()
         await asyncio.wait(outcomes, timeout=timeout_ms / 1000)
@@ -101,7 +101,7 @@ class StampedTopics:
                 await asyncio.sleep(0 if written else RETRY_PAUSE_S)
 
     async def _deliver(self, topics: list[Topic]) -> list[Topic]:
-        """One request; the topics for which it is written."""
+        """Send one request; return the recorded topics."""
         try:
             response = await self._ask_controller(request_for(topics, self._broker_id, self._broker_epoch()))
         except (ConnectionError, TimeoutError, OSError, KafkaError) as error:
@@ -120,6 +120,8 @@ class StampedTopics:
 
 
 def request_for(topics: Iterable[Topic], broker_id: int, broker_epoch: int) -> AlterPartitionRequest:
-    """The AlterPartition that changes no ISR and says which topics are about to get their first stamped batch."""
+    """Return the AlterPartition that changes no ISR, and names the topics about to get their first batch with a
+    generation.
+    """
     rows = [TopicData(topic_name=name, topic_id=topic_id, partitions=[], stamped=True) for name, topic_id in topics]
     return AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=rows)

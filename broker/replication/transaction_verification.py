@@ -1,12 +1,12 @@
-"""Asks the coordinators of transactions whether partitions are in them, or adds them, before anything is appended.
+"""Verifies partitions with transaction coordinators, or adds them to transactions, before an append (KIP-890).
 
-A batch that comes after its transaction has ended would open one that is never ended, and hold up every read_committed
-consumer (KIP-890 part 1). Only the first batch of a transaction in a partition is asked about; what a log has to do
-with the answer is in `storage.producer_state`.
+A batch after the end of its transaction would open a transaction that never ends and block every read_committed
+consumer (KIP-890 part 1). Only the first batch of a transaction in a partition is verified; `storage.producer_state`
+uses the result.
 
-One request is in flight per coordinator; what comes meanwhile travels together in the next one. A newer epoch of a
-producer displaces the question of an older one. Source: Kafka's `AddPartitionsToTxnManager`, and the part of
-`ReplicaManager` that translates its errors.
+One request is in flight per coordinator; the next one carries all that wait. A newer epoch of a producer displaces the
+request of an older one. Source: Kafka's `AddPartitionsToTxnManager`, and the part of `ReplicaManager` that translates
+its errors.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ Answers = Mapping[Key, ErrorCode]
 
 @value
 class Transaction:
-    """Whose batches want in. `abortable`: the client understands TRANSACTION_ABORTABLE.
+    """The producer of the batches. `abortable`: the client understands TRANSACTION_ABORTABLE.
 
-    `adds`: the client leaves it to us to add partitions to its transaction (version 2).
+    `adds`: the broker adds partitions to the transaction for the client (version 2).
     """
 
     transactional_id: str
@@ -61,7 +61,7 @@ class Transaction:
 
 
 class VerifiedPartitions:
-    """The outcome per partition: what to append with, or why not."""
+    """The outcome per partition: the verification to append with, or the error."""
 
     __slots__ = ("begun", "refused")
 
@@ -70,14 +70,14 @@ class VerifiedPartitions:
         self.refused: dict[Key, ErrorCode] = {}
 
     def check(self, topic: str, index: int) -> None:
-        """Raise KafkaError for a partition that was refused."""
+        """Raise KafkaError for a refused partition."""
         code = self.refused.get((topic, index))
         if code is not None:
             raise KafkaError(code, f"{topic}-{index} is not confirmed as part of the transaction")
 
 
 class VerificationRequest:
-    """What a coordinator will be asked about one transaction; several requests may wait for the same answer."""
+    """The pending verification of one transaction; several requests may wait for it."""
 
     __slots__ = ("answer", "partitions", "transaction")
 
@@ -87,12 +87,12 @@ class VerificationRequest:
         self.answer: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
 
     def refuse(self, code: ErrorCode) -> None:
-        """The same answer for every partition."""
+        """Set the same error for every partition."""
         self.answer.set_result(dict.fromkeys(self.partitions, code))
 
 
 class CoordinatorQueue:
-    """The questions to one broker, and the task that asks them."""
+    """The pending verifications for one broker, and the task that sends them."""
 
     def __init__(self, broker_id: int, metadata: MetadataCache, settings: BrokerSettings, died: OnFailure) -> None:
         self._broker_id = broker_id
@@ -106,13 +106,13 @@ class CoordinatorQueue:
         self._task = supervised_task(self._run(), f"verification-{settings.node_id}-at-{broker_id}", died)
 
     def ask(self, transaction: Transaction, partitions: Sequence[Key]) -> VerificationRequest:
-        """Ask with the next request. What a newer epoch of the same producer displaces is refused at once."""
+        """Add a verification to the next request. One that a newer producer epoch displaces is refused at once."""
         mine = VerificationRequest(transaction, partitions)
         waiting = self._waiting.get(transaction.transactional_id)
         if waiting is not None:
             other = waiting.transaction
             if other.producer_id != transaction.producer_id:
-                waiting.refuse(ErrorCode.NETWORK_EXCEPTION)  # its sender asks again, and learns the present leader
+                waiting.refuse(ErrorCode.NETWORK_EXCEPTION)  # the client repeats the request with the present leader
             elif other.producer_epoch < transaction.producer_epoch:
                 waiting.refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
             elif other.producer_epoch > transaction.producer_epoch:
@@ -129,7 +129,7 @@ class CoordinatorQueue:
         return mine
 
     async def close(self) -> None:
-        """Ask nothing more; requests that wait are answered that they should be sent again."""
+        """Stop sending; waiting requests get an error that makes clients repeat them."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         for question in (*self._asked.values(), *self._waiting.values()):
@@ -158,11 +158,11 @@ class CoordinatorQueue:
                 log.warning("broker %d has verified no transaction: error %d", self._broker_id, response.error_code)
                 code = ErrorCode(response.error_code)
                 if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                    code = ErrorCode.INVALID_TXN_STATE  # what brokers may do is not the client's business
+                    code = ErrorCode.INVALID_TXN_STATE  # the authorization of brokers does not concern the client
             else:
                 code = (
                     ErrorCode.NONE
-                )  # a coordinator from before KIP-890 vouches for everybody; all of ours are younger
+                )  # a coordinator from before KIP-890 confirms everything; this project's have KIP-890
         except (OSError, TimeoutError) as error:
             log.info("broker %d cannot be asked about transactions: %s", self._broker_id, error)
         except KafkaError as error:
@@ -191,7 +191,7 @@ class CoordinatorQueue:
 
 
 class TransactionVerifier:
-    """The questions of this broker to transaction coordinators."""
+    """The verifications of this broker with all transaction coordinators."""
 
     def __init__(
         self,
@@ -208,17 +208,17 @@ class TransactionVerifier:
         self._closed = False
 
     async def close(self) -> None:
-        """Ask nothing more, also for requests that are still in work."""
+        """Stop sending, also for requests that are still processed."""
         self._closed = True
         while self._lanes:
             await self._lanes.popitem()[1].close()
 
     async def verify(self, transaction: Transaction, wanted: Iterable[tuple[Partition, int]]) -> VerifiedPartitions:
-        """Let a transaction into partitions with these first sequences (-1: offsets of a group, which have none).
+        """Verify a transaction in partitions with these first sequences (-1: group offsets, without sequences).
 
-        Returns at once when the transaction is open in all of them, or when verification is switched off. A producer
-        of version 2 may begin its next transaction while the last one is being completed: it is asked for again until
-        that is so, for a short time.
+        Returns at once if the transaction is open in all of them, or if verification is off. A producer of version 2
+        may begin its next transaction while the last one completes: the verification is repeated until then, for a
+        short time.
         """
         verified = VerifiedPartitions()
         if not transaction.adds and not self._settings().transaction_partition_verification_enable:
@@ -230,8 +230,8 @@ class TransactionVerifier:
             answers = await self._ask(transaction, partitions)
             if transaction.adds:
                 answers = await self._ask_again(transaction, partitions, answers)
-                # The end of the last transaction, which came meanwhile, has taken what was begun. What is late now is
-                # of an older epoch than that of the marker which ended it, and refused for that.
+                # The end of the last transaction has removed the begun verification. A batch that is late now has an
+                # older epoch than the marker, and is refused for that.
                 self._begin(transaction, wanted, verified)
             for key in partitions:
                 code = answers[key]
@@ -257,7 +257,7 @@ class TransactionVerifier:
                 verified.begun[partition] = begun
 
     async def _ask_again(self, transaction: Transaction, partitions: Sequence[Key], answers: Answers) -> Answers:
-        """Until the last transaction is completed, or for as long as a Kafka broker tries."""
+        """Repeat the verification until the last transaction is completed, or for as long as a Kafka broker tries."""
         deadline_ms = self._clock_ms() + RETRIES_MS
         while ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and self._clock_ms() < deadline_ms:
             await asyncio.sleep(RETRY_PAUSE_S)
@@ -289,7 +289,7 @@ class TransactionVerifier:
 
 
 def request_for(questions: Iterable[VerificationRequest]) -> AddPartitionsToTxnRequest:
-    """The request that asks, and changes nothing but for those who want their partitions added."""
+    """Return the request that only verifies, except for clients that want their partitions added."""
     transactions = []
     for question in questions:
         topics: dict[str, AddPartitionsToTxnTopic] = {}
@@ -310,7 +310,7 @@ def request_for(questions: Iterable[VerificationRequest]) -> AddPartitionsToTxnR
 def answers_of(
     response: AddPartitionsToTxnResponse, questions: Mapping[str, VerificationRequest]
 ) -> Mapping[str, Answers]:
-    """The answers per transactional id. What the coordinator says nothing about is not confirmed."""
+    """Return the answers per transactional id; missing rows are not confirmed."""
     found: dict[str, dict[Key, ErrorCode]] = {
         name: dict.fromkeys(question.partitions, ErrorCode.UNKNOWN_SERVER_ERROR) for name, question in questions.items()
     }
@@ -321,6 +321,6 @@ def answers_of(
         for topic in transaction.topic_results:
             for row in topic.results_by_partition:
                 code = ErrorCode(row.partition_error_code)
-                fenced = code is ErrorCode.PRODUCER_FENCED  # producers expect the other word on this path
+                fenced = code is ErrorCode.PRODUCER_FENCED  # producers expect the other code in this API
                 answers[topic.name, row.partition_index] = ErrorCode.INVALID_PRODUCER_EPOCH if fenced else code
     return found
