@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 FIRST_BACKOFF_MS: Final = 20
 POLL_ENDS_MS: Final = 2
 POLL_ENDS_TURNS: Final = 8
-"""How often to check, at growing distance, whether the entrance's long poll has ended, before it is cancelled for new
-partitions. A busy loop does more between two checks.
+"""How many checks, `POLL_ENDS_MS` apart, wait for the entrance's long poll to end by itself before it is cancelled for
+new partitions. A busy loop does more between two checks.
 """
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
