@@ -263,9 +263,9 @@ def words(context: click.Context) -> list[str]:
         value = context.params[option.name]
         for one in value if option.multiple else [value]:
             if option.is_flag:
-                found += (option.opts if one else option.secondary_opts)[:1]
+                found += (option.opts if one else option.secondary_opts)[-1:]
             else:
-                found += [option.opts[0], str(one)]
+                found += [option.opts[-1], str(one)]
     return found
 
 
