@@ -13,11 +13,14 @@ from tests.sim.processes import pool
 SEEDS = 40
 """The first of these in which a story comes about is enough; it needs others to be where it wants them."""
 
+LIKELY = {"a leader with a tail sleeps over a removal and leads the next life of its index": 18}
+"""Where a rare story came about last: tried first, as the 18 seeds before it take half a minute."""
+
 
 def told(name: str) -> tuple[str, bool, tuple[str, ...]]:
     """Run an aim until its story has come about; the violations of all runs."""
     violations: list[str] = []
-    for seed in range(SEEDS):
+    for seed in (LIKELY.get(name, 0), *range(SEEDS)):
         result = run_one(seed, name)
         violations += result.violations
         if result.fired[f"fault: {name}"]:
