@@ -142,8 +142,8 @@ async def check_peers_resolve(settings: BrokerSettings) -> None:
 async def warn_while_unreachable(settings: BrokerSettings) -> None:
     """Name the address by which other brokers cannot connect to this one, until they can.
 
-    Without those connections no broker hears of a controller, so none is ever ready. A proxy at that address may come
-    up later, so that is no reason to end the start.
+    Without those connections no broker learns who the controller is, so no broker becomes ready. The start goes on,
+    because a proxy at that address may come up later.
     """
     listener = settings.between_brokers
     host, port = listener.reachable_host, listener.reachable_port(listener.port)

@@ -165,7 +165,7 @@ def partitions_of_key(base: int, count: int) -> tuple[int, ...]:
 
 
 def placement_check(topic: TopicImage, index: int, found: list[tuple[int, int]], total: int) -> KeyPlacementCheck:
-    """Return the check's result: `total` misplaced records, of which `found` are the first."""
+    """Return the check's result: `total` is the count of misplaced records, `found` has the first ones."""
     if not total:
         return KeyPlacementCheck(topic)
     record, home = found[0]

@@ -1,6 +1,6 @@
 """Reads the changed partitions of a fetch session for an incremental Fetch request (KIP-227).
 
-A session may hold thousands of partitions of which few change between two requests. A partition without changes since
+A session may hold thousands of partitions. Few of them change between two requests. A partition without changes since
 the last read for the same request is idle (`fetch_sessions`): it costs nothing and gets no row. A follower's request
 still counts for all its idle partitions: the follower has their whole logs, so it stays in the ISR when records arrive.
 

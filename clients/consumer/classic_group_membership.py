@@ -4,8 +4,8 @@
 
 Pure: it returns requests and takes responses. Every error of the classic group protocol leads to one action here: join
 again (and with which identity), find the coordinator again, wait and retry, or give up. The leader's assignment carries
-the topic generations that it is based on (rule R19): a member waits for metadata at least as new before it consumes, so
-that it reads no child without knowing its parent. They are in the user data, or follow it if the assignor has its own.
+the topic generations that it is based on (rule R19): a member waits for metadata that is not older, so that it reads no
+child without knowing its parent. They are in the user data, or follow it if the assignor has its own.
 
 A cooperative member sends its owned partitions when it joins, and keeps reading (KIP-429). If the group continues
 without it, all of them are `lost`; the member has to give them up before it rejoins, because others may own them from

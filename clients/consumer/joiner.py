@@ -1,7 +1,7 @@
 """Runs the joins of a rebalance, and waits for the metadata that the leader used.
 
 An eager member waits for its join. A cooperative one keeps reading: its join is a task, and `Ownership` decides what to
-do with the result. R19: a member waits for metadata at least as new as the assignment's, and for every assigned
+do with the result. R19: a member waits for metadata that is not older than the assignment's, and for every assigned
 partition, so that it reads no child without knowing the parent.
 """
 
@@ -118,7 +118,7 @@ class Joiner:
         self._news.set()
 
     async def _learn(self, assigned: Assigned) -> bool:
-        """Wait for metadata as new as the leader's (R19). Returns False if the assignment is void before that."""
+        """Wait for metadata that is not older than the leader's (R19). Returns False if it is void before that."""
         membership = self._session.membership
 
         def known(metadata: ClusterMetadata) -> bool:

@@ -75,11 +75,11 @@ class Ownership:
         """The assignment of the last join, until it is adopted."""
         self._join_failure: BaseException | None = None
         self._gone: set[TopicPartition] = set()
-        """Partitions of recreated topics, of which the application has to be notified."""
+        """Partitions of recreated topics; the application must be notified of each."""
         self._untold: set[TopicPartition] | None = None
-        """New partitions of which the application is not notified yet."""
+        """New partitions that the application is not notified of yet."""
         self._departing: set[TopicPartition] = set()
-        """Partitions being revoked, of which the application is notified."""
+        """Partitions being revoked; the application is notified of each."""
         self._stored = False
         """Whether positions were committed for the revocation or join, as far as possible."""
         self._gave_up = False

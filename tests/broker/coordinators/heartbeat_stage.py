@@ -5,6 +5,7 @@ A member knows what it was told (`told`), what it has (`has`) and the epoch that
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from anabranch.broker.coordinators.consumer_groups.assignment import within
@@ -12,7 +13,7 @@ from anabranch.protocol.errors import KafkaError
 from tests.scenario_text import NotUnderstood, Stage, phrase
 
 
-class HeartbeatStage(Stage):
+class HeartbeatStage(Stage, ABC):
     """One group whose members say what they have; subclasses have the group, its members and its journal."""
 
     rendering: Any
@@ -25,17 +26,17 @@ class HeartbeatStage(Stage):
         self.stores = True
         self.answers = True
 
-    def the_group(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def the_group(self) -> Any: ...
 
-    def member(self, name: str) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def member(self, name: str) -> Any: ...
 
-    def _beat(self, one: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _beat(self, one: Any) -> None: ...
 
-    def _take(self, decision: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _take(self, decision: Any) -> None: ...
 
     @phrase("MEMBER sends a heartbeat")
     def beats(self, name: str) -> None:
@@ -86,8 +87,8 @@ class HeartbeatStage(Stage):
         else:
             self.lines.append(f"answer {name}: may commit in epoch {event.generation}")
 
-    def decide(self, one: Any, request: Any) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def decide(self, one: Any, request: Any) -> Any: ...
 
     def resolve(self, decision: Any) -> None:
         """Do what a decision asks for beside its records."""
