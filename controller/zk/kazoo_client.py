@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
 
 
 class WithoutContents(logging.Filter):
@@ -27,6 +28,8 @@ class WithoutContents(logging.Filter):
 
 
 CONTENTS: Final = ("Sending request", "Received response")
+RECONNECTS_A_SESSION: Final = 4
+RECONNECT_TIMEOUT_MIN_S: Final = 1.0
 kazoo_log: Final = logging.getLogger("kazoo.client")
 kazoo_log.addFilter(WithoutContents())
 
@@ -66,8 +69,25 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self.completion_queue.put(functools.partial(callback.func, *callback.args))
 
 
+class BoundedReconnects(ConnectionHandler):  # type: ignore[misc]
+    """Leaves a server that accepts the connection of a living session but does not respond, before the session ends.
+
+    kazoo waits for its response as long as the session lasts, divided by the number of servers.
+    """
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        if self.client._session_id:
+            timeout = min(timeout, max(timeout / RECONNECTS_A_SESSION, RECONNECT_TIMEOUT_MIN_S))
+        return super()._invoke(timeout, request, xid)
+
+
 class OneSessionClient(KazooClient):  # type: ignore[misc]
     """A client that ends with its session."""
+
+    def __init__(self, *, sasl_options: dict[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(sasl_options=sasl_options, **kwargs)
+        retry = self._conn_retry.copy()
+        self._connection = BoundedReconnects(self, retry, logger=self.logger, sasl_options=sasl_options)
 
     def end_reconnecting(self) -> None:
         """End the connection thread instead of opening the next session. Called on that thread, at expiry."""

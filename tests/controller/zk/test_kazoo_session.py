@@ -9,11 +9,12 @@ import asyncio
 import logging
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
-from anabranch.cluster.zookeeper import free_port
+from anabranch.cluster.zookeeper import LocalZooKeeper, free_port, why_unavailable
 from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk.access import Login
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
@@ -118,3 +119,26 @@ async def test_a_server_that_says_nothing_does_not_hold_us_up() -> None:
         address = f"127.0.0.1:{deaf.getsockname()[1]}"
         with pytest.raises(ConnectionLoss, match="no ZooKeeper answered"):
             await open_kazoo(address, session_timeout_ms=1000, connect_timeout_ms=300)
+
+
+@pytest.mark.zookeeper
+async def test_a_server_that_accepts_and_says_nothing_is_left_before_the_session_ends(tmp_path: Path) -> None:
+    """The port of a server that is down may belong to another process for a moment, or the server may be frozen."""
+    if (reason := why_unavailable()) is not None:
+        pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
+    async with LocalZooKeeper(data_dir=tmp_path / "zk") as server:
+        zk = await open_kazoo(server.hosts, session_timeout_ms=12_000)
+        connected, accepted = asyncio.Event(), asyncio.get_running_loop().create_future()
+        zk.on_session(lambda event: connected.set() if event is SessionEvent.CONNECTED else None)
+        await server.kill()
+        async with await asyncio.start_server(
+            lambda *streams: accepted.set_result(streams), "127.0.0.1", server.port, reuse_address=True
+        ):
+            reader, writer = await asyncio.wait_for(accepted, PATIENCE_S)
+        async with asyncio.timeout(9):
+            await reader.read()
+        await server.start()
+        async with asyncio.timeout(PATIENCE_S):
+            await connected.wait()
+        writer.close()
+        await zk.close()
