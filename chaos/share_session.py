@@ -1,11 +1,12 @@
 """A share session with one leader (KIP-932): fetches and acknowledgements over its own connection.
 
 Records acquired in a session are lost with it. A session ends with the first request that is refused as a whole or not
-answered; the outcome of that request's acknowledgements is unknown.
+answered, or whose wait was cancelled; the outcome of that request's acknowledgements is unknown.
 """
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -170,7 +171,7 @@ class ShareSession:
         try:
             response = await self._connection.call(request)
             check(response.error_code, response.error_message)
-        except (KafkaError, OSError, TimeoutError):
+        except (KafkaError, OSError, TimeoutError, asyncio.CancelledError):
             _settle(sayings, {})
             await self.drop()
             raise

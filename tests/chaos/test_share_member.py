@@ -95,16 +95,17 @@ async def test_a_lock_that_ran_out_and_one_that_was_renewed() -> None:
         await send(cluster, 2)
         async with reading(cluster, "a") as member, reading(cluster, "b") as other:
             lost, held = await some(member, 2)
-            renewing = asyncio.create_task(_renew(member, held))
+            enough = asyncio.Event()
+            renewing = asyncio.create_task(_renew(member, held, enough))
             assert [one.offset for one in await some(other, 1)] == [lost.offset]
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
+            enough.set()
+            await renewing
             assert await said(member, Verdict.ACCEPT, lost) == {0: False}
             assert await said(member, Verdict.ACCEPT, held) == {1: True}
 
 
-async def _renew(member: ShareMember, record: SharedRecord) -> None:
-    while True:
+async def _renew(member: ShareMember, record: SharedRecord, enough: asyncio.Event) -> None:
+    while not enough.is_set():
         assert await said(member, Verdict.RENEW, record) == {record.offset: True}
         await asyncio.sleep(0.1)
 
@@ -119,6 +120,23 @@ async def test_with_its_session_a_member_loses_what_it_holds() -> None:
             assert waits == {1: False}
             assert await said(member, Verdict.ACCEPT, first) == {0: False}
             assert {one.offset for one in await some(other, 2)} == {0, 1}
+
+
+async def test_a_session_whose_request_was_cancelled_is_over() -> None:
+    """The broker may have carried the request out, so that the epoch of the next one is not known."""
+    async with sharing() as cluster:
+        await send(cluster, 1)
+        async with reading(cluster, "a") as member:
+            (record,) = await some(member, 1)
+            outcome: list[bool | None] = []
+            with cluster.faults(api="ShareAcknowledge", hold=True) as rule:
+                saying = asyncio.create_task(
+                    record.session.acknowledge([Acknowledgement(record, Verdict.ACCEPT, outcome.append)])
+                )
+                await rule.wait_hit()
+                saying.cancel()
+                await asyncio.gather(saying, return_exceptions=True)
+            assert (outcome, record.session.lives) == ([None], False)
 
 
 async def test_a_member_goes_on_with_the_next_leader() -> None:
