@@ -49,7 +49,7 @@ def waits(
     committed: Callable[[int], int],
     start: Callable[[int], int] = _no_start,
 ) -> Iterator[Wait]:
-    """Return everything, however far up the lineage, that keeps the segment closed; nothing if it is open.
+    """Return what the segment's gate waits for, however far up the lineage; nothing if the gate is open.
 
     `there` has the partitions of the topic, `end` returns exclusive ends of segments, `start` a partition's log start,
     for callers that can query it, and `committed` the group's stable offset in a partition.

@@ -107,6 +107,7 @@ class FetchReader:
         return NO_SESSION
 
     def _answer(self, topic: str | None, asked: FetchPartition, report: bool) -> PartitionData:
+        """Read one partition, or return its error: UNKNOWN_TOPIC_ID for an unknown topic id."""
         try:
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
