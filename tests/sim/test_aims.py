@@ -13,8 +13,17 @@ from tests.sim.processes import pool
 SEEDS = 40
 """The first of these in which a story comes about is enough; it needs others to be where it wants them."""
 
-LIKELY = {"a leader with a tail sleeps over a removal and leads the next life of its index": 18}
-"""Where a rare story came about last: tried first, as the 18 seeds before it take half a minute."""
+LIKELY = {
+    "a leader with a tail sleeps over a removal and leads the next life of its index": 18,
+    "a controller is replaced while a broker connects to it": 2,
+    "records are deleted beyond a closed gate, and their partition gets another leader": 1,
+    "a member's search for its start outlasts its rebalance timeout": 1,
+    "transactions: a marker of an old coordinator is accepted": 1,
+    "found: a truncation is not on the disk when the log goes on": 2,
+    "a start is committed in a later assignment than it was found for": 1,
+    "found: records that are deleted behind a closed gate are waited for": 1,
+}
+"""The seeds in which a story came about last, or a bug was caught: tried first."""
 
 
 def told(name: str) -> tuple[str, bool, tuple[str, ...]]:
@@ -54,7 +63,7 @@ def test_what_is_aimed_at_comes_about_and_breaks_nothing() -> None:
     ],
 )
 def test_an_aimed_bug_is_caught_by_the_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:
-    caught = catch(bug, limit=40)
+    caught = catch(bug, limit=40, first_seed=LIKELY.get(bug, 0))
     assert caught.found
     assert {one.split()[0] for one in caught.checkers} & set(checkers), caught.detail
 

@@ -32,6 +32,14 @@ SOURCES: Final = [
 ]
 
 
+LIKELY: Final = {
+    "gates are always open": 2,
+    "boundaries are crossed without a flush": 2,
+    "transactions: their offsets are kept in memory only": 8,
+}
+"""The seeds that caught a bug last: tried first."""
+
+
 @pytest.mark.parametrize(
     ("bug", "checkers"),
     [
@@ -46,7 +54,7 @@ SOURCES: Final = [
     ],
 )
 def test_a_planted_bug_is_caught_by_the_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:
-    caught = catch(bug, limit=60)
+    caught = catch(bug, limit=60, first_seed=LIKELY.get(bug, 0))
     assert caught.found
     assert {one.split()[0] for one in caught.checkers} & set(checkers), caught.detail
 

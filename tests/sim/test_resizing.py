@@ -18,7 +18,7 @@ from tests.sim.resizing import silent
 
 SCHEDULES = 30
 """`make sim` runs a thousand."""
-AGAIN = 15
+AGAIN = 5
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,14 @@ def test_a_resize_is_finished_in_order_wherever_its_controller_fails() -> None:
     assert visited == {(name, cross) for name in points for cross in crash_points.CROSSES}
 
 
+LIKELY = {
+    "duplicates are looked for after the generation is checked": 4,
+    "the generation is the topic's, not the partition's": 2,
+    "an index that is used again begins with epoch 0 and offset 0": 2,
+}
+"""The seeds that caught a bug last: tried first."""
+
+
 @pytest.mark.parametrize(
     ("name", "checkers"),
     [
@@ -73,7 +81,7 @@ def test_a_resize_is_finished_in_order_wherever_its_controller_fails() -> None:
     ],
 )
 def test_a_defect_is_caught_by_the_checker_of_its_rule(name: str, checkers: tuple[str, ...]) -> None:
-    caught = catch(name, limit=25, scenario=SCENARIO)
+    caught = catch(name, limit=25, scenario=SCENARIO, first_seed=LIKELY.get(name, 0))
     assert caught.found
     assert {one.split()[0] for one in caught.checkers} & set(checkers), caught.detail
 

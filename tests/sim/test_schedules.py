@@ -12,7 +12,7 @@ from tests.sim.elsewhere import fingerprints_elsewhere
 
 SCHEDULES = 30
 """`make sim` runs five hundred."""
-AGAIN = 15
+AGAIN = 5
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from anabranch.cli.main import cli
+from anabranch.clients.config import NetworkConfig
 from tests.anabranch.cli.conftest import Command
 
 
@@ -109,7 +111,8 @@ def test_what_excludes_itself(anabranch: Command) -> None:
         assert (result.exit_code, reason in result.output) == (2, True), result.output
 
 
-def test_nobody_there(anabranch: Command) -> None:
+def test_nobody_there(anabranch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NetworkConfig.__init__.__kwdefaults__, "bootstrap_timeout_ms", 300)
     result = anabranch("produce", "t", "x", "--bootstrap-servers", "127.0.0.1:1")
     assert result.exit_code == 1
     assert "is a cluster running at 127.0.0.1:1?" in result.output
