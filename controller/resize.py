@@ -3,10 +3,10 @@
     plan      one write of the topic's znode: {generation g+1, from, to}, and the replicas of new partitions (R3)
     grow      create the children, or wake partitions marked for deletion; they serve g+1 only, unknown to all clients;
               then bump the affected parents: next leader epoch, generation g+1 and where it begins, in one write (R2)
-    shrink    seal the victims first (R6), then bump the affected survivors
+    shrink    seal the retiring partitions first (R6), then bump the affected merge targets
     publish   when every affected leader confirmed its state, or is dead, or was superseded by one that did (R4, K308):
               one write makes g+1 the topic's generation and the plan disappear; then all brokers are told
-    retire    a victim with nothing left in it leaves a stub, its replicas drop it, and its index and state go (R13)
+    retire    an empty retiring partition leaves a tombstone; its replicas drop it, and its index and state go (R13)
 
 Every step is `if this partition serves an older generation: write the newer one`, so a new controller that reads the
 znodes continues where the last one stopped, and doing a step twice changes nothing (K305, K306). Partitions whose keys
@@ -270,8 +270,8 @@ def offset_reported(
 
 def retire(body: TopicBody, partition: TopicPartition, committed: Partition, end_offset: int) -> TopicBody:
     """Return the znode with the tombstone of a drained partition, which is only to be removed from now on."""
-    stub = Retired(committed.state.leader_epoch, end_offset, committed.state.gen_start)
-    return replace(body, retired={**body.retired, partition.partition: stub})
+    tombstone = Retired(committed.state.leader_epoch, end_offset, committed.state.gen_start)
+    return replace(body, retired={**body.retired, partition.partition: tombstone})
 
 
 def drop_replicas(state: ClusterState, partition: TopicPartition) -> list[Effect]:

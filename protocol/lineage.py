@@ -10,8 +10,9 @@ A segment may be delivered once every segment that held its keys before has been
     Open(s)  when Open(previous(s)) and Done(q) for every q in predecessors(s)
     Done(q)  when committed(partition of q) >= end of q, and Open(q)
 
-`predecessors` names segments of *other* partitions only: a split child waits for its parent, a survivor for the victims
-merged into it. The graph is acyclic because every edge leads from a lower generation to a higher one.
+`predecessors` names segments of *other* partitions only: a split child waits for its parent, a merge target for the
+retiring partitions merged into it. The graph is acyclic, because every edge leads from a lower generation to a higher
+one.
 """
 
 from __future__ import annotations

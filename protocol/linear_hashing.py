@@ -8,7 +8,7 @@ partition of the tree, and the key belongs to the nearest one up the tree that i
 What a partition holds is therefore its branch without the branches that were split off from it: a *key class*. At or
 above the base that is one residue of the hash, modulo base * 2**k; below the base it is several residues modulo the
 base. Key classes of any two counts are nested or disjoint. From this follows all that a resize relies on: a new
-partition takes keys from one older one only, a removed one gives its keys to one survivor only, and keys never move
+partition takes keys from one older one only, a removed one gives its keys to one merge target only, and keys never move
 between two partitions that both stay, however many levels the resize crosses at once.
 
 The base of a topic is the odd part of its initial count: for every n >= that count the mapping is the same as with the

@@ -1,6 +1,6 @@
 """Whether a topic may shrink while groups read it whose members hold no gates: asked by the controller's node, of all.
 
-Across growth their coordinator keeps the order for them. Across a merge nobody can: a survivor's log goes on behind
+Across growth their coordinator keeps the order for them. Across a merge nobody can: a merge target's log goes on behind
 the cut, and such a member reads on. So `reshard.legacy.consumers.shrink` says whether a topic may shrink meanwhile:
 
     auto      not if the topic is one whose order is kept for them

@@ -3,9 +3,9 @@
     closed   the leader takes up a class generation above the topic's published one: whatever producers know, it refuses
     open     this broker's metadata shows that generation published: producers that ask learn of it
 
-Only partitions that the published generation writes to are fenced: a child that a growth creates, or a victim that it
-wakes, has no producers to refuse. A leader that resigns is not asked how it went on; its successor takes up the same
-generation and has a fence of its own. Rules R4 and R12 of the resize design.
+Only partitions that the published generation writes to are fenced: a child that a growth creates, or a retiring
+partition that it wakes, has no producers to refuse. A leader that resigns is not asked how it went on; its successor
+takes up the same generation and has a fence of its own. Rules R4 and R12 of the resize design.
 """
 
 from __future__ import annotations

@@ -97,16 +97,17 @@ def b16_generation_falls(history: History) -> Iterator[str]:
 
 def b17_index_reused(history: History) -> Iterator[str]:
     """A reused index starts in an epoch, or at an offset, that its earlier incarnation had (I7)."""
-    for stub in history.resizes.retired:
+    for tombstone in history.resizes.retired:
         for state in history.states:
-            begins = state.version == 0 and state.place == stub.place and state.order > stub.order
-            if begins and state.leader_epoch <= stub.leader_epoch:
-                yield f"{state.place} has epoch {state.leader_epoch} again, it was removed in {stub.leader_epoch}"
+            begins = state.version == 0 and state.place == tombstone.place and state.order > tombstone.order
+            if begins and state.leader_epoch <= tombstone.leader_epoch:
+                yield f"{state.place} has epoch {state.leader_epoch} again, it was removed in {tombstone.leader_epoch}"
         for record in history.stored:
-            new_life = record.leader_epoch > stub.leader_epoch
-            if record.place == stub.place and new_life != (record.offset >= stub.end_offset):
+            new_life = record.leader_epoch > tombstone.leader_epoch
+            if record.place == tombstone.place and new_life != (record.offset >= tombstone.end_offset):
                 where = at(record.place, record.offset)
-                yield f"{where} of epoch {record.leader_epoch}; it ended at {stub.end_offset} in {stub.leader_epoch}"
+                ended = f"it ended at {tombstone.end_offset} in {tombstone.leader_epoch}"
+                yield f"{where} of epoch {record.leader_epoch}; {ended}"
 
 
 def b18_shown_too_early(history: History) -> Iterator[str]:
@@ -127,16 +128,17 @@ def b19_removed_too_early(history: History) -> Iterator[str]:
     """A partition is removed that is not sealed, not empty, or has an open transaction; or it is written to later
     (I10).
     """
-    for stub in history.resizes.retired:
-        if not stub.sealed:
-            yield f"{stub.place} is removed in epoch {stub.leader_epoch} and is not sealed"
-        log = stub.logs.get(stub.leader)
-        if log is not None and set(log) != {stub.end_offset}:
-            yield f"{stub.place} is removed with the end {stub.end_offset}; its log has (start, end, stable) {log}"
+    for tombstone in history.resizes.retired:
+        if not tombstone.sealed:
+            yield f"{tombstone.place} is removed in epoch {tombstone.leader_epoch} and is not sealed"
+        log = tombstone.logs.get(tombstone.leader)
+        if log is not None and set(log) != {tombstone.end_offset}:
+            found = f"its log has (start, end, stable) {log}"
+            yield f"{tombstone.place} is removed with the end {tombstone.end_offset}; {found}"
         for send in history.sends:
-            late = send.outcome == "ok" and send.place == stub.place and send.order > stub.order
-            if late and send.offset < stub.end_offset:
-                yield f"{send.value} is acknowledged at {at(stub.place, send.offset)}, which was removed"
+            late = send.outcome == "ok" and send.place == tombstone.place and send.order > tombstone.order
+            if late and send.offset < tombstone.end_offset:
+                yield f"{send.value} is acknowledged at {at(tombstone.place, send.offset)}, which was removed"
 
 
 def b20_unaffected_touched(history: History) -> Iterator[str]:
@@ -190,11 +192,11 @@ def b21_step_repeated(history: History) -> Iterator[str]:
             yield f"the plan of {row.topic} changes from {before.plan} to {row.plan}"
         if row.plan is not None and row.plan[0] != row.generation + 1:
             yield f"{row.topic} of generation {row.generation} has the plan {row.plan}"
-    stubs: dict[Place, int] = {}
-    for stub in history.resizes.retired:
-        if stub.leader_epoch <= stubs.get(stub.place, -1):
-            yield f"{stub.place} is removed in epoch {stub.leader_epoch}, after {stubs[stub.place]}"
-        stubs[stub.place] = stub.leader_epoch
+    tombstones: dict[Place, int] = {}
+    for tombstone in history.resizes.retired:
+        if tombstone.leader_epoch <= tombstones.get(tombstone.place, -1):
+            yield f"{tombstone.place} is removed in epoch {tombstone.leader_epoch}, after {tombstones[tombstone.place]}"
+        tombstones[tombstone.place] = tombstone.leader_epoch
 
 
 def b22_legacy_touched(history: History) -> Iterator[str]:

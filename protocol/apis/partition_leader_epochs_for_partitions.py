@@ -1,7 +1,7 @@
 """PartitionLeaderEpochsForPartitions (key 2531): the cuts that a resize left in each partition (KIP-253 section 5).
 
 v0  exactly the KIP's layout; one value per map suffices, because a new partition has exactly one parent and a deleted
-    one exactly one survivor
+    one exactly one merge target
 v1  flexible; adds an error per partition and the whole lineage: every (generation, leader epoch) of the partition
 """
 

@@ -46,7 +46,7 @@ def test_a_rewind_behind_the_split_leaves_the_child_alone() -> None:
     assert rewind_lineage(LINEAGE, ENDS, READ, 1, 9) == {1: 9}
 
 
-def test_a_rewind_of_a_victim_takes_its_survivor_back_to_the_merge() -> None:
+def test_a_rewind_of_a_retiring_partition_takes_its_merge_target_back_to_the_merge() -> None:
     assert rewind_lineage(LINEAGE, ENDS, READ, 3, 2) == {3: 2, 1: 12}
 
 

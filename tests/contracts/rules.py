@@ -36,7 +36,7 @@ RULES: Final = (
     ),
     Rule(
         "R4",
-        "children, victims, parents, then publish",
+        "children, retiring partitions, parents, then publish",
         (f"{RESIZE}::test_r4_a_resize_is_published_only_when_every_affected_leader_has_confirmed",),
     ),
     Rule(
@@ -94,7 +94,7 @@ RULES: Final = (
     Rule(
         "R13",
         "a removed partition leaves a tombstone",
-        (f"{RESIZE}::test_r13_a_drained_victim_leaves_a_stub_and_goes",),
+        (f"{RESIZE}::test_r13_a_drained_retiring_partition_leaves_a_tombstone_and_goes",),
     ),
     Rule(
         "R14",

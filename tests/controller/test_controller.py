@@ -178,17 +178,17 @@ async def test_deletion_to_the_last_znode() -> None:
         await cluster.create_topic("t", partitions=2)  # the name is free again
 
 
-async def test_a_drained_victim_is_removed_and_its_index_continues() -> None:
-    """R13 and R14 over the wire: ListOffsets, stub, StopReplica, and LeaderAndIsr with the offset to start at."""
+async def test_a_drained_retiring_partition_is_removed_and_its_index_continues() -> None:
+    """R13 and R14 over the wire: ListOffsets, tombstone, StopReplica, and LeaderAndIsr with the offset to start at."""
     async with running_cluster(drained_check_interval_ms=20) as cluster:
         await cluster.create_topic("t", partitions=4)
-        victim = TopicPartition("t", 3)
+        retiring = TopicPartition("t", 3)
         for broker in cluster.brokers.values():
-            broker.offsets[victim] = (0, 50)
+            broker.offsets[retiring] = (0, 50)
         await cluster.resize("t", 3)
         sealed = (await cluster.states("t"))[3]
         for broker in cluster.brokers.values():
-            broker.offsets[victim] = (50, 50)
+            broker.offsets[retiring] = (50, 50)
         await cluster.until(lambda: cluster.seen("partition removed"))
         assert 3 not in await cluster.states("t")
         assert (await cluster.topic("t")).retired[3].end_offset == 50
@@ -196,7 +196,7 @@ async def test_a_drained_victim_is_removed_and_its_index_continues() -> None:
         again = (await cluster.states("t"))[3]
         assert again.leader_epoch == sealed.leader_epoch + 1
         leader = cluster.brokers[again.leader]
-        assert leader.partitions[victim].log_start_offset == 50
+        assert leader.partitions[retiring].log_start_offset == 50
 
 
 async def test_when_not_in_office_every_question_gets_not_controller() -> None:

@@ -124,15 +124,15 @@ def test_by_hand_chosen_replicas_count_too(monkeypatch: pytest.MonkeyPatch) -> N
 def test_partitions_are_merged_only_if_there_is_room_for_what_is_remembered_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Goal: no drained partition stays for ever because its stub does not fit any more (R13)."""
+    """Goal: no drained partition stays for ever because its tombstone does not fit any more (R13)."""
     world, term = started(partitions=1, replication=1)
     assert ask(term, wish(32)).results[0].error_code == ErrorCode.NONE
     monkeypatch.setattr(topic_size, "ZNODE_BYTES_MAX", 1500)
     assert ask(term, wish(1, shrink=True)).results[0].error_code == ErrorCode.POLICY_VIOLATION
     assert ask(term, wish(28, shrink=True)).results[0].error_code == ErrorCode.NONE
     body = world.topics["t"].body
-    stub = Retired(7, 1 << 40, ((0, 0), (1, 0), (2, 1)))
-    whole = {**body.retired, **dict.fromkeys(range(28, 32), stub)}
+    tombstone = Retired(7, 1 << 40, ((0, 0), (1, 0), (2, 1)))
+    whole = {**body.retired, **dict.fromkeys(range(28, 32), tombstone)}
     assert len(znodes.encode_topic(resize.replace(body, retired=whole))) < 1500
 
 

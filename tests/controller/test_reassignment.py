@@ -257,7 +257,7 @@ def test_resizes_and_moves_exclude_each_other() -> None:
     assert sorted(term.moving()) == [1, 5]
 
 
-def test_a_victim_is_moved_before_it_is_removed() -> None:
+def test_a_retiring_partition_is_moved_before_it_is_removed() -> None:
     world, term = started(brokers=4, partitions=4, replication=2)
     world.offsets[TopicPartition("t", 3)] = (0, 7)
     assert term.resize("t", 3).error_code == 0

@@ -1,4 +1,4 @@
-"""Nothing is appended behind the end that a stub remembers (R13, I10), whoever dies between "empty" and the removal.
+"""Nothing is appended behind the end in a tombstone (R13, I10), whoever dies between "empty" and the removal.
 
 The leaders here do what the product's do: one that has told a controller that nothing is left in its partition appends
 nothing any more, as long as it lives and has the epoch in which it said so. Every other leader takes the transaction
@@ -26,12 +26,12 @@ from anabranch.protocol.apis.stop_replica import StopReplicaRequest
 from anabranch.protocol.errors import ErrorCode
 from tests.controller.world import Crash, Term, World, broker, spread
 
-VICTIM = TopicPartition("t", 3)
+RETIRING = TopicPartition("t", 3)
 LATEST = -1
 
 
 class Marked(World):
-    """A world in which a marker for the victim may be on its way; once written it is trimmed at once."""
+    """A world in which a marker for the retiring partition may be on its way; once written it is trimmed at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,9 +59,9 @@ class Marked(World):
 
     def deliver_marker(self) -> None:
         """Whoever believes that it leads and may append, does."""
-        leaders = (one for (one, partition), row in self.held.items() if partition == VICTIM and row.leader == one)
+        leaders = (one for (one, partition), row in self.held.items() if partition == RETIRING and row.leader == one)
         for one in leaders:
-            if self.marker and self.said_empty.get(one) != self.held[one, VICTIM].leader_epoch:
+            if self.marker and self.said_empty.get(one) != self.held[one, RETIRING].leader_epoch:
                 self.marker = False
                 self.end += 1
 
@@ -84,7 +84,7 @@ class Marked(World):
 
 
 class Watched(Term):
-    """A term in which the victim's leader goes after some effect; from then on the marker arrives wherever it can."""
+    """A term in which the partition's leader goes after an effect; from then on the marker arrives wherever it can."""
 
     strikes_after: int | None = None
     fault: str = "restarts"
@@ -96,7 +96,7 @@ class Watched(Term):
         outcome = super()._act(effect)
         if self.acted > before and self.acted == self.strikes_after:
             world.marker = True
-            committed = world.states.get(VICTIM)
+            committed = world.states.get(RETIRING)
             if committed is not None and committed.state.leader in world.brokers:
                 (world.restart if self.fault == "restarts" else world.die)(committed.state.leader)
                 self._arrived.append(BrokersRead(dict(world.brokers)))
@@ -119,7 +119,7 @@ def expect_removed_at_its_end(world: Marked) -> None:
     body = world.topics["t"].body
     assert sorted(body.assignment) == [0, 1, 2]
     assert body.retired[3].end_offset == world.end, "the index would be used again below a record that was there"
-    assert not [one for one, partition in world.held if partition == VICTIM], "nobody has a replica of it any more"
+    assert not [one for one, partition in world.held if partition == RETIRING], "nobody has a replica of it any more"
 
 
 @pytest.mark.parametrize("fault", ["restarts", "dies"])
@@ -158,14 +158,14 @@ def test_where_a_log_begins_counts_in_the_leader_epoch_in_which_it_was_said() ->
     """A start by one leader and an equal end by the next are no word that the log of either is empty."""
     _, term = draining("none")
     state = term.state
-    committed = state.partitions[VICTIM]
+    committed = state.partitions[RETIRING]
     epoch = committed.state.leader_epoch
-    resize.offset_reported(state, VICTIM, epoch, timestamp=-2, offset=70)
+    resize.offset_reported(state, RETIRING, epoch, timestamp=-2, offset=70)
     later = replace(committed, state=replace(committed.state, leader_epoch=epoch + 1))
-    state.partitions[VICTIM] = later
-    assert resize.offset_reported(state, VICTIM, epoch + 1, timestamp=LATEST, offset=70) == []
-    resize.offset_reported(state, VICTIM, epoch + 1, timestamp=-2, offset=70)
-    assert resize.offset_reported(state, VICTIM, epoch + 1, timestamp=LATEST, offset=70) != []
+    state.partitions[RETIRING] = later
+    assert resize.offset_reported(state, RETIRING, epoch + 1, timestamp=LATEST, offset=70) == []
+    resize.offset_reported(state, RETIRING, epoch + 1, timestamp=-2, offset=70)
+    assert resize.offset_reported(state, RETIRING, epoch + 1, timestamp=LATEST, offset=70) != []
 
 
 def test_a_replica_that_comes_back_during_the_removal_is_told_to_go() -> None:
@@ -174,7 +174,7 @@ def test_a_replica_that_comes_back_during_the_removal_is_told_to_go() -> None:
     (follower,) = set(world.topics["t"].body.assignment[3]) - {leader}
     world.mute_stops = {follower}
     term.happen(TimerFired("drained"))
-    assert VICTIM in term.state.removals, "the follower has not confirmed that it dropped its log"
+    assert RETIRING in term.state.removals, "the follower has not confirmed that it dropped its log"
     world.restart(leader)
     begun = len(world.sent)
     world.mute_stops = set()

@@ -78,7 +78,7 @@ def test_replicas_on_dead_brokers_are_named_offline() -> None:
     assert (row.offline_replicas, row.isr) == ([2], [1])
 
 
-def test_a_stub_of_an_earlier_life_does_not_remove_the_present_one() -> None:
+def test_a_tombstone_of_an_earlier_life_does_not_remove_the_present_one() -> None:
     _, term = started(partitions=4)
     term.resize("t", 3)
     topic, committed = term.state.topics["t"], term.state.partitions[TopicPartition("t", 3)]

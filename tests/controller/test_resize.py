@@ -180,8 +180,8 @@ def test_r4_no_parent_is_fenced_while_a_child_has_no_ready_leader() -> None:
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_r4_a_shrink_waits_for_victims_and_survivors_alike(index: int) -> None:
-    """K304: a victim's leader that has not heard still takes records of the old generation."""
+def test_r4_a_shrink_waits_for_retiring_partitions_and_merge_targets_alike(index: int) -> None:
+    """K304: a retiring partition's leader that has not heard still takes records of the old generation."""
     world, term = started(brokers=4, partitions=4, replication=1)
     silent = world.state("t", index).leader
     world.silent.add(silent)
@@ -250,7 +250,7 @@ def test_r5_partitions_serve_their_class_generation_so_unaffected_ones_are_never
     assert [world.state("t", index).generation for index in range(6)] == [1, 1, 0, 0, 1, 1]
 
 
-def test_r6_victims_are_sealed_before_any_survivor_accepts_the_new_generation() -> None:
+def test_r6_retiring_partitions_are_sealed_before_any_merge_target_accepts_the_new_generation() -> None:
     world, term = started(partitions=4)
     begun = len(world.history)
     term.resize("t", 2)
@@ -310,7 +310,7 @@ def drained(world: World, term: Term, *offsets: tuple[int, int]) -> None:
     term.happen(TimerFired("drained"))
 
 
-def test_r13_a_drained_victim_leaves_a_stub_and_goes() -> None:
+def test_r13_a_drained_retiring_partition_leaves_a_tombstone_and_goes() -> None:
     world, term = started(partitions=4)
     term.resize("t", 3)
     world.offsets[TopicPartition("t", 3)] = (10, 70)
@@ -326,8 +326,8 @@ def test_r13_a_drained_victim_leaves_a_stub_and_goes() -> None:
     assert all(3 not in image.topics["t"].partitions for image in world.images.values())
 
 
-def test_r13_a_victim_that_is_found_empty_twice_retires_once() -> None:
-    """The timer and the end of another removal may ask at one time; the second answers come when the stub is there."""
+def test_r13_a_retiring_partition_that_is_found_empty_twice_retires_once() -> None:
+    """The timer and the end of another removal may ask at one time; the second answers come behind the tombstone."""
     world, term = started(partitions=4)
     term.resize("t", 3)
     world.offsets[TopicPartition("t", 3)] = (70, 70)
@@ -336,7 +336,7 @@ def test_r13_a_victim_that_is_found_empty_twice_retires_once() -> None:
     assert world.topics["t"].body.retired[3].end_offset == 70
 
 
-def test_r13_victims_go_from_the_highest_index_down() -> None:
+def test_r13_retiring_partitions_go_from_the_highest_index_down() -> None:
     world, term = started(partitions=4)
     term.resize("t", 2)
     world.offsets[TopicPartition("t", 3)] = (0, 5)
@@ -368,7 +368,7 @@ def test_r14_a_recreated_index_continues_epochs_and_offsets() -> None:
     expect_finished(world, [4])
 
 
-def test_r14_a_pending_victim_is_woken_with_its_own_log() -> None:
+def test_r14_a_pending_retiring_partition_is_woken_with_its_own_log() -> None:
     world, term = started(partitions=4)
     term.resize("t", 3)
     sealed = world.states[TopicPartition("t", 3)]
@@ -381,7 +381,7 @@ def test_r14_a_pending_victim_is_woken_with_its_own_log() -> None:
 
 @pytest.mark.parametrize("dead", [None, 1, 2, 3])
 def test_r13_removal_resumes_after_a_crash_at_any_effect(dead: int | None) -> None:
-    """The stub is written first, and whoever finds it finishes the removal."""
+    """The tombstone is written first, and whoever finds it finishes the removal."""
     for crash_after in itertools.count():
         world, term = started(partitions=4)
         term.resize("t", 3)

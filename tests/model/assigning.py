@@ -5,9 +5,9 @@ it was assigned, to its end, whatever segment that belongs to, and commits behin
 go on as zombies; static ones leave and return; commits are written before they are stable; coordinators change; a
 member seeks back and commits that; groups begin before the resizes, or long after.
 
-A *unit* is what can be assigned: a partition; with `merges="views"` a part of one, because then what a survivor takes
-after a merge has a number of its own to such members. With the design's rules the gates of the model are held against
-the product's function (`protocol.order_gates`) in every state.
+A *unit* is what can be assigned: a partition; with `merges="views"` a part of one, because then what a merge target
+takes after a merge has a number of its own to such members. With the design's rules the gates of the model are held
+against the product's function (`protocol.order_gates`) in every state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Rules:
     """The design; every other value takes one of its rules away."""
 
     merges: Literal["read on", "withheld", "views"] = "read on"
-    """What such members get of a survivor: its whole log, nothing until its victims are read, or parts by number."""
+    """What they get of a merge target: its log, nothing until the retiring partitions are read, or numbered parts."""
     recursive: bool = True
     starts: bool = True
     """The coordinator commits the start of each child for a group with a commit on its parent, before it assigns it."""
@@ -442,7 +442,7 @@ def expired(lineage: Lineage, logs: Logs) -> tuple[int, ...]:
 
 
 def returned(logs: Logs) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where logs begin, and what the group has committed, if the last partition was there before: its stub goes on."""
+    """Where logs begin, and what the group has committed, if the last partition was there before."""
     last = len(logs.entries) - 1
     starts = (0,) * last + (min(len(logs.entries[last]), 1),)
     return starts, (UNKNOWN,) * last + (0,)

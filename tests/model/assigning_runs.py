@@ -121,8 +121,8 @@ ASSIGNING: Final = (
         "I4",
     ),
     Run("merges, read on", assign(ONE_MERGE, 2), "I4"),
-    Run("merges, survivors withheld once a coordinator knows", assign(ONE_MERGE, 2, merges="withheld"), "I4"),
-    Run("there and back, survivors withheld", assign(THERE_AND_BACK, 3, merges="withheld"), "stuck"),
+    Run("merges, merge targets withheld once a coordinator knows", assign(ONE_MERGE, 2, merges="withheld"), "I4"),
+    Run("there and back, merge targets withheld", assign(THERE_AND_BACK, 3, merges="withheld"), "stuck"),
     Run("merges, views", assign(ONE_MERGE, 3, merges="views", faults=CRASH)),
     Run("there and back, views", assign(THERE_AND_BACK, 3, merges="views", faults=CRASH)),
     Run(

@@ -31,9 +31,9 @@ class Rules:
     recursive: bool = True
     """A segment is done only if it was open itself."""
     gate: Literal["always", "published"] = "always"
-    """The published text asks only where a new partition starts, and at the thresholds of marked victims."""
-    victims_of: Literal["any ancestor", "the current ancestor"] = "any ancestor"
-    """Two readings of the published section 8.5.1: which victims a survivor waits for."""
+    """The published text asks only where a new partition starts, and at thresholds of marked retiring partitions."""
+    retiring_of: Literal["any ancestor", "the current ancestor"] = "any ancestor"
+    """Two readings of the published section 8.5.1: which retiring partitions a merge target waits for."""
     reports: Literal["always", "published"] = "always"
     """When an owner tells its position: the published text has a list of conditions."""
     reports_reset: bool = True
@@ -274,7 +274,7 @@ class Delivery:
         return heard != UNKNOWN and heard >= self._end(state, segment)
 
     def _published_gate(self, state: State, p: int) -> bool:
-        """Sections 8.4 and 8.5 as printed: once at the start of a new partition, and per marked victim."""
+        """Sections 8.4 and 8.5 as printed: once at the start of a new partition, and per marked retiring partition."""
         offset = state.positions[p]
         generation = self.logs.entries[p][offset].generation
         births = [s for s in self.lineage.segments(p) if p < self.lineage.count_at(s.generation)]
@@ -284,24 +284,24 @@ class Delivery:
         if born and not state.opened[p] and state.committed[p] <= 0:
             waits = all(self._passed(state, source) for source in self.lineage.predecessors(born[-1]))
         for resize in range(1, len(self.counts)):
-            for victim in range(self.counts[resize], self.counts[resize - 1]):
-                if self._published_waits_for(p, victim, resize) and offset >= self._held_until(p, resize):
-                    waits = waits and self._passed(state, self._sealed(victim, resize))
+            for retiring in range(self.counts[resize], self.counts[resize - 1]):
+                if self._published_waits_for(p, retiring, resize) and offset >= self._held_until(p, resize):
+                    waits = waits and self._passed(state, self._sealed(retiring, resize))
         return waits
 
-    def _published_waits_for(self, p: int, victim: int, resize: int) -> bool:
-        chain = [victim]
+    def _published_waits_for(self, p: int, retiring: int, resize: int) -> bool:
+        chain = [retiring]
         while chain[-1] > 0:
             chain.append(linear_hashing.parent(chain[-1], self.lineage.base))
-        if self.rules.victims_of == "any ancestor":
+        if self.rules.retiring_of == "any ancestor":
             return p in chain[1:] and p < self.counts[resize]
         return p == next(one for one in chain if one < self.counts[-1])
 
     def _held_until(self, p: int, resize: int) -> int:
         return sum(entry.generation < resize for entry in self.logs.entries[p])
 
-    def _sealed(self, victim: int, resize: int) -> Segment:
-        return Segment(victim, self.lineage.class_generation(victim, resize - 1))
+    def _sealed(self, retiring: int, resize: int) -> Segment:
+        return Segment(retiring, self.lineage.class_generation(retiring, resize - 1))
 
     def _product_gate(self, state: State) -> TopicGate:
         views = {p: PartitionView(self.lineage.generation, self._starts(p)) for p in self.partitions}

@@ -40,7 +40,7 @@ class Rules:
     """A batch whose outcome is unknown stays where it is until its leader has said."""
     monotone_view: bool = True
     first_batch_alone: bool = True
-    fence_victims: bool = True
+    fence_retiring: bool = True
     check: Literal["class", "count"] = "class"
     duplicates_first: bool = True
     memory: Literal["partition", "topic"] = "partition"
@@ -170,11 +170,11 @@ class Production:
 
     def _to_fence(self, state: State) -> list[int]:
         """The partitions whose keys the plan changes and whose leader has not taken that up."""
-        survivors = self.counts[state.planned]
+        targets = self.counts[state.planned]
         return [
             p
             for p in self.partitions
-            if 0 <= state.adopted[p] < self._class(p, state.planned) and (p < survivors or self.rules.fence_victims)
+            if 0 <= state.adopted[p] < self._class(p, state.planned) and (p < targets or self.rules.fence_retiring)
         ]
 
     def _created(self, state: State) -> State:
@@ -267,8 +267,8 @@ class Production:
 
     def _accepts(self, state: State, p: int, carried: int) -> bool:
         held = max(state.adopted) if self.rules.memory == "topic" else state.adopted[p]
-        if not self.rules.fence_victims and p >= self.counts[state.planned]:
-            held = state.adopted[p]  # a victim that was never told
+        if not self.rules.fence_retiring and p >= self.counts[state.planned]:
+            held = state.adopted[p]  # a retiring partition that was never told
         elif p >= self.counts[held]:
             return False
         if self.rules.check == "count":

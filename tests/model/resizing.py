@@ -30,7 +30,7 @@ class Procedure:
     leaders_learn_counts_alone: bool = False
     """Published: a count in a request of an unchanged leader epoch is taken up all the same (K305, K401)."""
     bumps_again: bool = True
-    """Published: whether a successor bumps survivors although all victims are marked."""
+    """Published: whether a successor bumps merge targets although all retiring partitions are marked."""
 
 
 class State(NamedTuple):
@@ -59,8 +59,8 @@ class Resizing:
         self.before, self.after, self.procedure, self.base = before, after, procedure, base
         self.partitions = range(max(before, after))
         self.old = range(before)
-        self.survivors = range(min(before, after))
-        self.victims = range(after, before)
+        self.targets = range(min(before, after))
+        self.retiring = range(after, before)
         self.children = range(before, after)
         self.repaired = procedure.steps == "repaired"
 
@@ -104,7 +104,7 @@ class Resizing:
             yield "the plan is found", state._replace(step="execute")
         elif state.step == "execute":
             absent = [q for q in self.children if state.epochs[q] == ABSENT]
-            behind = [p for p in (*self.victims, *self._affected()) if state.generations[p] < 1]
+            behind = [p for p in (*self.retiring, *self._affected()) if state.generations[p] < 1]
             if absent:
                 q = absent[0]
                 made = self._bumped(state, q)._replace(generations=replaced(state.generations, q, 1))
@@ -115,12 +115,12 @@ class Resizing:
                 yield f"p{p}: generation 1 from epoch {fenced.epochs[p]}", fenced
             else:
                 told = state
-                for p in (*self.victims, *self._affected(), *self.children):
+                for p in (*self.retiring, *self._affected(), *self.children):
                     told = self._tell(told, p, self.after)
                 yield "all leaders have it: publish", told._replace(step="done")
 
     def _affected(self) -> list[int]:
-        return [p for p in linear_hashing.affected(self.base, self.before, self.after) if p in self.survivors]
+        return [p for p in linear_hashing.affected(self.base, self.before, self.after) if p in self.targets]
 
     # -- the published controller
 
@@ -160,27 +160,27 @@ class Resizing:
 
     def _published_shrinking(self, state: State) -> Iterator[tuple[str, State]]:
         if state.step == "mark":
-            unmarked = [v for v in self.victims if not state.maps[v]]
+            unmarked = [v for v in self.retiring if not state.maps[v]]
             if unmarked:
-                v, named = unmarked[0], tuple((p, state.epochs[p]) for p in self.survivors)
+                v, named = unmarked[0], tuple((p, state.epochs[p]) for p in self.targets)
                 marked = state._replace(maps=replaced(state.maps, v, named), memory=((v, 0),))
                 yield f"mark p{v}, naming {dict(named)}", marked
             else:
                 bump = bool(state.memory) or self.procedure.bumps_again
-                yield "all victims are marked", state._replace(step="bump" if bump else "send", memory=())
+                yield "all retiring partitions are marked", state._replace(step="bump" if bump else "send", memory=())
         elif state.step == "bump":
             done = dict(state.memory)
-            waiting = [p for p in self.survivors if p not in done]
+            waiting = [p for p in self.targets if p not in done]
             if waiting:
                 p = waiting[0]
                 yield f"bump p{p}", self._bumped(state, p)._replace(memory=(*state.memory, (p, 0)))
             else:
-                yield "all survivors are bumped", state._replace(step="send")
+                yield "all merge targets are bumped", state._replace(step="send")
         elif state.step == "send":
             told = state
-            for p in self.survivors:
+            for p in self.targets:
                 told = self._tell(told, p, self.after)
-            yield "tell all survivors, publish", told._replace(step="done")
+            yield "tell all merge targets, publish", told._replace(step="done")
 
     # -- what both do
 
@@ -212,7 +212,7 @@ class Resizing:
         return self._wrong_parent(state) if self.after > self.before else self._wrong_threshold(state)
 
     def _wrong_cut(self, state: State) -> str | None:
-        for p in (*self.victims, *self._affected()):
+        for p in (*self.retiring, *self._affected()):
             counts = {count for _, count in state.accepted[p]}
             if state.told[p][1] != self.after:
                 return f"I11: p{p} never learns the new count"
@@ -239,14 +239,14 @@ class Resizing:
         return None
 
     def _wrong_threshold(self, state: State) -> str | None:
-        for victim in self.victims:
-            survivor = linear_hashing.ancestor(victim, self.after, self.base)
-            new = [epoch for epoch, count in state.accepted[survivor] if count == self.after]
+        for retiring in self.retiring:
+            target = linear_hashing.ancestor(retiring, self.after, self.base)
+            new = [epoch for epoch, count in state.accepted[target] if count == self.after]
             if not new:
-                return f"K305: p{survivor} never learns the new count"
-            named = dict(state.maps[victim])[survivor]
+                return f"K305: p{target} never learns the new count"
+            named = dict(state.maps[retiring])[target]
             if min(new) <= named:
                 return (
-                    f"K303: p{survivor} takes new records in epoch {min(new)}, which p{victim} names as old ({named})"
+                    f"K303: p{target} takes new records in epoch {min(new)}, which p{retiring} names as old ({named})"
                 )
         return None

@@ -121,7 +121,7 @@ PRODUCTION: Final = (
     Run("K502 re-hashed, but no barrier", produce(BOTH, TWO, barrier=False), "I3"),
     Run("K502 the same, below the base", produce(((3, 2),), Load((2, 2)), barrier=False), "I3"),
     Run("K503 the switch is not atomic", produce(BOTH, TWO, atomic_switch=False, **ASYNC), "I3"),
-    Run("K304 victims are not fenced", produce(MERGE, TWO, fence_victims=False, boundary="loose"), "I2"),
+    Run("K304 retiring partitions are not fenced", produce(MERGE, TWO, fence_retiring=False, boundary="loose"), "I2"),
     Run("K407 a leader that has not adopted says where a segment ends", produce(BOTH, TWO, boundary="loose"), "I2"),
     Run(
         "K204 counts are compared, not generations",
@@ -210,11 +210,11 @@ DELIVERY: Final = (
     Run("published, shrinking only", deliver(SHRINKING, 3, AS_PUBLISHED), slow=True),
     Run("published, an owner crashes", deliver(ONE_KEY[:1], 2, AS_PUBLISHED, crashes=1), "I4"),
     Run(
-        "K707 survivors wait for victims of the last step only",
+        "K707 merge targets wait for retiring partitions of the last step only",
         deliver(
             (((4, 2, 1), (3,)),),
             2,
-            replace(POSITIONS, recursive=False, gate="published", victims_of="the current ancestor"),
+            replace(POSITIONS, recursive=False, gate="published", retiring_of="the current ancestor"),
         ),
         "I4",
     ),

@@ -33,7 +33,7 @@ def test_a_split_child_waits_for_its_parent() -> None:
     assert grown.predecessors(Segment(0, 1)) == ()
 
 
-def test_a_survivor_waits_for_the_victims_merged_into_it() -> None:
+def test_a_merge_target_waits_for_the_retiring_partitions_merged_into_it() -> None:
     shrunk = lineage(4, 6, 8, 5)
     assert text(shrunk.predecessors(Segment(3, 3))) == "7@2"
     assert text(shrunk.predecessors(Segment(1, 3))) == "5@1"
@@ -44,7 +44,7 @@ def test_two_levels_at_once_have_one_parent_that_existed_before() -> None:
     assert text(lineage(1, 4).predecessors(Segment(3, 1))) == "0@0"
 
 
-def test_one_resize_through_the_base_has_survivors_that_stay_and_parents_that_were_there() -> None:
+def test_one_resize_through_the_base_has_merge_targets_that_stay_and_parents_that_were_there() -> None:
     shrunk = lineage(8, 2, base=3)
     assert text(shrunk.predecessors(Segment(0, 1))) == "2@0 3@0 5@0 6@0"
     assert text(shrunk.predecessors(Segment(1, 1))) == "4@0 7@0"
@@ -53,7 +53,7 @@ def test_one_resize_through_the_base_has_survivors_that_stay_and_parents_that_we
     assert text(lineage(8, 1, base=3).successors(Segment(7, 0))) == "0@1"
 
 
-def test_below_the_base_a_survivor_waits_for_its_victims_and_a_child_for_its_parent() -> None:
+def test_below_the_base_a_merge_target_waits_for_its_retiring_partitions_and_a_child_for_its_parent() -> None:
     there_and_back = lineage(3, 2, 1, 5, base=3)
     assert text(there_and_back.predecessors(Segment(0, 1))) == "2@0"
     assert there_and_back.class_generations(1) == (0, 2, 3), "3 -> 2 does not touch the keys of 1"

@@ -74,7 +74,7 @@ def test_a_key_moves_only_into_new_partitions_or_out_of_removed_ones(
         if old != new and before < after:
             assert new >= before and lh.ancestor(new, before, base) == old, "one parent"
         elif old != new:
-            assert old >= after and lh.ancestor(old, after, base) == new, "one survivor, which stays itself"
+            assert old >= after and lh.ancestor(old, after, base) == new, "one merge target, which stays itself"
 
 
 @given(resizes())

@@ -64,7 +64,7 @@ def test_who_holds_no_gates_is_not_let_into_a_closed_partition() -> None:
     assert closed_before(SPLIT, 0, 0, set(), 5) is None
 
 
-def test_a_survivor_is_read_up_to_its_cut() -> None:
+def test_a_merge_target_is_read_up_to_its_cut() -> None:
     merge = Lineage(1, [(0, 2), (1, 1)])
     behind = Segment(0, 1)
     assert closed_before(merge, 0, 4, {behind}, 5) is None

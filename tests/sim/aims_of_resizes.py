@@ -123,10 +123,10 @@ async def replica_sleeps(schedule: Any) -> bool:
         if body is not None:
             marked = [one for one in body.assignment if one >= body.undeleted_partition_count]
     controller = cluster.active_controller()
-    victims = sorted({one for index in marked for one in body.assignment[index]} - {controller}) if body else []
-    if not victims:
+    holders = sorted({one for index in marked for one in body.assignment[index]} - {controller}) if body else []
+    if not holders:
         return False
-    node, index = rng.choice(victims), max(marked)
+    node, index = rng.choice(holders), max(marked)
     cluster.tell(f"kill node {node}, which sleeps over the removal of {TOPIC}-{index}")
     cluster.crash(node)
     cluster.expire_session(node)
@@ -266,8 +266,8 @@ async def tail_sleeps(schedule: Any) -> bool:
     if cluster.active_controller() in (0, *(one.node_id for one in cluster.brokers)):  # it has to hear from its leaders
         cluster.zookeeper.write(lambda: cluster.zookeeper.tree.delete(paths.CONTROLLER, -1))
         return False
-    stub = dict(cluster.topics())[TOPIC].retired.get(count)
-    begin = 0 if stub is None else stub.end_offset
+    tombstone = dict(cluster.topics())[TOPIC].retired.get(count)
+    begin = 0 if tombstone is None else tombstone.end_offset
     growing = resize(count + 1)
     await seen(lambda: cluster.leader(*child) > 0, 2)
     node = cluster.leader(*child)

@@ -11,7 +11,7 @@ from tests.sim.planted import Planter
 
 
 @defect("K304", "partitions that are merged away are not fenced")
-def victims_not_fenced(planter: Planter) -> None:
+def retiring_not_fenced(planter: Planter) -> None:
     def phases(body: Any) -> Any:
         return (phase for phase in original(body) if not phase.sealed)
 

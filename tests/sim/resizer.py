@@ -37,7 +37,7 @@ KINDS: Final = {
     "through the odd part": "from below it to above it, or back, at once",
     "growth while others drain": "more partitions while sealed ones still hold records",
     "sealed index used again": "a partition that was merged away takes records again, and keeps its log",
-    "removal": "a drained partition is removed and leaves a stub",
+    "removal": "a drained partition is removed and leaves a tombstone",
     "removed index used again": "a new partition under the index of a removed one",
     "several levels at once": "a child whose parent, as linear hashing has it, is made by the same resize",
 }

@@ -41,7 +41,7 @@ def test_a_fence_is_as_long_as_the_publication_takes() -> None:
 def test_who_has_no_producers_is_not_fenced() -> None:
     fences = FenceDurations(Clock())
     fences.on_leader("t", 1, 0, image(0, 2))  # of the published generation
-    fences.on_leader("t", 2, 1, image(0, 2))  # a child, or a victim that is woken
+    fences.on_leader("t", 2, 1, image(0, 2))  # a child, or a retiring partition that is woken
     fences.on_leader("unknown", 0, 1, image(0, 2))
     assert fences.closed == 0
 

@@ -86,7 +86,9 @@ async def test_a_resize_under_load() -> None:
             took_s = loop.time() - begun_s
             assert 0 < seen.total("anabranch_reshard_fence_seconds_sum") < took_s * expected
             assert seen.total("anabranch_reshard_fence_seconds_bucket", le="+Inf") == expected
-            assert seen.total("anabranch_reshard_draining_partitions") == 1, "the victim of the shrink holds records"
+            assert seen.total("anabranch_reshard_draining_partitions") == 1, (
+                "the retiring partition of the shrink holds records"
+            )
             assert not any(name == "anabranch_reshard_plan_age_seconds" for name, _ in seen.values)
             loading.cancel()
             await producer.flush()

@@ -48,7 +48,7 @@ def test_f1_a_chain_through_an_empty_partition_waits_for_its_far_end() -> None:
     assert topic.is_open(Segment(3, 2))
 
 
-def test_a_survivor_waits_for_its_victim_only_beyond_the_cut() -> None:
+def test_a_merge_target_waits_for_its_retiring_partition_only_beyond_the_cut() -> None:
     topic = gate(2, 1)
     assert topic.is_open(Segment(0, 0))
     topic.note_end(Segment(1, 0), 3, leader_epoch=1)

@@ -75,7 +75,7 @@ async def test_a_group_that_another_client_leads() -> None:
 
 
 async def test_a_partition_that_is_removed_once_it_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The survivor's gate waited for it; what is gone is done (K613), and nobody asks for its end for ever."""
+    """The merge target's gate waited for it; what is gone is done (K613), and nobody asks for its end for ever."""
     real = ControllerSettings.__init__
     monkeypatch.setattr(
         ControllerSettings,

@@ -161,7 +161,7 @@ async def test_an_explicit_partition_is_respected_until_it_is_sealed() -> None:
 async def test_a_partition_that_is_removed_before_the_producer_heard_of_its_end(
     doubtful: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is left to say that it was merged away. What it refused goes to the survivor; what it may have stored
+    """Nobody is left to say that it was merged away. What it refused goes to the merge target; what it may have stored
     does not, for it would come twice."""
     real = ControllerSettings.__init__
     monkeypatch.setattr(
@@ -171,14 +171,14 @@ async def test_a_partition_that_is_removed_before_the_producer_heard_of_its_end(
     )
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await topic(admin, "t", 2, 1)
-        of_the_victim = next(b"%d" % n for n in range(100) if murmur2(b"%d" % n) % 2 == 1)
+        of_the_retiring = next(b"%d" % n for n in range(100) if murmur2(b"%d" % n) % 2 == 1)
         given_up_ms = 1500 if doubtful else 60_000
         async with Producer(cluster.bootstrap_servers, delivery_timeout_ms=given_up_ms) as producer:
             assert await producer.partitions_for("t") == (0, 1)
             await admin.create_partitions("t", 1, allow_shrink=True)
             await admin.wait_until(lambda metadata: sorted(metadata.topics["t"].partitions) == [0], "t")
             assert producer.generation("t") == 0
-            receipt = await producer.send("t", b"x", of_the_victim)
+            receipt = await producer.send("t", b"x", of_the_retiring)
             if not doubtful:
                 assert (await receipt).partition == 0
                 return

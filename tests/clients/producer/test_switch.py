@@ -287,10 +287,10 @@ def test_records_of_a_chosen_partition_never_move() -> None:
     world.send(0, explicit_route(0))
     resize(world)
     world.learn(1)
-    sealed, survivor = (receipt for _, _, receipt in world.sent)
+    sealed, target = (receipt for _, _, receipt in world.sent)
     assert isinstance(sealed.error, KafkaError)
     assert not sealed.error.code.retriable
-    assert survivor.error is None
+    assert target.error is None
     assert waiting(world.accumulator.topic(TOPIC)) == {0: [1]}
     with pytest.raises(KafkaError, match="merged away"):
         world.send(0, explicit_route(1))

@@ -65,9 +65,9 @@ def topic_change(name: str, before: TopicBody, after: TopicBody) -> str:
         said.append(f"generation {after.generation} with {after.undeleted_partition_count} partitions")
     if after.stamped != before.stamped:
         said.append("has stamped batches")
-    for index, stub in after.retired.items():
-        if before.retired.get(index) != stub:
-            said.append(f"stub of {name}-{index}: epoch {stub.leader_epoch}, offset {stub.end_offset}")
+    for index, tombstone in after.retired.items():
+        if before.retired.get(index) != tombstone:
+            said.append(f"tombstone of {name}-{index}: epoch {tombstone.leader_epoch}, offset {tombstone.end_offset}")
     for index in sorted(before.assignment.keys() | after.assignment.keys()):
         was, now = replicas(before, index), replicas(after, index)
         if was != now:

@@ -246,8 +246,8 @@ class ControllerStage(Stage):
         self._say(f"base {body.base}, history {history}")
         for index in sorted(body.assignment):
             self._say(f"{name}-{index} on {rendering.replicas(body, index)}")
-        for index, stub in sorted(body.retired.items()):
-            self._say(f"stub of {name}-{index}: epoch {stub.leader_epoch}, offset {stub.end_offset}")
+        for index, tombstone in sorted(body.retired.items()):
+            self._say(f"tombstone of {name}-{index}: epoch {tombstone.leader_epoch}, offset {tombstone.end_offset}")
 
     @phrase("broker BROKER")
     def show_broker(self, broker: str) -> None:
