@@ -1,7 +1,7 @@
-"""Aborted transactions: the `.txnindex` of a segment, and what compaction may drop of transactions.
+"""Aborted transactions: the `.txnindex` of a segment, and the decision which aborted batches compaction removes.
 
-An index holds the transactions whose ABORT marker lies in the segment. The bytes are Kafka's (`AbortedTxn`): version 0,
-producer id, first offset, last offset (the marker's) and the last stable offset of that moment.
+An index holds the transactions whose ABORT marker is in the segment. The format is Kafka's (`AbortedTxn`): version 0,
+producer id, first offset, last offset (the marker's) and the last stable offset at that time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION: Final = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose records consumers of committed data skip; the last offset is its marker's."""
+    """A transaction whose records `read_committed` consumers skip; the last offset is its marker's."""
 
     producer_id: int
     first_offset: int
@@ -37,12 +37,12 @@ class AbortedTransaction(NamedTuple):
 
 
 def encode_aborted(aborted: Iterable[AbortedTransaction]) -> bytes:
-    """The content of a `.txnindex` file."""
+    """Encode the content of a `.txnindex` file."""
     return b"".join(_ENTRY.pack(_VERSION, *one) for one in aborted)
 
 
 def decode_aborted(content: bytes) -> list[AbortedTransaction]:
-    """The entries of a `.txnindex` file. ValueError if it is none."""
+    """Decode the entries of a `.txnindex` file. Raises ValueError."""
     if len(content) % _ENTRY.size:
         raise ValueError(f"a transaction index of {len(content)} bytes")
     found = []
@@ -57,9 +57,9 @@ def decode_aborted(content: bytes) -> list[AbortedTransaction]:
 def aborted_between(
     aborted: Sequence[AbortedTransaction], start_offset: int, end_offset: int
 ) -> list[AbortedTransaction]:
-    """Those that touch a range of offsets, of all that a log knows in the order of their markers.
+    """Return the transactions that overlap a range of offsets; `aborted` is sorted by the markers' offsets.
 
-    The stable offset at a marker bounds where a transaction that ended later can have begun.
+    The search ends at a marker with a last stable offset beyond the range: later transactions began after that offset.
     """
     found = []
     for place in range(bisect_left(aborted, start_offset, key=_end_of), len(aborted)):
@@ -75,7 +75,7 @@ _end_of: Final = attrgetter("last_offset")
 
 
 def offset_behind(batches: Buffer, start_offset: int) -> int:
-    """Where the last of some whole batches ends, by their headers; `start_offset` if there is none."""
+    """Return the offset after the last of some whole batches; `start_offset` if there are none."""
     position, last, size = 0, -1, len(batches)
     while position + HEADER_BYTES <= size:
         last = position
@@ -84,23 +84,23 @@ def offset_behind(batches: Buffer, start_offset: int) -> int:
 
 
 class CleanedTransactions:
-    """Follows transactions through the batches that the cleaner reads (Kafka's `CleanedTransactionMetadata`).
+    """Tracks transactions through the batches that the cleaner reads (Kafka's `CleanedTransactionMetadata`).
 
-    A batch of an aborted transaction goes at once. A marker may go when no batch of its transaction was met, which is
-    so in the pass after the one that removed the last of them.
+    Batches of aborted transactions are removed immediately. A marker can be removed if its transaction has no batches
+    left, that is in the pass after the one that removed the last batch.
     """
 
     __slots__ = ("_aborted", "_committed", "_known", "retained")
 
     def __init__(self, known: Sequence[AbortedTransaction]) -> None:
         self._known = sorted(known, key=lambda one: one.first_offset, reverse=True)
-        self._aborted: dict[int, list[object]] = {}  # producer id -> [transaction, whether a batch of it was met]
+        self._aborted: dict[int, list[object]] = {}  # producer id -> [transaction, whether it has a batch]
         self._committed: set[int] = set()
         self.retained: list[AbortedTransaction] = []
         """The aborted transactions whose marker stays in the log."""
 
     def discards(self, header: BatchHeader) -> bool:
-        """Whether a batch of records was aborted."""
+        """Check whether a batch of records belongs to an aborted transaction."""
         self._reach(header.last_offset)
         if not header.is_transactional:
             return False
@@ -112,7 +112,7 @@ class CleanedTransactions:
         return True
 
     def discards_marker(self, header: BatchHeader, control: ControlRecord | None) -> bool:
-        """Whether a control batch has nothing left to say; None stands for one that is empty already."""
+        """Check whether a control batch is superfluous; `control` is None if it is empty already."""
         self._reach(header.last_offset)
         if control is None:
             return True

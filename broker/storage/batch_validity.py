@@ -1,8 +1,7 @@
-"""How far bytes that were read back are what was once written: checksums, and the offsets that these do not cover.
+"""Verifies batches read from a segment: their checksums, and their offsets, which the checksums do not cover.
 
-Pure. Offsets grow from batch to batch and stay below where the segment ends. Where they fall, either of two batches may
-be the wrong one, and neither counts as sound: a reader that followed an offset out of nowhere would skip what lies
-between.
+Pure. Offsets must grow from batch to batch and stay below the segment's end. Where they decrease, either of two batches
+may be wrong, so both count as invalid: a reader that continues at a wrong offset would skip records.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from anabranch.protocol.records.batch import check_crc, iter_batches
 
 
 def valid_prefix(data: bytes, base_offset: int, end_offset: int) -> tuple[int, str]:
-    """How many bytes are sound batches with offsets from `base_offset` to `end_offset`, and what is wrong behind them.
+    """Return how many bytes are valid batches from `base_offset` to `end_offset`, and the fault after them.
 
-    An incomplete batch at the end is not sound, and says nothing of itself: "".
+    An incomplete batch at the end is not valid; its fault is "".
     """
     sound = last = 0
     next_offset = base_offset

@@ -1,14 +1,14 @@
-"""The files that speak for a whole data directory, in Kafka's formats.
+"""The checkpoint files of a log directory, in Kafka's formats.
 
     replication-offset-checkpoint         high watermarks
-    log-start-offset-checkpoint           starts inside a segment, after DeleteRecords
-    recovery-point-offset-checkpoint      up to where each log was flushed
-    cleaner-offset-checkpoint             up to where each log was compacted
-    lost-end-offset-checkpoint            how far logs went that have lost something (not Kafka's; rarely there)
-    .kafka_cleanshutdown                  there only between a clean stop and the next start
+    log-start-offset-checkpoint           log start offsets inside a segment, after DeleteRecords
+    recovery-point-offset-checkpoint      offsets below which each log was flushed
+    cleaner-offset-checkpoint             offsets below which each log was compacted
+    lost-end-offset-checkpoint            offsets that logs had reached before they lost records (not in Kafka; rare)
+    .kafka_cleanshutdown                  exists only between a clean shutdown and the next start
 
-Each is replaced as a whole, and only when it would change. A damaged one is not a reason not to start: offsets are
-learned again, at the price of work. Source: `OffsetCheckpointFile`, `CleanShutdownFileHandler`.
+A changed file is replaced as a whole. A damaged file does not prevent the start: its offsets are recomputed, which
+costs time. Source: Kafka's `OffsetCheckpointFile`, `CleanShutdownFileHandler`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Offsets = dict[tuple[str, int], int]
 
 
 class OffsetCheckpoint:
-    """One file of offsets, by topic and partition."""
+    """A checkpoint file of offsets by topic and partition."""
 
     def __init__(self, files: Files, name: str) -> None:
         self._files = files
         self._name = name
         self._changed = False
         self.offsets: Offsets = {}
-        """Read them; they are changed with `put` and `drop`."""
+        """Read-only; `put` and `drop` change them."""
 
     def read(self) -> None:
-        """Read the offsets that the last process has written."""
+        """Read the file, if it exists."""
         content = self._files.read_file(self._name)
         if content is None:
             return
@@ -54,31 +54,31 @@ class OffsetCheckpoint:
             log.warning("%s is damaged, its offsets are learned again: %s", self._name, reason)
 
     def put(self, key: tuple[str, int], offset: int) -> None:
-        """The offset of a partition, from the next `write` on."""
+        """Set the offset of a partition."""
         if self.offsets.get(key) != offset:
             self.offsets[key] = offset
             self._changed = True
 
     def drop(self, key: tuple[str, int]) -> None:
-        """Have no offset of a partition any more."""
+        """Remove the offset of a partition."""
         if self.offsets.pop(key, None) is not None:
             self._changed = True
 
     def write(self) -> None:
-        """Write the present offsets, if they are others than before. Raises OSError."""
+        """Write the offsets, if they have changed. Raises OSError."""
         if self._changed:
             self._files.write_file(self._name, encode_checkpoint(self.offsets))
             self._changed = False
 
 
 def encode_checkpoint(offsets: Offsets) -> bytes:
-    """Version, number of entries, then one line of topic, partition and offset each."""
+    """Encode version, number of entries, and one line per entry: topic, partition and offset."""
     lines = [f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items())]
     return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
 
 
 def decode_checkpoint(content: bytes) -> Offsets:
-    """The entries of a checkpoint; ValueError when the file is damaged."""
+    """Decode the entries of a checkpoint. Raises ValueError."""
     version, count, *lines = content.decode().splitlines()
     offsets = {(topic, int(index)): int(offset) for topic, index, offset in map(str.split, lines)}
     if version != "0" or len(offsets) != int(count):
@@ -87,12 +87,12 @@ def decode_checkpoint(content: bytes) -> Offsets:
 
 
 def take_clean_shutdown(files: Files) -> bool:
-    """Whether the last life ended cleanly. The mark is removed: this life has yet to earn its own."""
+    """Remove the clean shutdown file; return whether it existed, so that the last shutdown was clean."""
     clean = files.exists(CLEAN_SHUTDOWN)
     files.remove(CLEAN_SHUTDOWN)
     return clean
 
 
 def mark_clean_shutdown(files: Files, broker_epoch: int = -1) -> None:
-    """Say that every log was flushed and closed."""
+    """Write the clean shutdown file: every log was flushed and closed."""
     files.write_file(CLEAN_SHUTDOWN, json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode())

@@ -1,8 +1,8 @@
-"""Where what can be delivered of a log's beginning ends: a client commits behind the last record that it was handed.
+"""Finds the end of the deliverable records below a cut: a client commits the offset after its last record.
 
-Below a cut there may be more: the markers of transactions, aborted records, what compaction has removed. A group may
-stand in front of those for ever, so a gate that waits for it waits for the last record that consumers of committed
-data are handed (R7, R9). Aborted records, which others are handed too, have no order to keep.
+Transaction markers, aborted records or removed records may follow below the cut. A group may never commit beyond them,
+so its gate waits only for the last record that `read_committed` consumers receive (R7, R9). `read_uncommitted`
+consumers also receive aborted records, whose order does not matter.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from anabranch.broker.storage.log import PartitionLog
 
 BATCHES_MAX: Final = 10_000
-"""How many batches without anything to deliver are passed, walking back. More are taken for deliverable."""
+"""The largest number of batches to search backwards; a batch beyond it counts as deliverable."""
 
 
 def deliverable_end(log: PartitionLog, cut: int) -> int:
-    """The offset behind the last record below `cut` that can be delivered; the start of the log if there is none."""
+    """Return the offset after the last deliverable record below `cut`; the start of the log if there is none."""
     end = min(cut, log.log_end_offset)
     for _ in range(BATCHES_MAX):
         data = _batch_before(log, end) if end > log.log_start_offset else b""
@@ -40,7 +40,7 @@ def deliverable_end(log: PartitionLog, cut: int) -> int:
 
 
 def _batch_before(log: PartitionLog, end: int) -> bytes:
-    """The last batch that begins below an offset; nothing if there is none."""
+    """Return the last batch that begins below an offset; empty if there is none."""
     for segment in reversed(list(log.segments)):
         if segment.base_offset >= end:
             continue
@@ -48,7 +48,7 @@ def _batch_before(log: PartitionLog, end: int) -> bytes:
         found = next(segment.headers(position), None) if position < segment.file.size_bytes else None
         if found is not None and found[1].base_offset < end:
             return segment.read_batch(*found)
-        # Compaction has removed what stood there: the last batch that is left lies further up.
+        # Compaction has removed that batch: find the last one that remains before it.
         last = None
         for place, header in segment.headers():
             if header.base_offset >= end:

@@ -1,10 +1,10 @@
-"""What a power failure leaves of one log: how far it has been flushed, and whether more can still be promised.
+"""Flushes one log and keeps its recovery point.
 
-Invariants: what lies below the recovery point has been flushed, and the leader epochs with it; a log that was cut below
-its recovery point says so before anything follows.
+Invariants: everything below the recovery point, and its leader epochs, has been flushed; a truncation below the
+recovery point is reported by `on_cut` before the next append.
 
-When a flush finds the disk full it may succeed later. Any other failure is the last one: the kernel may have dropped
-what it could not write, so the log takes no more appends until it is opened and scanned again.
+A flush that fails because the disk is full can be retried. Any other failure is permanent: the kernel may have dropped
+dirty pages, so the log refuses appends until it is opened and scanned again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Durability:
-    """Flushes the segments and the leader epochs of one log, and knows what was flushed."""
+    """Flushes the segments and leader epochs of one log, and keeps its recovery point."""
 
     __slots__ = ("_directory", "_epochs", "_segments", "failure", "on_cut", "reached", "recovery_point", "unflushed")
 
@@ -32,31 +32,31 @@ class Durability:
         self._segments = segments
         self._epochs = epochs
         self.recovery_point = recovery_point
-        """Everything below has been flushed."""
+        """The offset below which everything has been flushed."""
         self.unflushed = 0
-        """How many records were appended since the last flush of everything."""
+        """Number of records appended since the last complete flush."""
         self.failure: str | None = None
-        """Why the log takes no more appends."""
+        """The reason why the log refuses appends."""
         self.reached = reached
-        """How far the log went once, if that is known to be further than it went when it was opened; otherwise 0."""
+        """An offset that the log had reached, if it ended before that when it was opened; otherwise 0."""
         self.on_cut: Callable[[], None] | None = None
-        """Called when the log ends before its recovery point, which must not be believed any more."""
+        """Called after a truncation below the recovery point; the checkpointed value has become wrong."""
 
     @property
     def has_sealed_unflushed(self) -> bool:
-        """Whether `flush_sealed` has something to do."""
+        """Check whether a sealed segment has not been flushed."""
         sealed = len(self._segments) > 1
         return sealed and self.failure is None and self.recovery_point < self._segments.active.base_offset
 
     def flush_sealed(self) -> None:
-        """Flush the oldest sealed segment that was not, and move the recovery point behind it: one step of work."""
+        """Flush the oldest unflushed sealed segment, and move the recovery point to its end."""
         for segment, end in self._segments.sealed():
             if end > self.recovery_point:
                 self.attempt(segment.file.flush, end)
                 return
 
     def flush(self, log_end: int) -> None:
-        """Come back when everything survives a power failure. Raises OSError."""
+        """Flush all segments and leader epochs to the disk. Raises OSError."""
         for segment, end in zip(self._segments, self._segments.ends(log_end), strict=True):
             if end > self.recovery_point:
                 segment.file.flush()
@@ -65,7 +65,7 @@ class Durability:
         self.unflushed = 0
 
     def attempt(self, flush: Callable[[], None], recovery_point: int = 0) -> None:
-        """Flush in the middle of other work: everything below `recovery_point` then survives. Raises KafkaError."""
+        """Run a flush and raise the recovery point; convert OSError to KafkaError."""
         try:
             flush()
             self._epochs.flush()
@@ -77,7 +77,7 @@ class Durability:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory}: {reason}") from reason
 
     def cut_back(self, offset: int) -> None:
-        """The log ends at `offset` now: what was flushed beyond it is not there any more."""
+        """Lower the recovery point after a truncation to `offset`."""
         if self.recovery_point > offset:
             self.recovery_point = offset
             if self.on_cut is not None:

@@ -1,10 +1,10 @@
-"""The port to a file system. Its adapters are `OsFiles` (on disk) and `MemoryFiles` (in this process).
+"""The interface to a file system. Its adapters are `OsFiles` (on disk) and `MemoryFiles` (in this process).
 
-Paths are relative to the adapter's root, with "/" between their parts. A `File` is append-only: it grows at its end, is
-read anywhere, and is cut. Both adapters pass the same contract test, so a cluster in memory behaves as one on disk.
+Paths are relative to the adapter's root, with "/" between their parts. A `File` supports append, read and truncate.
+Both adapters pass the same contract test, so a cluster in memory behaves like one on disk.
 
-Writes go to the page cache: what was appended survives the death of the process, not of the machine, until `flush`.
-Outside failures are `OSError`. An append that fails leaves the file as it was, or says so with the same error again.
+Writes go to the page cache: appended bytes survive the end of the process, but a power failure only after `flush`.
+Failures are `OSError`. A failed append leaves the file unchanged, or all later appends fail with the same error.
 """
 
 from __future__ import annotations
@@ -17,71 +17,71 @@ Buffer = bytes | bytearray | memoryview
 APPEND: Final = "append"
 FLUSH: Final = "flush"
 BeforeWrite = Callable[[str], None]
-"""What an adapter may be given as `before_write`: called with APPEND or FLUSH, it raises OSError in place of that."""
+"""Type of an adapter's `before_write` hook: called with APPEND or FLUSH, it may raise OSError to fail that call."""
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What a full disk says, or one of which the user or the process has its share: there may be room later."""
+"""Error codes of a full disk, quota or file size limit; a later attempt may succeed."""
 
 
 class File(Protocol):
-    """One append-only file, in the hands of one owner."""
+    """One append-only file with a single owner."""
 
     size_bytes: int
 
     def append(self, *chunks: Buffer) -> None:
-        """Add bytes at the end: all of them, or none and OSError."""
+        """Append all bytes, or none and raise OSError."""
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """The bytes from a position on; fewer at the end of the file."""
+        """Return bytes from a position on; fewer at the end of the file."""
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file to a size."""
+        """Truncate the file to a size."""
 
     def flush(self) -> None:
-        """Come back when the file's content survives a power failure."""
+        """Write the file's content to the disk (fsync)."""
 
     def close(self) -> None:
-        """Give back what the file holds; reading or appending afterwards opens it again."""
+        """Close the file; a later read or append opens it again."""
 
 
 class Files(Protocol):
     """A tree of directories and files."""
 
     def open(self, path: str) -> File:
-        """The file at a path, made if it is not there; its directory exists."""
+        """Open the file at a path; create it if it is missing. Its directory must exist."""
 
     def names(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; none if there is no such directory."""
+        """Return the sorted names in a directory; none if it does not exist."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or directory at a path."""
+        """Check whether a file or directory exists."""
 
     def make_directory(self, directory: str) -> None:
-        """Make a directory and its parents, if they are missing."""
+        """Create a directory and its parents, if they are missing."""
 
     def read_file(self, path: str) -> bytes | None:
-        """A small file's whole content, or None if there is none."""
+        """Return the content of a small file; None if it does not exist."""
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Replace a small file's content as one step: readers see the old or the new one, also after a crash."""
+        """Replace the content of a small file atomically: even after a crash it is the old or the new one."""
 
     def flush_file(self, path: str) -> None:
-        """Come back when what `write_file` wrote survives a power failure, the new file's name included."""
+        """Flush a file that `write_file` wrote, and its name, to the disk."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; nothing happens if there is none."""
+        """Remove a file; no effect if it does not exist."""
 
     def remove_directory(self, directory: str) -> None:
-        """Remove a directory with all that is in it; nothing happens if there is none."""
+        """Remove a directory and its content; no effect if it does not exist."""
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file or directory; an existing target file is replaced."""
+        """Rename a file or directory; an existing target file is replaced."""
 
     def space_bytes(self) -> tuple[int, int]:
-        """The size of the volume and its free bytes; -1 where the system does not tell."""
+        """Return total and free bytes of the volume; -1 if unknown."""
 
     def lock(self) -> None:
-        """Keep every other owner out until `unlock`, or until this process ends. Raises `DirectoryInUse`."""
+        """Lock the directory exclusively until `unlock` or the end of this process. Raises `DirectoryInUse`."""
 
     def unlock(self) -> None:
-        """Let others in; nothing happens if it was not locked."""
+        """Release the lock; no effect if the directory was not locked."""

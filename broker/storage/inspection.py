@@ -1,13 +1,13 @@
-"""Whether a client's records are what their batch says, and keep the rules of the topic.
+"""Inspects a client's records: they must match their batch header and the rules of the topic.
 
-A batch that is let in is one that every consumer can read to its end (`protocol.records.walk`). The look is taken in
-steps, between which the node can do something else; a batch in which a record breaks a rule is gone through once more,
-to say which. Codes and their order are Kafka's (`LogValidator`); where it fails rather than refuses (records that do
-not decompress, a length of more than five bytes), its code is UNKNOWN_SERVER_ERROR.
+Every consumer can read an accepted batch to its end (`protocol.records.walk`). Inspection runs in steps, between which
+the event loop runs other tasks. A batch with an invalid record is parsed a second time to list the invalid records.
+Error codes and their order are Kafka's (`LogValidator`). Where Kafka fails with an exception (records that do not
+decompress, a length of more than five bytes), its code is UNKNOWN_SERVER_ERROR.
 
-Two rules are ours. Offset deltas are 0, 1, 2 and so on: Kafka does not look at them, or fails. And what records are
-uncompressed is limited (`LogSettings.decompressed_bytes_max`): MESSAGE_TOO_LARGE, upon which producers make smaller
-batches.
+Two rules are not Kafka's. Offset deltas must be 0, 1, 2 and so on: Kafka ignores them, or fails. The uncompressed size
+of the records is limited (`LogSettings.decompressed_bytes_max`): the error is MESSAGE_TOO_LARGE, after which producers
+split batches.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from anabranch.protocol.records.compression import Compression, TooMuchError, de
 from anabranch.protocol.records.walk import Outline, RecordLengthError, WalkBudget, Walked, iter_outlines, iter_walk
 
 RECORD_ERRORS_MAX: Final = 1000
-"""How many records a refusal names; a batch may have a million."""
+"""The largest number of records that one error lists; a batch may have a million."""
 
 
 class RecordsRefused(KafkaError):
-    """Some records of a batch break a rule; `record_errors` says which (Produce v8+), the first ones of many."""
+    """Raised for a batch with invalid records; `record_errors` lists the first ones (Produce v8+)."""
 
     def __init__(self, code: ErrorCode, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, f"record {record_errors[0][0]}: {record_errors[0][1]}")
@@ -34,7 +34,7 @@ class RecordsRefused(KafkaError):
 
 
 class Refusal(NamedTuple):
-    """An error without the stack it came through, which would keep megabytes alive for as long as the error."""
+    """An error without its traceback, which would keep megabytes of records in memory."""
 
     code: ErrorCode
     message: str
@@ -42,29 +42,29 @@ class Refusal(NamedTuple):
 
     @classmethod
     def of(cls, error: KafkaError) -> Refusal:
-        """The refusal that an error stands for."""
+        """Return the refusal with the content of an error."""
         return cls(error.code, error.message, error.record_errors if isinstance(error, RecordsRefused) else None)
 
     def error(self) -> KafkaError:
-        """To be raised."""
+        """Return the error to raise."""
         if self.record_errors is not None:
             return RecordsRefused(self.code, self.record_errors)
         return KafkaError(self.code, self.message)
 
 
 class InspectedRecords(NamedTuple):
-    """What a look at a batch has found, for an append that need not look again."""
+    """The result of inspecting a batch, for an append that need not inspect it again."""
 
     max_timestamp: int = NO_TIMESTAMP
-    """The timestamp of the latest record, whatever the header says."""
+    """The latest timestamp of the records; the header may have another one."""
     refusal: Refusal | None = None
-    """Why the records cannot be taken."""
+    """Why the records are refused."""
     instead: Buffer | None = None
-    """The batch that is to be stored: converted from a message set, or compressed as the topic asks."""
+    """The batch to store instead: converted from a message set, or recompressed with the topic's codec."""
 
 
 def content_of(records: Buffer, header: BatchHeader, settings: LogSettings) -> Buffer:
-    """The records of a batch, uncompressed. Raises KafkaError."""
+    """Return the uncompressed records of a batch. Raises KafkaError."""
     blob = memoryview(records)[HEADER_BYTES : header.size_bytes]
     if header.codec == Compression.NONE:
         return blob
@@ -82,7 +82,7 @@ def content_of(records: Buffer, header: BatchHeader, settings: LogSettings) -> B
 def inspected(
     content: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int, budget: WalkBudget | None = None
 ) -> Generator[None, None, int]:
-    """Hold the records to their header and to the rules, in steps; the timestamp of the latest. Raises KafkaError."""
+    """Check records against their header and the rules, in steps; return the latest timestamp. Raises KafkaError."""
     try:
         walked = yield from iter_walk(content, header.record_count, budget)
     except RecordLengthError as length:
@@ -127,7 +127,7 @@ class _Rules:
         self._latest_ms = now_ms + settings.message_timestamp_after_max_ms
 
     def are_kept(self, walked: Walked) -> bool:
-        """Whether no record can break one."""
+        """Check whether the summary of the records proves that all of them are valid."""
         header = self._header
         if not walked.in_sequence or header.is_log_append_time or (self._needs_keys and walked.has_null_key):
             return False
@@ -138,7 +138,7 @@ class _Rules:
         return self._stamps_time or (earliest_ms >= self._earliest_ms and latest_ms <= self._latest_ms)
 
     def objection(self, index: int, record: Outline) -> tuple[str, bool] | None:
-        """Why a record breaks one, and whether that is for its timestamp; of several reasons the one Kafka gives."""
+        """Return why a record is invalid, and whether its timestamp is the reason; of several reasons, Kafka's."""
         header = self._header
         timestamp_ms = header.base_timestamp + record.timestamp_delta
         if record.offset_delta != index:
@@ -150,7 +150,7 @@ class _Rules:
         if header.is_log_append_time:
             timestamp_ms = header.max_timestamp
             if self._stamps_time or timestamp_ms == NO_TIMESTAMP:
-                # Kafka has looked only here since 3.6: where the time itself is judged, the claim is just struck out.
+                # Since 3.6 Kafka refuses the flag only in these cases; otherwise it clears it.
                 return "log append time is the broker's to set", True
         if self._stamps_time or timestamp_ms == NO_TIMESTAMP or self._earliest_ms <= timestamp_ms <= self._latest_ms:
             return None

@@ -1,16 +1,15 @@
 """The log of one partition: append, read, roll, truncate, retain, flush.
 
-Batches are stored and served as the bytes that came in. A leader's append checks one batch (`validation`,
-`producer_state`), and writes it with 16 fresh bytes in front: base offset, length and leader epoch. A client's records
-are walked over, a leader's are believed. Everything is synchronous and ends in the page cache.
+Batches are stored and served as the bytes that arrived. A leader's append checks one batch (`validation`,
+`producer_state`) and replaces its first 16 bytes: base offset, length and leader epoch. Records from a client are
+parsed, records from a leader are trusted. Everything is synchronous and ends in the page cache.
 
-Invariants: log start <= log end; segments are contiguous, the last one is the only one that grows; offsets grow; the
-epoch cache and the producer states say what the batches say. A KafkaError leaves the log as it was.
+Invariants: log start <= log end; segments are contiguous, only the last one grows; offsets grow; the epoch cache and
+the producer states agree with the batches. A KafkaError leaves the log unchanged.
 
-An append that finds the disk full is refused with KAFKA_STORAGE_ERROR; reads go on, and so do appends once there is
-space. (Kafka takes the whole log directory offline and, if it was the only one, stops: with one directory a node, that
-would turn a full disk into an outage of everything it still can serve.)
-What happens at opening is in `log_loader`, what a power failure leaves in `durability`. Source: Kafka's `UnifiedLog`.
+On a full disk an append fails with KAFKA_STORAGE_ERROR; reads continue, and appends succeed again once there is space.
+(Kafka takes the log directory offline and stops with the last one. With one directory per node, a full disk would then
+end all service.) `log_loader` opens logs, `durability` flushes them. Source: Kafka's `UnifiedLog`.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ from anabranch.protocol.records.control import ControlRecord
 
 __all__ = ["AppendInfo", "LogSettings", "Origin", "PartitionLog", "RecordsRefused", "TimestampedOffset"]
 
-_STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch: all that stands before the magic
+_STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch: the fields before the magic byte
 
 log = logging.getLogger(__name__)
 
 
 def _unheard() -> None:
-    """Nobody listens to a log that no partition has."""
+    """Ignore the changes of a log without a partition."""
 
 
 class PartitionLog:
@@ -97,14 +96,14 @@ class PartitionLog:
         self.log_end_offset = loaded.log_end_offset
         self.durability = Durability(directory, loaded.segments, loaded.epochs, loaded.recovery_point, loaded.reached)
         self.scanned_segments = loaded.scanned_segments
-        """How many segments had to be read to open the log."""
+        """Number of segments that were scanned when the log was opened."""
         self.cleaned_to = 0
-        """The offset at which compaction goes on."""
+        """The offset at which compaction continues."""
         self.changed: Callable[[], None] = _unheard
-        """Called when the log has got another end, start or history of epochs."""
+        """Called after a change of the log's end, start or leader epochs."""
         self.touched: Callable[[], None] = _unheard
-        """The same, and when the disk has other promises of it: for the one who keeps the logs."""
-        self._clock_ms = now_ms  # the latest time that a caller gave: segments made by a follower are dated with it
+        """Called after such a change or a change of other checkpointed offsets; set by `LogManager`."""
+        self._clock_ms = now_ms  # the latest time that a caller passed; the creation time of a follower's segments
 
     @classmethod
     def open(
@@ -118,10 +117,10 @@ class PartitionLog:
         recovery_point: int = 0,
         clean: bool = False,
     ) -> PartitionLog:
-        """The log in a directory, made if it is not there, with a torn end cut off.
+        """Open the log in a directory, create it if it is missing, and truncate an incomplete end.
 
-        `log_start_offset` is what the caller remembers of deleted records; the segments that are there may say more.
-        `recovery_point` is up to where the last life has flushed; `clean`, whether it ended with `close`.
+        `log_start_offset` is the checkpointed start; the log starts later if its first segment does. The last process
+        has flushed the log up to `recovery_point`, and was shut down with `close` if `clean` is true.
         """
         files.make_directory(directory)
         loaded = load_log(
@@ -141,13 +140,13 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all batches."""
+        """Return the size of all batches."""
         return self.segments.size_bytes
 
     # ---------------------------------------------------------------------------------------------------------- append
 
     def find_duplicate(self, records: Buffer) -> AppendInfo | None:
-        """Where these records went when the producer sent them the first time, if they are among its last batches."""
+        """Return the result of the first append of these records, if they are among the producer's last batches."""
         if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != MAGIC or not has_producer_id(records):
             return None
         header = read_header(records)
@@ -167,13 +166,13 @@ class PartitionLog:
         verified_only: bool = False,
         found: InspectedRecords | None = None,
     ) -> AppendInfo:
-        """Check one batch, give it the next offsets and store it. Raises KafkaError.
+        """Validate one batch, assign the next offsets to it and store it. Raises KafkaError.
 
-        Whether the batch is here already is the caller's to ask before, with `find_duplicate`: what it must do between
-        the two (rule R5) is not the log's. A client's duplicate is refused here, with OUT_OF_ORDER_SEQUENCE_NUMBER.
+        The caller looks for a duplicate first, with `find_duplicate`, and applies rule R5 between the two calls. A
+        client's duplicate is refused here with OUT_OF_ORDER_SEQUENCE_NUMBER.
 
         `verified_only`: the first batch of a transaction needs the `verification` that its coordinator has confirmed.
-        `found`: what a look at the records has found already.
+        `found`: the result of an earlier inspection of the records.
         """
         settings = self.settings
         if found is not None and found.instead is not None:
@@ -230,9 +229,9 @@ class PartitionLog:
         )
 
     def append_as_follower(self, records: Buffer) -> AppendInfo:
-        """Store batches as the leader has stamped them; an incomplete one at the end is left out.
+        """Store batches with the leader's offsets and epochs; an incomplete last batch is ignored.
 
-        Batches before an unsound one stay: they are what the leader has. The unsound one raises KafkaError.
+        An invalid batch raises KafkaError; the batches before it stay, since the leader has them too.
         """
         next_offset = first_offset = self.log_end_offset
         record_count = size_bytes = 0
@@ -269,7 +268,7 @@ class PartitionLog:
         )
 
     def _starts_inside(self, header: BatchHeader) -> bool:
-        """Whether an empty log has to begin within a batch, because the records before were deleted."""
+        """Check whether an empty log must start inside a batch because the records before were deleted."""
         start_offset = self.log_start_offset
         return start_offset == self.log_end_offset and header.base_offset < start_offset <= header.last_offset
 
@@ -303,7 +302,7 @@ class PartitionLog:
         self.changed()
 
     def roll(self, base_offset: int) -> None:
-        """Seal the active segment, remember the producers, and begin a new segment."""
+        """Seal the active segment, write a producer snapshot, and add a new segment."""
         if len(self.segments):
             active = self.segments.active
             active.seal([one for one in self.producers.aborted if one.last_offset >= active.base_offset])
@@ -323,9 +322,9 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, limit_offset: int | None = None, min_one_batch: bool = True
     ) -> Buffer:
-        """Whole batches, beginning with the one that holds `offset`; none from `limit_offset` on.
+        """Read whole batches from the one that holds `offset` up to `limit_offset`, exclusive. Raises KafkaError.
 
-        `min_one_batch` lets a first batch pass that is larger than `max_bytes`: readers must get on. Raises KafkaError.
+        With `min_one_batch` the first batch may exceed `max_bytes`, so that readers make progress.
         """
         end = self.log_end_offset
         if not self.log_start_offset <= offset <= end:
@@ -339,21 +338,21 @@ class PartitionLog:
             raise self._storage_error(reason) from reason
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
-        """The first record that is as late as a timestamp, or None."""
+        """Return the first record whose timestamp is at least `timestamp_ms`, or None."""
         return self.segments.search(timestamp_ms, self.log_start_offset)
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
-        """The first record with the latest timestamp of the log (ListOffsets -3), or None."""
+        """Return the first record with the latest timestamp of the log (ListOffsets -3), or None."""
         latest_ms = self.max_timestamp_ms
         return None if latest_ms == NO_TIMESTAMP else self.offset_for_timestamp(latest_ms)
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The latest timestamp of the log, -1 if it has none."""
+        """Return the latest timestamp of the log, -1 if it has none."""
         return max((segment.max_timestamp_ms for segment in self.segments), default=NO_TIMESTAMP)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Where consumers of committed data stop: before the oldest transaction that may still be aborted."""
+        """Return the offset where `read_committed` consumers stop: that of the oldest transaction that is undecided."""
         first_unstable = self.producers.first_unstable_offset(high_watermark)
         if first_unstable is None:
             return high_watermark
@@ -361,11 +360,11 @@ class PartitionLog:
         return min(max(first_unstable, self.log_start_offset), high_watermark)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that touch a range of offsets."""
+        """Return the aborted transactions that overlap a range of offsets."""
         return aborted_between(self.producers.aborted, start_offset, end_offset)
 
     def aborted_in(self, batches: Buffer, start_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that a reader has to know of to make sense of what it read from an offset on."""
+        """Return the aborted transactions that overlap `batches`, which were read from `start_offset` on."""
         known = self.producers.aborted
         if not known or known[-1].last_offset < start_offset or not len(batches):
             return []
@@ -374,9 +373,9 @@ class PartitionLog:
     # ------------------------------------------------------------------------------------------------ truncate, retain
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut the log so that it ends at an offset; whether there was something to cut. The cut is on the disk then."""
+        """Truncate the log to an offset and flush that; return whether it had batches from there on."""
         if offset >= self.log_end_offset:
-            # A leader that never wrote has left an epoch at the end which the next leader may know nothing of.
+            # A leader that wrote nothing left an epoch at the end; the next leader may not know this epoch.
             self.epochs.truncate_from_end(self.log_end_offset)
             self._has_changed()
             return False
@@ -386,7 +385,7 @@ class PartitionLog:
         self.segments.drop_above(offset)
         segment = self.segments.active
         position = segment.position_of(offset)
-        # An offset inside a batch takes the whole batch with it: half a batch could never be filled up again.
+        # An offset inside a batch removes the whole batch: nothing could append the missing half.
         cut = next(segment.headers(position), None)
         end = offset if cut is None else min(offset, cut[1].base_offset)
         if end < self.log_start_offset:  # the log starts inside that batch
@@ -401,12 +400,12 @@ class PartitionLog:
         self._cut_back(end)
         self._has_changed()
         if shorter:
-            # Before anything follows: a power failure would bring back what was cut, below batches of later epochs.
+            # Flush before the next append: a power failure would restore the old batches below those of later epochs.
             self.durability.attempt(segment.file.flush)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything; the log is empty and goes on at an offset, as soon as the disk makes a file for it."""
+        """Delete all records and continue at an offset; if the disk refuses a new file now, a later append makes it."""
         self.segments.drop_all()
         self.epochs.clear()
         self.producers = ProducerStates()
@@ -431,7 +430,7 @@ class PartitionLog:
         remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
 
     def increment_log_start_offset(self, offset: int) -> bool:
-        """Records below an offset, itself below the high watermark, are gone for good; whether the start moved."""
+        """Delete the records below an offset, itself at most the high watermark; return whether the start moved."""
         if offset > self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is behind the log's end {self.log_end_offset}"
@@ -448,14 +447,14 @@ class PartitionLog:
         return True
 
     def apply_retention(self, now_ms: int, *, high_watermark: int | None = None) -> int:
-        """Delete the segments that are too old or too much, below the high watermark; how many went. Raises OSError."""
+        """Delete segments below the high watermark by age and size; return their number. Raises OSError."""
         self._clock_ms = now_ms
         if not self.settings.deletes:
             return 0
         bound = self.log_end_offset if high_watermark is None else high_watermark
         expired = self.segments.expired(self.settings, now_ms, log_end=self.log_end_offset, bound=bound)
         sealed = len(self.segments) - 1
-        # What needs no space goes first: on a full disk the roll fails, and what goes makes room.
+        # Delete sealed segments first: on a full disk the roll fails unless they free space.
         self.increment_log_start_offset(self.segments.base_after(min(expired, sealed)))
         self.segments.drop_below(self.log_start_offset)
         if expired > sealed:
@@ -464,22 +463,22 @@ class PartitionLog:
         return expired
 
     def expire_producers(self, now_ms: int) -> None:
-        """Forget producers that have been silent for too long and have no open transaction."""
+        """Remove producers without an open transaction that have not written for `producer_id_expiration_ms`."""
         self.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
 
     # ---------------------------------------------------------------------------------------------------- flush, close
 
     @property
     def recovery_point(self) -> int:
-        """Everything below has been flushed."""
+        """Return the offset below which everything has been flushed."""
         return self.durability.recovery_point
 
     def flush(self) -> None:
-        """Come back when everything survives a power failure. Raises OSError."""
+        """Flush everything to the disk. Raises OSError."""
         self.durability.flush(self.log_end_offset)
 
     def close(self) -> None:
-        """Flush, write what only memory knows, and give back the files. Raises OSError if the disk refuses."""
+        """Flush, write indexes and the producer snapshot, and close the files. Raises OSError."""
         try:
             if self.durability.failure is not None:
                 raise OSError(self.durability.failure)

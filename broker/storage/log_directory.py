@@ -1,8 +1,8 @@
-"""One of the directories in which a broker keeps its logs: their checkpoints, what is deleted, what is moving in.
+"""A log directory of a broker (`log.dirs`): its logs, checkpoints, deleted logs and future logs.
 
-A log is `<topic>-<partition>`; one that is being removed `<topic>-<partition>.<unique>-delete`; one that is a copy of a
-log elsewhere, and is to take its place, `<topic>-<partition>.<unique>-future`. Sources: Kafka's `LogManager`,
-`PartitionMetadataFile`; the files that speak for the whole directory are in `checkpoints`.
+A log is `<topic>-<partition>`. A deleted log is `<topic>-<partition>.<unique>-delete`. A copy that will replace a log
+of another directory is `<topic>-<partition>.<unique>-future`. `checkpoints` has the files that concern the whole
+directory. Sources: Kafka's `LogManager`, `PartitionMetadataFile`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Key = tuple[str, int]
 
 
 class LogDirectory:
-    """A directory of logs."""
+    """A log directory, with one checkpoint file for each kind of offset."""
 
     def __init__(self, path: str, files: Files) -> None:
         self.path = path
@@ -51,9 +51,9 @@ class LogDirectory:
         self.cleaned = OffsetCheckpoint(files, CLEANED)
         self.lost_ends = OffsetCheckpoint(files, LOST_ENDS)
         self.clean = False
-        """Whether the last life ended in order."""
+        """Whether the last shutdown was clean."""
         self.log_count = 0
-        """How many logs are here, and are on their way here."""
+        """Number of logs and future logs in this directory."""
         self._checkpoints = (
             self.high_watermarks,
             self.log_starts,
@@ -65,7 +65,7 @@ class LogDirectory:
         self._deletions = 0
 
     def load(self) -> None:
-        """Read what the last life wrote, and remove the logs it had deleted."""
+        """Read the checkpoints, and remove deleted logs."""
         for checkpoint in self._checkpoints:
             checkpoint.read()
         self.clean = take_clean_shutdown(self.files)
@@ -76,35 +76,35 @@ class LogDirectory:
                 self.log_count += 1
 
     def holds(self, key: Key) -> bool:
-        """Whether the log of a partition is here."""
+        """Check whether this directory has the log of a partition."""
         return self.files.exists(name_of(key))
 
     def futures(self) -> Iterator[tuple[Key, str]]:
-        """The copies that are to become logs: partition and name of the directory."""
+        """Yield partition and directory name of each future log."""
         for name in self.files.names(""):
             key = key_of_future(name)
             if key is not None:
                 yield key, name
 
     def future_of(self, key: Key) -> str | None:
-        """The name of the copy of a partition's log that is here, if there is one."""
+        """Return the directory name of a partition's future log, or None."""
         return next((name for one, name in self.futures() if one == key), None)
 
     def new_future(self, key: Key, now_ms: int) -> str:
-        """A name for a copy."""
+        """Return an unused directory name for a future log."""
         self._deletions += 1
         return f"{name_of(key)}.{now_ms:x}{self._deletions:x}{FUTURE_SUFFIX}"
 
     def topic_id(self, name: str) -> bytes:
-        """The topic that a log belongs to; ZERO_UUID if it remembers none."""
+        """Return the topic id of a log; ZERO_UUID if it has none."""
         return read_topic_id(self.files.read_file(f"{name}/{PARTITION_METADATA}"))
 
     def set_topic_id(self, name: str, topic_id: bytes) -> None:
-        """Let a log remember the topic it belongs to."""
+        """Write the topic id of a log to its `partition.metadata`."""
         self.files.write_file(f"{name}/{PARTITION_METADATA}", encode_topic_id(topic_id))
 
     def open(self, key: Key, settings: LogSettings, now_ms: int) -> PartitionLog:
-        """Open a partition's log, made if it is not there."""
+        """Open the log of a partition; create it if it is missing."""
         name = name_of(key)
         if not self.files.exists(name):
             self.log_count += 1
@@ -125,9 +125,9 @@ class LogDirectory:
         return opened
 
     def _remember_loss(self, key: Key, opened: PartitionLog) -> None:
-        """Whether the log went further once, by what was found in it or by what was written of it.
+        """Record that a log had reached a later offset, by its files or its checkpoints.
 
-        What was cut off will not be found again, so the next life has to be told if this one ends too soon.
+        The checkpoint of lost ends keeps this for the next start, since the truncated files no longer prove it.
         """
         told = (self.high_watermarks, self.recovery_points, self.lost_ends)
         reached = max(opened.durability.reached, *(one.offsets.get(key, 0) for one in told))
@@ -150,7 +150,7 @@ class LogDirectory:
                 )
 
     def watch(self, key: Key, opened: PartitionLog) -> None:
-        """Write a log's recovery point at once whenever it goes back: it must not be believed any more."""
+        """Write a log's recovery point immediately after each truncation below it: the old value has become wrong."""
 
         def distrust() -> None:
             self.recovery_points.put(key, opened.recovery_point)
@@ -162,12 +162,12 @@ class LogDirectory:
         opened.durability.on_cut = distrust
 
     def forget(self, key: Key) -> None:
-        """A partition's log is not here any more."""
+        """Remove a partition from all checkpoints."""
         for checkpoint in self._checkpoints:
             checkpoint.drop(key)
 
     def discard(self, name: str, now_ms: int, delay_ms: int) -> None:
-        """Put a log aside, to be removed after a while."""
+        """Rename a log to a deleted log, which is removed after `delay_ms`."""
         if not self.files.exists(name):
             return
         self._deletions += 1
@@ -180,13 +180,13 @@ class LogDirectory:
             self.files.remove_directory(target)
 
     def remove_deleted(self, now_ms: int) -> None:
-        """Remove the logs that were put aside long enough ago."""
+        """Remove the deleted logs whose delay has passed."""
         for name in [name for name, due_ms in self._deleted.items() if due_ms <= now_ms]:
             del self._deleted[name]
             self.files.remove_directory(name)
 
     def checkpoint(self, logs: Iterable[tuple[Key, PartitionLog]]) -> None:
-        """Take up the offsets of these logs, and write those files in which one has moved. Raises OSError."""
+        """Take the offsets of these logs, and write the checkpoints that have changed. Raises OSError."""
         for key, opened in logs:
             if opened.log_start_offset > 0:
                 self.log_starts.put(key, opened.log_start_offset)
@@ -202,12 +202,12 @@ class LogDirectory:
             checkpoint.write()
 
     def mark_clean(self) -> None:
-        """Say that every log here was flushed and closed."""
+        """Write the clean shutdown file: every log was flushed and closed."""
         mark_clean_shutdown(self.files)
 
 
 def name_of(key: Key) -> str:
-    """The directory of a partition's log. INVALID_TOPIC_EXCEPTION for a partition that there cannot be."""
+    """Return the directory name of a partition's log. Raises KafkaError with INVALID_TOPIC_EXCEPTION."""
     topic, index = key
     if index < 0 or not is_legal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"no log can be that of {topic!r}, partition {index}")
@@ -215,7 +215,7 @@ def name_of(key: Key) -> str:
 
 
 def key_of_future(name: str) -> Key | None:
-    """The partition whose copy a directory is; None if it is something else."""
+    """Return the partition of a future log's directory name; None for other names."""
     log_name, dot, unique = name.removesuffix(FUTURE_SUFFIX).rpartition(".")
     topic, _, index = log_name.rpartition("-")
     if not name.endswith(FUTURE_SUFFIX) or not dot or not unique or not index.isdecimal() or not is_legal(topic):
@@ -224,12 +224,12 @@ def key_of_future(name: str) -> Key | None:
 
 
 def encode_topic_id(topic_id: bytes) -> bytes:
-    """The content of `partition.metadata`."""
+    """Return the content of `partition.metadata`."""
     return f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}\n".encode()
 
 
 def read_topic_id(content: bytes | None) -> bytes:
-    """The topic id that a log's directory remembers; ZERO_UUID when it remembers none."""
+    """Return the topic id in the content of `partition.metadata`; ZERO_UUID if there is none."""
     for line in (content or b"").decode(errors="replace").splitlines():
         name, _, value = line.partition(": ")
         if name == "topic_id":

@@ -1,13 +1,13 @@
-"""From the files of a directory to a log: what is trusted, what is scanned, what is cut off.
+"""Loads the log of a directory: trusts flushed segments, scans the rest, and truncates at the first invalid batch.
 
-Trusted as they are: sealed segments below the recovery point (they were flushed), and after a clean stop the last one
-too. Each shows by its indexes and its end whether it still is what was flushed; from the first one that is not, and
-from the recovery point on, everything is scanned with its checksums. The log ends before the first batch that is not
-sound, and what follows it is removed: it could not be served without a hole. A follower fetches it again.
+Trusted segments are sealed and below the recovery point, so they were flushed; after a clean shutdown the last segment
+is trusted too. Their indexes and their ends are checked. From the first segment that fails this check, and from the
+recovery point on, everything is scanned with its checksums. The log ends before the first invalid batch; all later
+batches are removed, since they would follow a gap. A follower fetches them again.
 
-Producers come from the newest snapshot before the scan, and the batches behind it. Compaction that was interrupted is
-undone, or finished where the new segment was complete. A full disk does not keep a log from opening.
-Reference: `LogLoader` of Kafka.
+Producer states come from the newest snapshot before the scan and the batches after it. Interrupted compaction is
+finished if the new segment is complete, and otherwise undone. A full disk does not prevent loading.
+Source: Kafka's `LogLoader`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_END: Final = 2**63
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """The parts of a log as read from its directory."""
+    """The parts of a log that was read from its directory."""
 
     segments: Segments
     epochs: LeaderEpochCache
@@ -49,7 +49,7 @@ class LoadedLog:
     recovery_point: int
     scanned_segments: int
     reached: int = 0
-    """Beyond the end if it is known that the log ended there, or later, once; 0 if nothing is missing."""
+    """An offset beyond the end that the log is known to have reached; 0 if nothing is missing."""
 
 
 def load_log(
@@ -62,7 +62,7 @@ def load_log(
     recovery_point: int,
     clean: bool,
 ) -> LoadedLog:
-    """Open the log of a directory. Raises OSError when it cannot be read."""
+    """Load the log of a directory. Raises OSError."""
     finish_compaction(files, directory, now_ms)
     loader = _Loader(files, directory, settings, now_ms)
     bases = _bases_and_strays(files, directory)
@@ -73,7 +73,7 @@ def load_log(
 
 
 def finish_compaction(files: Files, directory: str, now_ms: int) -> None:
-    """Put complete new segments into their places, and remove what else compaction and deletion left behind."""
+    """Replace segments by complete compacted ones, and remove other files of compaction and deletion."""
     names = files.names(directory)
     for name in names:
         if name.endswith(".log.swap"):
@@ -91,7 +91,7 @@ def finish_compaction(files: Files, directory: str, now_ms: int) -> None:
 
 
 def newest_snapshot(files: Files, directory: str, up_to: int) -> tuple[int, ProducerStates]:
-    """The producers at an offset that is not above another one; none, at -1, if there is no sound snapshot."""
+    """Return offset and states of the newest valid snapshot at or below `up_to`; offset -1 if there is none."""
     states = ProducerStates()
     for offset in reversed(snapshot_offsets(files, directory)):
         if offset <= up_to:
@@ -105,13 +105,13 @@ def newest_snapshot(files: Files, directory: str, up_to: int) -> tuple[int, Prod
 
 
 def snapshot_offsets(files: Files, directory: str) -> list[int]:
-    """The offsets at which there are snapshots, growing."""
+    """Return the offsets of the producer snapshots, in ascending order."""
     names = (name.removesuffix(SNAPSHOT_SUFFIX) for name in files.names(directory) if name.endswith(SNAPSHOT_SUFFIX))
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def replay(producers: ProducerStates, segments: Segments, start_offset: int, aborted: list[AbortedTransaction]) -> None:
-    """Bring producers from an offset to the log's end; `aborted` are the known transactions, taken where they ended."""
+    """Update producer states from `start_offset` to the log end; keep `aborted` transactions that ended before it."""
     producers.aborted = [one for one in aborted if one.last_offset < start_offset]
     for segment, end in zip(segments, segments.ends(_NO_END), strict=True):
         if end > start_offset:
@@ -120,19 +120,19 @@ def replay(producers: ProducerStates, segments: Segments, start_offset: int, abo
 
 
 def note_stored(producers: ProducerStates, segment: Segment, position: int, header: BatchHeader) -> None:
-    """Remember the producer of a batch that was read back."""
+    """Update the producer state by a batch that was read from a segment."""
     if header.producer_id >= 0:
         control = stored_control_of(segment.read_batch(position, header), header) if header.is_control else None
         producers.note(header, header.base_offset, control)
 
 
 def control_of(batch: Buffer, header: BatchHeader) -> ControlRecord | None:
-    """What a control batch says; None if compaction has emptied it. Raises DecodeError."""
+    """Return the control record of a batch; None if compaction has removed it. Raises DecodeError."""
     return read_control(batch) if header.record_count else None
 
 
 def stored_control_of(batch: Buffer, header: BatchHeader) -> ControlRecord | None:
-    """The same of a batch that is in some log already: one that cannot be read is passed over."""
+    """Return the control record of a batch that a log already holds; None if it is missing or unreadable."""
     try:
         return control_of(batch, header)
     except DecodeError as reason:
@@ -141,8 +141,6 @@ def stored_control_of(batch: Buffer, header: BatchHeader) -> ControlRecord | Non
 
 
 class _Loader:
-    """The steps of `load_log`, and what they have found so far."""
-
     def __init__(self, files: Files, directory: str, settings: LogSettings, now_ms: int) -> None:
         self._files = files
         self._directory = directory
@@ -160,7 +158,7 @@ class _Loader:
         self._producers = ProducerStates()
 
     def load_trusted(self, bases: list[int], recovery_point: int, clean: bool) -> int:
-        """Take segments as they were left, up to the first one that has to be scanned; how many were taken."""
+        """Load trusted segments up to the first one that must be scanned; return their number."""
         if not self._knows_epochs:
             return 0
         for slot, base_offset in enumerate(bases):
@@ -182,12 +180,12 @@ class _Loader:
         return len(bases)
 
     def restore_producers(self) -> None:
-        """Read the state of producers from the trusted segments."""
+        """Restore producer states from the newest snapshot and the trusted segments."""
         offset, self._producers = newest_snapshot(self._files, self._directory, self._log_end_offset)
         replay(self._producers, self._segments, offset, self._aborted)
 
     def scan(self, bases: list[int]) -> None:
-        """Read the remaining segments batch by batch, and cut the log where it is not sound."""
+        """Scan the remaining segments batch by batch, and truncate the log at the first invalid batch."""
         for slot, base_offset in enumerate(bases):
             segment = self._segments.add(base_offset, self._now_ms)
             written_bytes = segment.file.size_bytes
@@ -224,13 +222,13 @@ class _Loader:
             _remove_files(self._files, self._directory, base_offset)
 
     def finish(self, log_start_offset: int, recovery_point: int, *, scanned: int) -> LoadedLog:
-        """Bring start, end, epochs and snapshots into line with what was found."""
+        """Adjust start, end, epochs and snapshots to the segments found, and return the log."""
         segments = self._segments
         if not len(segments):
             segments.add(log_start_offset, self._now_ms)
             self._log_end_offset = log_start_offset
         start = max(log_start_offset, segments.first_offset)
-        if start > self._log_end_offset:  # the records it points behind are gone with the torn end
+        if start > self._log_end_offset:  # the records before the start were removed with the torn end
             segments.drop_all()
             segments.add(start, self._now_ms)
             self._producers = ProducerStates()
@@ -256,11 +254,11 @@ class _Loader:
         )
 
     def _epochs_of_returned(self, start: int) -> bool:
-        """Learn the epochs of records that were deleted and are back; whether there are any.
+        """Restore the epochs of deleted records that a crash brought back; return whether there are any.
 
-        A deletion moves the log's start and the first epoch to one offset, but on the disk the first epoch is there at
-        once and the start with the next checkpoint. A process that is killed in between finds the records again, and
-        without their epochs it would tell followers and gates that every older epoch ended behind them.
+        A deletion moves the log's start and the first epoch to one offset, but writes the epoch immediately and the
+        start with the next checkpoint. After a kill in between, the records exist again. Without their epochs,
+        followers and gates would learn that every older epoch ended after these records.
         """
         epochs = self._epochs
         first = epochs.entries[0].start_offset if epochs.entries else self._log_end_offset
@@ -278,7 +276,7 @@ class _Loader:
         return bool(returned)
 
     def _seal_scanned(self, log_end: int) -> None:
-        """Write the indexes of scanned segments that will not change, so that the next life can trust them."""
+        """Write the indexes of scanned segments that will not change, so that the next start can trust them."""
         aborted = self._producers.aborted
         for segment, end in zip(self._segments, self._segments.ends(log_end), strict=True):
             if segment in self._scanned and segment is not self._segments.active:
@@ -290,7 +288,10 @@ class _Loader:
 
 
 def remove_snapshots(files: Files, directory: str, segments: Segments, log_end: int) -> None:
-    """Keep snapshots at the bases of segments (truncation goes back to them) and the newest; none behind the end."""
+    """Delete snapshots after the log end, and others except the newest and those at segment bases.
+
+    Truncation restores producer states from a snapshot at a segment base.
+    """
     offsets = snapshot_offsets(files, directory)
     bases = {segment.base_offset for segment in segments}
     newest = max((offset for offset in offsets if offset <= log_end), default=-1)
@@ -321,7 +322,7 @@ def _remove_files(files: Files, directory: str, base_offset: int) -> None:
 
 
 def _read_epochs(files: Files, path: str) -> list[EpochEntry] | None:
-    """The checkpoint's entries; None if it is missing or damaged, as the batches tell nearly all of it again."""
+    """Return the checkpoint's entries; None if it is missing or damaged: a scan restores nearly all of them."""
     try:
         return parse_checkpoint(files.read_file(path) or b"")
     except ValueError:

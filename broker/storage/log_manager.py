@@ -1,16 +1,16 @@
-"""All logs of this broker: opens them when a replica needs them, checkpoints what only memory knows, moves them.
+"""The logs of a broker: opens, checkpoints, flushes, compacts, deletes and moves them.
 
-A log is opened (and recovered, if the last life ended without a clean stop) when the controller first names the
-partition, not at start: a broker with thousands of logs is ready at once. The log remembers the topic's id, so that one
-of a deleted namesake is never taken for this topic's. With several directories a new log goes where the fewest are, or
-where AlterReplicaLogDirs wants it. A deleted one is put aside and removed after `file.delete.delay.ms`, so that a topic
-deleted by mistake can be rescued by hand for that long; what a crash leaves of it goes at the next start.
+A log is opened, and recovered after an unclean shutdown, when the controller first names the partition, not at start: a
+broker with thousands of logs starts fast. A log stores its topic id, so the log of a deleted topic of the same name is
+never used. A new log goes to the directory with the fewest logs, or to the one that AlterReplicaLogDirs chose. A
+deleted log is renamed, and removed after `file.delete.delay.ms` or at the next start; until then it can be restored
+manually.
 
-A move to another directory is a copy there, a `future` log, that takes the log's place when it has all of it: flushed
-and closed, the old one put aside, the copy renamed. A crash leaves the old log, or, between the last two steps, a copy
-without one: then the copy is complete, and becomes the log when it is next needed.
+A move copies a log to another directory, as a future log. When the copy has everything, it is flushed and closed, the
+old log is renamed for deletion, and the copy is renamed to replace it. A crash leaves the old log; between the last two
+steps it leaves only the copy, which is complete and becomes the log when it is next opened.
 
-Flushing, compaction and removal are done in small steps, one a call, because they share the event loop with requests.
+Flushing, compaction and removal run in small steps, one per call, because they share the event loop with requests.
 Source: Kafka's `LogManager`.
 """
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class LogManager:
-    """The logs below one or more directories."""
+    """The logs in one or more log directories."""
 
     def __init__(
         self,
@@ -58,26 +58,26 @@ class LogManager:
         self._cleaned_later: set[PartitionLog] = set()
         self._flushed_later: set[PartitionLog] = set()
         self._unsaved: dict[Key, None] = {}
-        """Of whose offsets the checkpoints may say something else."""
+        """Partitions whose offsets may differ from the checkpoints."""
         self._unflushed: dict[Key, None] = {}
-        """Which may have sealed segments that were not flushed."""
+        """Partitions that may have unflushed sealed segments."""
         self._compacted: dict[Key, None] = {}
 
     def load_checkpoints(self) -> None:
-        """Read what the last life wrote, and remove the logs it had deleted."""
+        """Read the checkpoints, and remove deleted logs."""
         for directory in self.directories:
             directory.load()
 
     def high_watermark(self, topic: str, index: int) -> int:
-        """The last checkpointed high watermark; 0 for a partition that has none."""
+        """Return the checkpointed high watermark of a partition; 0 if it has none."""
         return self.home((topic, index)).high_watermarks.offsets.get((topic, index), 0)
 
     def logs(self) -> Iterable[tuple[Key, PartitionLog]]:
-        """All open logs with their partitions."""
+        """Return all open logs with their partitions."""
         return self._logs.items()
 
     def placed(self) -> Iterator[tuple[LogDirectory, Key, PartitionLog, bool]]:
-        """All open logs with the directories that they are in; last, whether it is a copy in the making."""
+        """Yield directory, partition, log, and whether it is a future log, for all open logs."""
         for key, opened in self._logs.items():
             yield self._homes[key], key, opened, False
         for key, (directory, future) in self._futures.items():
@@ -86,7 +86,7 @@ class LogManager:
     # -- where --------------------------------------------------------------------------------------------------
 
     def home(self, key: Key) -> LogDirectory:
-        """Where a partition's log is, or where a new one is to go."""
+        """Return the directory of a partition's log, or the one for a new log."""
         known = self._homes.get(key)
         if known is not None:
             return known
@@ -102,20 +102,23 @@ class LogManager:
         return preferred or min(self.directories, key=lambda one: one.log_count)
 
     def directory(self, path: str) -> LogDirectory:
-        """The directory of a name. LOG_DIR_NOT_FOUND if there is none."""
+        """Return the directory with a path. Raises KafkaError with LOG_DIR_NOT_FOUND."""
         for one in self.directories:
             if one.path == path:
                 return one
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log directory {path} is not found in the config.")
 
     def prefer(self, topic: str, index: int, path: str) -> None:
-        """Where the log of a partition is to be made, when it is."""
+        """Choose the directory in which a partition's log will be created."""
         self._preferred[topic, index] = self.directory(path)
 
     # -- opening and deleting -----------------------------------------------------------------------------------
 
     def open(self, topic: str, index: int, topic_id: bytes) -> PartitionLog:
-        """The log of a partition, made if it is new. INCONSISTENT_TOPIC_ID if the directory is another topic's."""
+        """Open the log of a partition; create it if it is missing.
+
+        Raises KafkaError with INCONSISTENT_TOPIC_ID if the log belongs to another topic of this name.
+        """
         key = (topic, index)
         if key not in self._logs:
             self._finish_swap(key)
@@ -132,7 +135,7 @@ class LogManager:
         return opened
 
     def delete(self, topic: str, index: int) -> None:
-        """Forget a partition's log, open or not; its files go when `file.delete.delay.ms` has passed."""
+        """Delete a partition's log, open or not; its files are removed after `file.delete.delay.ms`."""
         key = (topic, index)
         self.drop_future(topic, index)
         home = self.home(key)
@@ -145,7 +148,7 @@ class LogManager:
         home.discard(name_of(key), self._clock_ms(), self._topic_config(topic).file_delete_delay_ms)
 
     def remove_deleted(self) -> None:
-        """Remove the logs that were deleted long enough ago."""
+        """Remove the files of deleted logs whose delay has passed."""
         for directory in self.directories:
             directory.remove_deleted(self._clock_ms())
 
@@ -172,7 +175,7 @@ class LogManager:
     # -- moving -------------------------------------------------------------------------------------------------
 
     def future(self, topic: str, index: int) -> PartitionLog | None:
-        """The copy that is to become a partition's log, if it is being moved; opened if an earlier life began it."""
+        """Return a partition's future log, or None; open it if an earlier process created it."""
         key = (topic, index)
         known = self._futures.get(key)
         if known is not None:
@@ -186,12 +189,12 @@ class LogManager:
         return None
 
     def future_directory(self, topic: str, index: int) -> LogDirectory | None:
-        """The directory that a partition's log is moving to; None if it is not."""
+        """Return the directory to which a partition's log is moving, or None."""
         known = self._futures.get((topic, index))
         return None if known is None else known[0]
 
     def begin_future(self, topic: str, index: int, path: str) -> PartitionLog:
-        """An empty copy of a partition's log in another directory; it is not compacted while it is being moved."""
+        """Create an empty future log in another directory; compaction of the log stops during the move."""
         key, directory = (topic, index), self.directory(path)
         current = self._logs[key]
         self._stop_cleaning(current)
@@ -203,7 +206,7 @@ class LogManager:
         return future
 
     def drop_future(self, topic: str, index: int) -> None:
-        """Give up a move."""
+        """Cancel a move and delete the future log."""
         key = (topic, index)
         known = self._futures.pop(key, None)
         if known is not None:
@@ -215,7 +218,7 @@ class LogManager:
                     directory.discard(name, self._clock_ms(), 0)
 
     def promote_future(self, topic: str, index: int) -> PartitionLog:
-        """Let a copy that has everything take the place of its log, which must not be used any more. Raises OSError."""
+        """Replace a log by its complete future log; the old log must not be used afterwards. Raises OSError."""
         key = (topic, index)
         directory, future = self._futures[key]
         before, home = self._logs[key], self._homes[key]
@@ -253,7 +256,7 @@ class LogManager:
         return future
 
     def _finish_swap(self, key: Key) -> None:
-        """A copy without its log is complete: the last life ended between the two steps of a swap."""
+        """Finish a move that a crash interrupted between its renames: a future log without a log is complete."""
         if len(self.directories) == 1 or any(one.holds(key) for one in self.directories):
             return
         for directory in self.directories:
@@ -266,14 +269,14 @@ class LogManager:
     # -- settings -----------------------------------------------------------------------------------------------
 
     def config_changed(self, topic: str, index: int) -> None:
-        """Hold an open log to its topic's present configuration."""
+        """Apply the topic's current configuration to an open log."""
         opened = self._logs.get((topic, index))
         if opened is not None:
             opened.settings = self._log_settings(topic)
             self._note_policy((topic, index), opened)
 
     def adopt(self, settings: BrokerSettings) -> None:
-        """Hold every open log to the broker's present settings."""
+        """Apply new broker settings to every open log."""
         self._settings = settings
         for topic, index in self._logs:
             self.config_changed(topic, index)
@@ -281,9 +284,9 @@ class LogManager:
     # -- work from time to time ---------------------------------------------------------------------------------
 
     def checkpoint(self, high_watermarks: Iterable[tuple[str, int, int]]) -> None:
-        """Write all offsets that moved since the last time. Partitions not named keep their high watermarks.
+        """Write the offsets that changed since the last call; partitions not in the list keep their high watermarks.
 
-        A directory that refuses does not keep the others from theirs.
+        A directory that fails does not prevent the checkpoints of others.
         """
         for topic, index, offset in high_watermarks:
             self.home((topic, index)).high_watermarks.put((topic, index), offset)
@@ -298,9 +301,9 @@ class LogManager:
                 log.error("the checkpoints in %s have to wait: %s", directory.path, reason)
 
     def flush_step(self) -> bool:
-        """Flush one sealed segment, so that the next life need not scan it; whether there was one.
+        """Flush one sealed segment, so that the next start need not scan it; return whether there was one.
 
-        A log whose disk refuses comes again when the others are done.
+        A log whose flush fails is retried after all others.
         """
         for key in list(self._unflushed):
             opened = self._logs[key]
@@ -320,9 +323,9 @@ class LogManager:
         return False
 
     def clean_step(self, high_watermark: Callable[[Key], int]) -> bool:
-        """Do a piece of compaction, on the dirtiest log there is; whether there may be more to do at once.
+        """Run one step of compaction on the dirtiest log; return whether another step may follow immediately.
 
-        A log whose disk refuses comes again when the others are done.
+        A log that fails with OSError is retried after all others.
         """
         cleaning = self._cleaning
         if cleaning is None:
@@ -366,7 +369,7 @@ class LogManager:
             self._cleaning = None
 
     def close(self) -> None:
-        """Close every log; if all went well, say so, and the next life opens them without a scan."""
+        """Close every log; mark directories without errors as clean, so that the next start needs no scan."""
         unclean: set[LogDirectory] = set()
         self._stop_cleaning()
         for directory, _, opened, _ in self.placed():

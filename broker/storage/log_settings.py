@@ -1,4 +1,4 @@
-"""What a topic's configuration says about its logs, under Kafka's names and with Kafka's defaults."""
+"""The log properties of a topic's configuration, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAY_MS: Final = 24 * 3600 * 1000
 
 @value(kw_only=True)
 class LogSettings:
-    """The settings of one partition log; replaced as a whole when the topic's configuration changes."""
+    """The settings of one partition log; a change of the topic's configuration replaces the whole object."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = WEEK_MS
@@ -43,34 +43,34 @@ class LogSettings:
 
     @property
     def decompressed_bytes_max(self) -> int:
-        """What the records of one batch may be uncompressed. Time and memory of whoever looks at them follow it."""
+        """Return the largest uncompressed size of one batch's records; it limits the time and memory of inspections."""
         return min(max(self.max_message_bytes, 1 << 20) * self.message_max_decompressed_ratio, DECOMPRESSED_BYTES_MAX)
 
     @property
     def deletes(self) -> bool:
-        """Whether old segments go when time or size says so."""
+        """Check whether retention deletes segments by time and size."""
         return "delete" in self.cleanup_policy
 
     @property
     def compacts(self) -> bool:
-        """Whether every record needs a key."""
+        """Check whether the log is compacted, so that every record needs a key."""
         return "compact" in self.cleanup_policy
 
     @property
     def stamps_time(self) -> bool:
-        """Whether records bear the broker's time."""
+        """Check whether records get the broker's time (LogAppendTime)."""
         return self.message_timestamp_type == "LogAppendTime"
 
     @property
     def codec(self) -> Compression | None:
-        """The codec that batches are stored with; None keeps the producer's."""
+        """Return the codec of stored batches; None keeps the producer's."""
         if self.compression_type == "producer":
             return None
         return Compression.named("none" if self.compression_type == "uncompressed" else self.compression_type)
 
     @property
     def compression_level(self) -> int | None:
-        """How hard that codec tries; None where it has no levels."""
+        """Return the level of that codec; None if it has no levels."""
         match self.codec:
             case Compression.GZIP:
                 return self.compression_gzip_level

@@ -1,7 +1,7 @@
-"""Whether what stands behind the end of a log tells that the log was longer once.
+"""Searches the bytes after the valid end of a log for batches, which prove that the log has lost records.
 
-A process that is killed leaves part of one batch at most, and no producer was told that it is stored. A batch that is
-whole and not sound, or a sound one behind the damage, was stored and perhaps acknowledged: that log has lost something.
+A killed process leaves at most part of one batch, which was not acknowledged. A complete batch with a wrong checksum,
+or a valid batch after the damage, was stored and perhaps acknowledged: records were lost.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _SEARCH_BYTES: Final = 1024 * 1024
 
 
 def contains_batch(file: File, start: int) -> bool:
-    """Whether a sound batch begins anywhere behind a place of a file that none begins at.
+    """Check whether a valid batch begins anywhere after `start`.
 
-    The damage may be in the length that leads to the next one, so every byte may be its first.
+    Every byte is tried, since the damage may be in the length that leads to the next batch.
     """
     position = start + 1
     while position + HEADER_BYTES <= file.size_bytes:

@@ -1,10 +1,9 @@
-"""Whether a leader may append a message set, and the record batch that is appended in its place.
+"""Validates message sets (formats v0 and v1) and converts them to record batches before a leader appends them.
 
-The rules are those of `validation` for formats v0 and v1, in Kafka's order (`UnifiedLog.analyzeAndValidateRecords`,
-then `LogValidator`): every message within `max.message.bytes` and with a sound checksum; one format for all; a wrapper
-alone; no wrapper that cannot be opened (what does not decompress is UNKNOWN_SERVER_ERROR, as Kafka happens to say).
-All messages together become one batch, in the codec of the topic or the producer, which `validation` then looks at as
-if it had come so.
+The rules are in Kafka's order (`UnifiedLog.analyzeAndValidateRecords`, then `LogValidator`). Every message is within
+`max.message.bytes` and has a valid checksum; all have one format; a wrapper is the only message, and can be opened (a
+failed decompression is UNKNOWN_SERVER_ERROR, as in Kafka). All messages become one batch with the codec of the topic or
+the producer. `validation` then checks this batch like any other.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from anabranch.protocol.records.message_set import (
 )
 
 _LAST_CODEC: Final = Compression.LZ4
-"""zstd came after message sets."""
+"""The last codec for message sets; zstd is newer than they are."""
 _RECORD_BYTES_MIN: Final = 7
-"""The fewest bytes of a record beside its key and value."""
+"""The smallest size of a record without its key and value."""
 
 
 def converted(records: Buffer, settings: LogSettings) -> Buffer:
-    """The batch that says what a message set says; empty if there is no whole message. Raises KafkaError."""
+    """Convert a message set to a batch; empty if it has no complete message. Raises KafkaError."""
     magic, codec = _checked(records, settings)
     if magic is None:
         return b""
@@ -64,7 +63,7 @@ def converted(records: Buffer, settings: LogSettings) -> Buffer:
 
 
 def _checked(records: Buffer, settings: LogSettings) -> tuple[int | None, int]:
-    """The format of all messages, None if there is none, and the codec of the only one. A request may have millions."""
+    """Return the format of all messages, None if there are none, and the codec of a single wrapper."""
     magics: set[int] = set()
     count = codec = 0
     try:
@@ -95,7 +94,6 @@ def _checked(records: Buffer, settings: LogSettings) -> tuple[int | None, int]:
 
 
 def _messages(records: Buffer, settings: LogSettings) -> Iterator[Message]:
-    """One after the other. Raises KafkaError."""
     for position, header in iter_headers(records):
         try:
             message = read_message(records, position, header)
@@ -107,7 +105,7 @@ def _messages(records: Buffer, settings: LogSettings) -> Iterator[Message]:
 
 
 def _limited(messages: Iterable[Message], limit_bytes: int) -> Iterator[Message]:
-    """No more of them than a batch may hold: else a request of small ones would cost many times its size."""
+    """Limit messages to the size of a batch: converting many small ones would cost many times the request's size."""
     size_bytes = 0
     for message in messages:
         size_bytes += _RECORD_BYTES_MIN + len(message.key or b"") + len(message.value or b"")

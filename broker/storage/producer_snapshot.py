@@ -1,9 +1,9 @@
-"""The producers of a log at an offset, as a file: `<20-digit offset>.snapshot`.
+"""Snapshot files of producer states: `<20-digit offset>.snapshot`.
 
-With the newest snapshot, opening a log replays only the batches behind it. The bytes are Kafka's
-(`ProducerStateManager`): version 1, a checksum of all that follows, and one entry per producer with its last batch.
-Kafka's reader stops there, and a restart forgets the four batches before the last one; ours stand behind the entries,
-where the checksum covers them and Kafka does not look.
+With the newest snapshot, opening a log replays only the batches after it. The format is Kafka's
+(`ProducerStateManager`): version 1, a checksum of the rest, and one entry per producer with its last batch. Kafka loses
+the four batches before the last one in a restart. This format appends them after the entries: the checksum covers them,
+and Kafka's reader ignores them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _EARLIER: Final = struct.Struct(">qiqiq")  # producer id, last sequence, last of
 
 
 def snapshot_path(directory: str, offset: int) -> str:
-    """The file that holds the producers up to an offset."""
+    """Return the path of the snapshot at an offset."""
     return f"{directory}/{offset:020d}{SUFFIX}"
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The content of a snapshot."""
+    """Encode the content of a snapshot."""
     known = list(entries)
     parts = [_COUNT.pack(len(known))]
     for entry in known:
@@ -64,7 +64,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(content: bytes) -> list[ProducerEntry]:
-    """The producers of a snapshot, ours or Kafka's. ValueError if it is damaged."""
+    """Decode a snapshot of this project or of Kafka. Raises ValueError."""
     try:
         version, checksum = _HEAD.unpack_from(content)
         if version != _VERSION or checksum != crc32c(content[_HEAD.size :]):

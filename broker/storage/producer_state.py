@@ -1,8 +1,8 @@
-"""What a log remembers of its producers: sequences against loss and repetition, and transactions that are open.
+"""The producer state of a log: sequence numbers for idempotence, and open transactions.
 
-Per producer id: its epoch, its last five batches, and where its open transaction began. A batch from a client must go
-on where the producer's last one ended; the same batch again is answered with the offsets it got the first time. What
-comes from a leader or from disk is taken as it is: the leader has checked it before.
+The state of a producer id is its epoch, its last five batches, and the first offset of its open transaction. A client's
+batch must continue the sequence of the producer's last one; a duplicate is answered with the offsets of the first
+append. Batches from a leader or from disk are not checked: the leader has checked them before.
 
 The rules (Kafka's `ProducerAppendInfo` and `ProducerStateEntry`; KIP-98, KIP-360):
 
@@ -18,9 +18,9 @@ The rules (Kafka's `ProducerAppendInfo` and `ProducerStateEntry`; KIP-98, KIP-36
     marker of version 2, epoch not above that of the records  INVALID_PRODUCER_EPOCH
     marker of an older coordinator                            TRANSACTION_COORDINATOR_FENCED
 
-A transaction that its coordinator knows nothing of would never end. So the first batch of one is appended only with the
-`Verification` that was begun before the coordinator was asked, and only while that still stands: a marker that comes
-meanwhile takes it away, because the coordinator's word was about a transaction that is over (KIP-890).
+A transaction that is unknown to its coordinator would never end. The first batch of a transaction is therefore appended
+only with the `Verification` that was created before the request to the coordinator. A marker that arrives meanwhile
+removes it: the coordinator's answer was about a transaction that has ended (KIP-890).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from anabranch.protocol.records.batch import NO_PRODUCER_EPOCH, NO_TIMESTAMP, SE
 from anabranch.protocol.records.control import ControlRecord, ControlType
 
 BATCHES_REMEMBERED: Final = 5
-"""As many as a producer may have in flight."""
+"""The largest number of batches that an idempotent producer may have in flight."""
 NO_OFFSET: Final = -1
 
 
 class BatchMetadata(NamedTuple):
-    """One batch of a producer, as needed to recognise it when it comes again."""
+    """The sequence numbers and offsets of a batch, by which a duplicate is recognised."""
 
     first_sequence: int
     last_sequence: int
@@ -50,9 +50,9 @@ class BatchMetadata(NamedTuple):
 
 
 class Verification:
-    """A producer's transaction is about to begin here, and its coordinator is being asked whether that is so.
+    """A pending verification of a producer's transaction by its coordinator (Kafka's `VerificationStateEntry`).
 
-    `lowest_sequence` is the first batch that wants in: a later one that is confirmed sooner has to wait for it.
+    `lowest_sequence` is the sequence of the first batch that waits; later batches must not be appended before it.
     """
 
     __slots__ = ("adds", "began_ms", "epoch", "lowest_sequence")
@@ -65,7 +65,7 @@ class Verification:
 
 
 class ProducerEntry:
-    """One producer id."""
+    """The state of one producer id."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "producer_id", "transaction_start")
 
@@ -82,12 +82,12 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, -1 before the first."""
+        """Return the sequence of the last record, -1 before the first."""
         return self.batches[-1].last_sequence if self.batches else -1
 
 
 class ProducerStates:
-    """All producers of one log."""
+    """The states of all producers of one log."""
 
     __slots__ = ("_entries", "_open", "_unreplicated", "_verifications", "aborted")
 
@@ -103,22 +103,22 @@ class ProducerStates:
 
     @property
     def entries(self) -> Iterable[ProducerEntry]:
-        """All producers, in the order in which they came."""
+        """Return all producers, in the order of their first batches."""
         return self._entries.values()
 
     def restore(self, entries: Iterable[ProducerEntry]) -> None:
-        """Go on from a snapshot; nothing is known yet."""
+        """Restore the states of a snapshot into an empty object."""
         for entry in entries:
             self._entries[entry.producer_id] = entry
         starts = ((one.transaction_start, one.producer_id) for one in self._entries.values())
         self._open = {start: producer_id for start, producer_id in sorted(starts) if start != NO_OFFSET}
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of a producer."""
+        """Return the state of a producer, or None."""
         return self._entries.get(producer_id)
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """The same batch, if it is among the producer's last five."""
+        """Return the same batch if it is among the producer's last five, or None."""
         entry = self._entries.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch or header.base_sequence < 0:
             return None
@@ -129,17 +129,17 @@ class ProducerStates:
         return None
 
     def has_open(self, producer_id: int, epoch: int) -> bool:
-        """Whether a transaction of the producer is open here, and has this epoch."""
+        """Check whether the producer has an open transaction with this epoch."""
         entry = self._entries.get(producer_id)
         return entry is not None and entry.transaction_start != NO_OFFSET and entry.epoch == epoch
 
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds: bool = False
     ) -> Verification | None:
-        """A transactional batch wants in: what to append it with once its coordinator agrees.
+        """Return the verification with which to append a transactional batch after its coordinator has confirmed it.
 
-        None while the producer's transaction is open here: the coordinator has agreed before. `adds`: it is of version
-        2, where every epoch begins with sequence 0. Raises KafkaError if a later epoch has been here.
+        Return None if the transaction is open already, and so was confirmed before. `adds`: the transaction has version
+        2, in which every epoch begins with sequence 0. Raises KafkaError if the batch has an old epoch.
         """
         entry = self._entries.get(producer_id)
         if entry is not None and epoch < entry.epoch:
@@ -165,9 +165,9 @@ class ProducerStates:
         verification: Verification | None = None,
         verified_only: bool = False,
     ) -> None:
-        """Whether a producer's batch may be appended; `verified_only`: the first of a transaction has to be verified.
+        """Raise KafkaError if a producer's batch may not be appended.
 
-        Raises KafkaError.
+        `verified_only`: the first batch of a transaction needs a verification.
         """
         entry = self._entries.get(header.producer_id)
         begun = None
@@ -192,9 +192,9 @@ class ProducerStates:
             )
 
     def check_marker(self, header: BatchHeader, control: ControlRecord, *, newer: bool = False) -> None:
-        """Whether a coordinator's marker may be appended. Raises KafkaError.
+        """Raise KafkaError if a coordinator's marker may not be appended.
 
-        `newer`: it ends a transaction of version 2, whose records have an older epoch than it.
+        `newer`: the marker ends a transaction of version 2, and its epoch must be above that of the records.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:
@@ -212,7 +212,7 @@ class ProducerStates:
             )
 
     def note(self, header: BatchHeader, first_offset: int, control: ControlRecord | None) -> None:
-        """Remember any batch that is in the log now; `control` is what a control batch says."""
+        """Update the state by an appended batch; `control` is the record of a control batch."""
         if header.producer_id < 0:
             return
         if not header.is_control:
@@ -221,7 +221,7 @@ class ProducerStates:
             self.end_transaction(header, first_offset, control)
 
     def append(self, header: BatchHeader, first_offset: int) -> None:
-        """Remember a producer's batch that is in the log now. Markers go to `end_transaction`."""
+        """Update the state by an appended batch of records; `end_transaction` takes markers."""
         entry = self._entry(header)
         last_offset = first_offset + header.last_offset_delta
         if header.base_sequence >= 0:
@@ -236,7 +236,7 @@ class ProducerStates:
             self._verifications.pop(header.producer_id, None)
 
     def end_transaction(self, header: BatchHeader, first_offset: int, control: ControlRecord) -> None:
-        """Remember a marker that is in the log now."""
+        """Update the state by an appended transaction marker."""
         self._verifications.pop(header.producer_id, None)
         entry = self._entry(header)
         entry.coordinator_epoch = max(entry.coordinator_epoch, control.coordinator_epoch)
@@ -250,7 +250,7 @@ class ProducerStates:
             self.aborted.append(AbortedTransaction(header.producer_id, start, first_offset, stable))
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction began that is open, or whose end is not replicated yet."""
+        """Return the first offset of the oldest transaction that is open, or whose marker is not replicated yet."""
         first_open = next(iter(self._open), None)
         if not self._unreplicated:
             return first_open
@@ -262,7 +262,7 @@ class ProducerStates:
         return first_open
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that have been silent for long and have no open transaction."""
+        """Remove producers without an open transaction that have not written for `expiration_ms`."""
         horizon_ms = now_ms - expiration_ms
         for entry in list(self._entries.values()):
             if entry.transaction_start == NO_OFFSET and entry.last_timestamp_ms <= horizon_ms:
@@ -282,7 +282,7 @@ class ProducerStates:
 
 
 def _check_ended(entry: ProducerEntry | None, header: BatchHeader) -> None:
-    """A transaction of an older epoch has to end before anything of a newer one comes: else it would end with it."""
+    """Refuse a newer epoch while a transaction of an older one is open; the same marker would end both."""
     if entry is not None and entry.transaction_start != NO_OFFSET and entry.epoch < header.producer_epoch:
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -308,7 +308,7 @@ def _check_sequence(entry: ProducerEntry | None, begun: Verification | None, hea
     elif header.producer_epoch != entry.epoch:
         expected = 0
     else:
-        expected = (entry.last_sequence + 1) % SEQUENCES  # 0 where a marker has brought the epoch
+        expected = (entry.last_sequence + 1) % SEQUENCES  # 0 if a marker raised the epoch
     if header.base_sequence != expected:
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -1,8 +1,7 @@
-"""What becomes of a client's records before they are stored: converted from old formats, rewritten as the topic asks.
+"""Rewrites a client's batch before it is stored: converts old formats, sets the topic's codec and timestamps.
 
-Nearly all batches pass as they are. What differs is the codec that the topic prescribes, who dates the records, and a
-latest timestamp that is not that of any record: retention and searches go by it.
-Reference: `LogValidator` of Kafka.
+Nearly all batches are stored unchanged. A batch is rewritten for another codec, for log append time, or if its header's
+latest timestamp is wrong, since retention and searches use that. Source: Kafka's `LogValidator`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from anabranch.protocol.records.batch import (
 
 
 class AppendInfo(NamedTuple):
-    """Where a batch got to. An empty follower append has `last_offset` = `first_offset` - 1."""
+    """The result of an append. An empty append of a follower has `last_offset` = `first_offset` - 1."""
 
     first_offset: int
     last_offset: int
@@ -35,11 +34,11 @@ class AppendInfo(NamedTuple):
     record_count: int
     size_bytes: int
     duplicate: bool = False
-    """The batch was in the log already; these are its offsets, and nothing has been appended."""
+    """Whether the batch was in the log already, at these offsets; then nothing was appended."""
 
 
 def duplicate(header: BatchHeader, batch: BatchMetadata, settings: LogSettings, log_start_offset: int) -> AppendInfo:
-    """The answer to a batch that is in the log already."""
+    """Return the result of appending a batch that the log has already."""
     return AppendInfo(
         batch.first_offset,
         batch.last_offset,
@@ -53,22 +52,22 @@ def duplicate(header: BatchHeader, batch: BatchMetadata, settings: LogSettings, 
 
 
 def nothing(log_start_offset: int) -> AppendInfo:
-    """The answer to a message set without one whole message."""
+    """Return the result of appending a message set without a complete message."""
     return AppendInfo(-1, -1, NO_TIMESTAMP, log_start_offset, NO_TIMESTAMP, 0, 0)
 
 
 def converted(records: Buffer, settings: LogSettings) -> Buffer:
-    """The batch in place of a message set; empty if not one message is whole."""
+    """Convert a message set to a batch; empty if it has no complete message."""
     return old_formats.converted(records, settings)
 
 
 def changes_codec(header: BatchHeader, settings: LogSettings) -> bool:
-    """Whether the topic prescribes another codec than the batch has."""
+    """Check whether the topic prescribes another codec than the batch has."""
     return settings.codec is not None and settings.codec != header.codec and not header.is_control
 
 
 def recompressed(records: Buffer, header: BatchHeader, settings: LogSettings) -> bytearray:
-    """A sound batch with the codec of the topic. Raises KafkaError if that makes it too large."""
+    """Recompress a valid batch with the topic's codec. Raises KafkaError, also if the result is too large."""
     codec = settings.codec
     assert codec is not None
     try:
@@ -85,7 +84,7 @@ def recompressed(records: Buffer, header: BatchHeader, settings: LogSettings) ->
 def rewritten(
     records: Buffer, header: BatchHeader, max_timestamp: int, settings: LogSettings, now_ms: int
 ) -> bytearray:
-    """A batch with the codec and the timestamps the topic asks for; `max_timestamp` is that of the latest record."""
+    """Rewrite a batch with the topic's codec and timestamps; `max_timestamp` is the latest of its records."""
     if changes_codec(header, settings):
         changed = recompressed(records, header, settings)
         header = read_header(changed)

@@ -1,14 +1,12 @@
 """One segment of a partition log: a file of batches from a base offset on, and the sparse indexes into it.
 
-Names are Kafka's: `<20-digit base offset>.log`, `.index`, `.timeindex`, and `.txnindex` for transactions that were
-aborted. The indexes live in memory and are written when the segment is sealed. `load` takes a sealed segment as it was
-left, after a look at its end; `recover` scans it, rebuilds the indexes and cuts off what a torn write or a flipped bit
-left.
+Names are Kafka's: `<20-digit base offset>.log`, `.index`, `.timeindex`, and `.txnindex` for aborted transactions. The
+indexes are kept in memory and written when the segment is sealed. `load` opens a sealed segment and checks only its
+end; `recover` scans it, rebuilds the indexes and truncates it at a torn write or a flipped bit.
 
-Invariants: batches follow one another without a gap in the file and with growing offsets; an entry of an index always
-names a batch that is there. A segment that was loaded and not scanned is checked when it is first read: what has
-another checksum than on the day it was written is never served. A read ends before it, and one that begins there is
-refused with CORRUPT_MESSAGE.
+Invariants: batches have no gaps between them in the file, and offsets grow; each index entry names an existing batch.
+A segment that was loaded, not scanned, is verified at its first read: batches with a wrong checksum are never served. A
+read ends before such a batch; a read that begins there fails with CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations
@@ -40,21 +38,21 @@ from anabranch.protocol.records.batch import (
 log = logging.getLogger(__name__)
 
 SUFFIXES: Final = ("index", "timeindex", "txnindex", "log")
-"""The files of a segment; the log comes last, so that it is never there without its indexes when files are renamed."""
+"""The files of a segment. The log is renamed last, so it never exists without its indexes."""
 _LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _SCAN_BYTES: Final = 64 * 1024
 _WALK_BYTES: Final = 8 * 1024
 _BOUNDARIES_REMEMBERED: Final = 16
-_SPAN: Final = struct.Struct(">qi11xi")  # base offset, length and last offset delta: all that a walk needs
+_SPAN: Final = struct.Struct(">qi11xi")  # base offset, length and last offset delta
 
 
 def segment_path(directory: str, base_offset: int, suffix: str = "log", stage: str = "") -> str:
-    """A file of a segment; `stage` is ".cleaned" or ".swap" while compaction is at it."""
+    """Return the path of a segment's file; `stage` is ".cleaned" or ".swap" during compaction."""
     return f"{directory}/{base_offset:020d}.{suffix}{stage}"
 
 
 class Segment:
-    """A run of batches in one file; the last segment of a log is the one that grows."""
+    """A file of batches with its indexes; only the last segment of a log grows."""
 
     __slots__ = (
         "_boundaries",
@@ -78,7 +76,7 @@ class Segment:
     def __init__(
         self, files: Files, directory: str, base_offset: int, created_ms: int, stage: str = "", *, late: bool = False
     ) -> None:
-        """`late`: the file may be made with its first bytes, if the disk refuses it now."""
+        """`late`: if the disk refuses to create the file now, create it with the first append."""
         self._files = files
         self._directory = directory
         self._stage = stage
@@ -102,21 +100,21 @@ class Segment:
         self.max_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_offset = self.base_offset
         self._bytes_since_entry = 0
-        # Readers come back for the offset where they stopped, and the high watermark stops at a recent batch: the last
-        # few boundaries between batches spare nearly all walking.
+        # Cache of the last batch boundaries: readers continue where they stopped, and the high watermark is recent.
         self._boundaries: dict[int, int] = {}
         self.verified_bytes = 0
-        """Up to here, the bytes were written or checked in this life."""
-        self.held_more = False  # whether `recover` has cut off what was stored once, and not just a torn end
+        """The bytes up to here were written or verified by this process."""
+        self.held_more = False  # whether `recover` has removed complete batches, not only a torn end
 
     # --------------------------------------------------------------------------------------------------------- writing
 
     def is_full(
         self, last_offset: int, size_bytes: int, max_timestamp_ms: int, settings: LogSettings, now_ms: int
     ) -> bool:
-        """Whether a batch needs a new segment: by size, by range of offsets, by the index's size, or by age.
+        """Check whether a batch needs a new segment: by size, offset range, index size, or age.
 
-        The age is by the clock of the records, or by ours if they have none. An empty segment takes anything.
+        The age is measured by record timestamps, or by the broker's clock if there are none. An empty segment accepts
+        every batch.
         """
         filled_bytes = self.file.size_bytes
         if not filled_bytes:
@@ -134,13 +132,13 @@ class Segment:
 
     @property
     def written_ms(self) -> int:
-        """When the youngest record was written, by its own clock if it has one."""
+        """Return the latest record timestamp, or the segment's creation time if the records have none."""
         return self.max_timestamp_ms if self.max_timestamp_ms != NO_TIMESTAMP else self.created_ms
 
     def append(
         self, *chunks: Buffer, last_offset: int, size_bytes: int, max_timestamp_ms: int, index_interval_bytes: int
     ) -> None:
-        """Add a batch that has its offset already. Raises OSError, and then nothing has been added."""
+        """Append a batch that already has its offset. Raises OSError, and then the segment is unchanged."""
         position = self.file.size_bytes
         self.file.append(*chunks)
         if self.verified_bytes == position:
@@ -171,7 +169,7 @@ class Segment:
     # --------------------------------------------------------------------------------------------------------- reading
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch starts that ends at or after an offset; the file's size if there is none."""
+        """Return the position of the first batch that ends at or after an offset; the file's size if there is none."""
         if offset <= self.base_offset:
             return 0
         position = self._boundaries.get(offset)
@@ -196,14 +194,14 @@ class Segment:
         return position
 
     def read(self, offset: int, max_bytes: int, *, stop: int, stop_offset: int, min_one_batch: bool) -> bytes:
-        """Whole batches from the one that holds `offset` on, up to `max_bytes` and the boundary at position `stop`."""
+        """Read whole batches from the one that holds `offset`, up to `max_bytes` and the boundary at `stop`."""
         start = self.position_of(offset)
         if start >= stop:
             return b""
         if stop - start <= max_bytes:
             self._remember(stop_offset, stop)
             return self._verified(start, self.file.read(start, stop - start), stop - start, stop_offset)
-        data = self.file.read(start, max_bytes + HEADER_BYTES)  # with a look at the batch behind
+        data = self.file.read(start, max_bytes + HEADER_BYTES)  # including the next batch's header
         whole = self._whole_batches(data, start, max_bytes)
         if not whole and min_one_batch:
             whole = read_header(data).size_bytes
@@ -213,7 +211,7 @@ class Segment:
         return self._verified(start, data[:whole], whole, stop_offset)
 
     def _verified(self, start: int, data: bytes, size_bytes: int, end_offset: int) -> bytes:
-        """What stands at a position, up to the first batch that is not what was once written there."""
+        """Return the bytes read at a position, up to the first corrupt batch."""
         if len(data) == size_bytes and start + size_bytes <= self.verified_bytes:
             return data
         sound, damage = valid_prefix(data, self.base_offset, end_offset)
@@ -233,7 +231,7 @@ class Segment:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path} at byte {position}: {reason}")
 
     def _whole_batches(self, data: bytes, start: int, max_bytes: int) -> int:
-        """How many bytes of `data`, read from `start`, are whole batches."""
+        """Return the number of bytes of `data`, read from `start`, that are whole batches."""
         inside = max(0, self.offset_index.batch_start_before(start + max_bytes) - start)
         next_offset, last = -1, len(data) - _SPAN.size
         while inside <= last:
@@ -252,7 +250,7 @@ class Segment:
         return inside
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of every batch, up to the first place that cannot be one."""
+        """Yield position and header of every batch, up to the first invalid header."""
         size = self.file.size_bytes
         next_offset = self.base_offset
         window, window_start = b"", 0
@@ -275,16 +273,16 @@ class Segment:
             position += header.size_bytes
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
-        """One batch's bytes."""
+        """Return the bytes of one batch."""
         return self.file.read(position, header.size_bytes)
 
     # --------------------------------------------------------------------------------------- recovery, truncation, end
 
     def load(self) -> int | None:
-        """Take the segment and its indexes as a sealed one was left; the offset behind its last batch.
+        """Load a sealed segment with its indexes; return the offset after its last batch.
 
-        None if they do not fit together: then `recover` has to scan. What lies behind the last index entry is walked,
-        so a file that lost its end is noticed here, and one that lost something else when it is read.
+        Return None if file and indexes do not match; then `recover` must scan. Only batches after the last index entry
+        are parsed: this detects a lost end, while other damage is detected by reads.
         """
         self._reset()
         contents = [self._files.read_file(self._path(suffix)) for suffix in ("index", "timeindex")]
@@ -312,9 +310,9 @@ class Segment:
         return next_offset
 
     def promised_end(self, limit: int) -> int:
-        """How far the batches reached at least when the segment was sealed; its base offset if nothing tells.
+        """Return the end offset that the indexes prove for the sealed segment; its base offset if they prove none.
 
-        What promises more than `limit`, the base of the next segment, is no evidence of loss: it is damaged itself.
+        An index that ends beyond `limit`, the base of the next segment, is itself damaged and is ignored.
         """
         ends = [self.base_offset]
         kinds: tuple[tuple[str, type[OffsetIndex] | type[TimeIndex]], ...] = (
@@ -329,7 +327,7 @@ class Segment:
         return max(end for end in ends if end <= limit)
 
     def load_aborted(self) -> list[AbortedTransaction]:
-        """The aborted transactions that ended in this segment, as `seal` wrote them. ValueError if that is damaged."""
+        """Read the aborted transactions that ended in this segment, as `seal` wrote them. Raises ValueError."""
         content = self._files.read_file(self._path("txnindex"))
         if content is None:
             raise ValueError("it has no transaction index")
@@ -338,10 +336,11 @@ class Segment:
     def recover(
         self, *, index_interval_bytes: int, verify: bool, limit_offset: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Rebuild the indexes and cut off what is no batch; yields the batches that stay.
+        """Rebuild the indexes, truncate the file at the first invalid batch, and yield the batches before it.
 
-        `verify` also compares checksums. `limit_offset` is where the next segment begins: what reaches beyond was
-        truncated before that was made, and a power failure brought it back. Iterate to the end: there it cuts.
+        `verify` also compares checksums. `limit_offset` is the base of the next segment: batches from there on were
+        truncated before that segment began, and a power failure restored them. The file is truncated at the end of the
+        iteration.
         """
         self._reset()
         end = 0
@@ -360,7 +359,7 @@ class Segment:
         self.verified_bytes = end if verify else 0
 
     def truncate(self, position: int, offset: int) -> None:
-        """Drop all batches from a position on; `offset` is the first one of them."""
+        """Remove all batches from a position on; `offset` is the offset of the first one."""
         self.file.truncate(position)
         self.offset_index.truncate(position)
         self.time_index.truncate(offset)
@@ -377,16 +376,16 @@ class Segment:
         self._bytes_since_entry = position - start
 
     def seal(self, aborted: Sequence[AbortedTransaction] = ()) -> None:
-        """Write the indexes: nothing will be appended any more. `aborted` are the transactions that ended in here."""
+        """Write the indexes after the last append. `aborted`: the aborted transactions that ended in this segment."""
         if self.file.size_bytes:
             self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset)
         self._files.write_file(self._path("index"), self.offset_index.to_bytes())
         self._files.write_file(self._path("timeindex"), self.time_index.to_bytes())
-        # Also when there are none: only so is a lost index told from an empty one.
+        # Written even if it is empty, to tell an empty index from a lost one.
         self._files.write_file(self._path("txnindex"), encode_aborted(aborted))
 
     def rename(self, stage: str) -> None:
-        """Move all files to another stage, the log last: a log without a stage, or in `.swap`, is complete."""
+        """Rename all files to another stage, the log last: a log without a stage, or in `.swap`, is complete."""
         self.close()
         for suffix in SUFFIXES:
             path = self._path(suffix)
@@ -396,11 +395,11 @@ class Segment:
         self._make_file()
 
     def close(self) -> None:
-        """Give back the file."""
+        """Close the file."""
         self.file.close()
 
     def delete(self) -> None:
-        """Remove the segment's files, the log first: indexes without a log are known to be left-overs."""
+        """Delete the segment's files, the log first: the loader deletes indexes without a log."""
         self.close()
         for suffix in reversed(SUFFIXES):
             self._files.remove(self._path(suffix))

@@ -1,7 +1,7 @@
-"""The segments of one log, in the order of their offsets: which one takes a batch, holds an offset, or has to go.
+"""The list of a log's segments: find, read, search and delete them by offset and time.
 
-Invariant: there is always an active segment, the last one, and only that one grows; base offsets grow; a segment holds
-the offsets from its own base up to the next one's.
+Invariant: there is always an active segment, the last one, and only it grows; base offsets grow; a segment holds the
+offsets from its own base up to the next base.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EARLIEST: Final = -2
 
 
 class TimestampedOffset(NamedTuple):
-    """The answer to a search by time."""
+    """The result of a search by time."""
 
     timestamp_ms: int
     offset: int
@@ -32,9 +32,9 @@ class TimestampedOffset(NamedTuple):
 def iter_search(
     reader: RecordReader, header: BatchHeader, timestamp_ms: int, start_offset: int
 ) -> Iterator[TimestampedOffset | None]:
-    """Yield the first record of a batch that is as late as a timestamp, and None after every few records before it.
+    """Yield the first record of a batch at or after a timestamp, and None after every few records before it.
 
-    Raises DecodeError while iterating.
+    Raises DecodeError during iteration.
     """
     last = header.last_offset
     while reader.left:
@@ -47,7 +47,7 @@ def iter_search(
 
 
 def first_of_unreadable(header: BatchHeader, start_offset: int) -> TimestampedOffset:
-    """The answer where a batch cannot be read: it may be any record, and whoever begins at the first misses nothing."""
+    """Return the first offset of an unreadable batch: a reader that starts there misses no matching record."""
     offset = max(header.base_offset, start_offset)
     return TimestampedOffset(header.max_timestamp, offset, header.partition_leader_epoch)
 
@@ -63,10 +63,7 @@ class Segments:
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self.removals = 0
-        """Grows when batches go.
-
-        Code that works on the segments in steps sees by it whether they are still the same.
-        """
+        """Count of removals, by which code that works in steps detects that batches were removed between them."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -76,47 +73,47 @@ class Segments:
 
     @property
     def active(self) -> Segment:
-        """The segment that grows."""
+        """Return the segment that grows."""
         return self._segments[-1]
 
     @property
     def first_offset(self) -> int:
-        """The offset at which the oldest segment begins."""
+        """Return the base offset of the oldest segment."""
         return self._bases[0]
 
     @property
     def size_bytes(self) -> int:
-        """The size of all batches."""
+        """Return the size of all batches."""
         return sum(segment.file.size_bytes for segment in self._segments)
 
     def add(self, base_offset: int, now_ms: int, *, late: bool = False) -> Segment:
-        """Open the next segment, without touching the one before it. `late`: its file may be made when it is needed."""
+        """Add a segment; the one before is unchanged. `late`: the first append may create its file."""
         segment = Segment(self._files, self._directory, base_offset, now_ms, late=late)
         self._segments.append(segment)
         self._bases.append(base_offset)
         return segment
 
     def forget_last(self) -> None:
-        """Take back the last `add`; the file stays."""
+        """Undo the last `add`; the file stays."""
         self._segments.pop().close()
         self._bases.pop()
 
     def index(self, segment: Segment) -> int:
-        """Which one in the list a segment is."""
+        """Return a segment's position in the list."""
         return self._segments.index(segment)
 
     def ends(self, log_end: int) -> list[int]:
-        """Where each segment ends: at the base of the next one, the last one at the log's end."""
+        """Return the end offset of each segment: the next base, or the log end for the last segment."""
         return [*self._bases[1:], log_end] if self._bases else []
 
     def sealed(self) -> Iterator[tuple[Segment, int]]:
-        """Every segment but the active one, with its end."""
+        """Return every segment except the active one, with its end offset."""
         return zip(self._segments, self._bases[1:], strict=False)
 
     def starts(self, timestamp_ms: int, log_start: int, log_end: int, now_ms: int) -> list[int]:
-        """Where segments begin that are not younger than a time, newest first; -1 is any time, -2 the first one only.
+        """Return the starts of segments that are not newer than a time, newest first, for ListOffsets v0.
 
-        What ListOffsets v0 asked for, before logs knew the times of their records.
+        The time -1 selects all segments, -2 only the first one.
         """
         starts = [max(base, log_start) for base in self._bases]
         if timestamp_ms == EARLIEST:
@@ -130,12 +127,12 @@ class Segments:
         return starts[::-1]
 
     def replace(self, count: int, first: int, new: Segment) -> None:
-        """Put one segment in the place of several, of which the first has its base offset."""
+        """Replace `count` segments from index `first` by one with the base offset of the first."""
         self._segments[first : first + count] = [new]
         self._bases[first : first + count] = [new.base_offset]
 
     def read(self, offset: int, max_bytes: int, limit: int, log_end: int, min_one_batch: bool) -> bytes:
-        """Batches of one segment, beginning with the one that holds `offset`, below `limit`; offset < limit."""
+        """Read batches of one segment from the one that holds `offset` up to `limit`, exclusive; offset < limit."""
         slot = bisect_right(self._bases, offset) - 1
         last = len(self._segments) - 1
         while True:
@@ -151,10 +148,10 @@ class Segments:
             )
             if data or inside or slot == last or segment.position_of(offset) < segment.file.size_bytes:
                 return data
-            slot += 1  # compaction has removed what stood at the end of this segment
+            slot += 1  # compaction has removed the last batches of this segment
 
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
-        """The first record from an offset on that is as late as a timestamp."""
+        """Return the first record from an offset on whose timestamp is at least `timestamp_ms`."""
         for header, batch in self.batches_with(timestamp_ms, start_offset):
             try:
                 steps = iter_search(RecordReader(batch, headers=False), header, timestamp_ms, start_offset)
@@ -166,7 +163,7 @@ class Segments:
         return None
 
     def batches_with(self, timestamp_ms: int, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """The batches that may hold a record from an offset on that is as late as a timestamp, oldest first."""
+        """Yield the batches that may hold a record at or after a timestamp and an offset, oldest first."""
         for segment in self._segments:
             if segment.max_timestamp_ms < timestamp_ms:
                 continue
@@ -177,43 +174,43 @@ class Segments:
                 yield header, segment.read_batch(position, header)
 
     def expired(self, settings: LogSettings, now_ms: int, *, log_end: int, bound: int) -> int:
-        """How many of the oldest segments retention by time or size gives up; none that reach beyond `bound`."""
+        """Return how many of the oldest segments exceed retention time or size; none that end after `bound`."""
         keep_all = settings.retention_bytes == UNLIMITED
         surplus = -1 if keep_all else self.size_bytes - settings.retention_bytes
         for count, (segment, end) in enumerate(zip(self._segments, self.ends(log_end), strict=True)):
             size_bytes = segment.file.size_bytes
             too_old = settings.retention_ms != UNLIMITED and now_ms - segment.written_ms > settings.retention_ms
-            surplus -= size_bytes  # a segment goes if what stays is still as large as it may be
+            surplus -= size_bytes  # a segment expires if the rest still fills retention.bytes
             empty_active = not size_bytes and segment is self._segments[-1]
             if empty_active or end > bound or not (too_old or surplus >= 0):
                 return count
         return len(self._segments)
 
     def base_after(self, count: int) -> int:
-        """Where the log begins once so many of the oldest segments are gone."""
+        """Return the base offset after `count` of the oldest segments are deleted."""
         return self._bases[count]
 
     def drop_below(self, offset: int) -> int:
-        """Delete the segments that end at or below an offset; how many there were."""
+        """Delete the segments that end at or below an offset; return their number."""
         count = bisect_right(self._bases, offset) - 1
         self._drop(0, count)
         return count
 
     def drop_above(self, offset: int) -> None:
-        """Delete the segments that begin behind an offset."""
+        """Delete the segments that begin after an offset."""
         self._drop(bisect_right(self._bases, offset), len(self._bases), newest_first=True)
 
     def drop_all(self) -> None:
-        """Delete every segment; the caller adds one at once."""
+        """Delete every segment; the caller must add one immediately."""
         self._drop(0, len(self._bases), newest_first=True)
 
     def close(self) -> None:
-        """Give back all files."""
+        """Close all files."""
         for segment in self._segments:
             segment.close()
 
     def _drop(self, first: int, last: int, *, newest_first: bool = False) -> None:
-        """One by one, and from the side where the log ends up: a crash in between must leave no hole."""
+        """Delete segments one by one from the outer side, so that a crash leaves no gap between segments."""
         for _ in range(last - first):
             slot = last - 1 if newest_first else first
             self._segments[slot].delete()

@@ -1,8 +1,8 @@
-"""Checks what a producer has sent before a leader appends it: one sound batch, within the topic's rules.
+"""Validates a produced batch before a leader appends it: one valid batch that satisfies the topic's rules.
 
-A client's records are looked into by `inspection`; what coordinators of this cluster write is believed. A refusal is a
-KafkaError with the code Kafka gives (`LogValidator`, `ProduceRequest.validateRecords`); the order of the checks decides
-which code wins, and is Kafka's. Producer sequences are `producer_state`'s question.
+`inspection` checks the records of clients; records of this cluster's coordinators are trusted. Errors are KafkaErrors
+with Kafka's codes (`LogValidator`, `ProduceRequest.validateRecords`). The order of the checks is Kafka's too, since it
+decides which code is returned. `producer_state` checks producer sequences.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _CODEC_MAX: Final = max(Compression)
 
 
 class Checked(NamedTuple):
-    """A batch that may be appended."""
+    """The header and latest timestamp of a valid batch."""
 
     header: BatchHeader
     max_timestamp: int
-    """The timestamp of the latest record, whatever the header says."""
+    """The latest timestamp of the records; the header may have another one."""
 
 
 def check_produced(
     records: Buffer, settings: LogSettings, now_ms: int, origin: Origin, found: InspectedRecords | None = None
 ) -> Checked:
-    """What there is to know of the one batch that `records` has to be. Raises KafkaError.
+    """Validate `records`, which must be exactly one batch. Raises KafkaError.
 
-    `found` is what a look at its records has found already.
+    `found` is the result of an earlier inspection of the records.
     """
     header = _the_only_batch(records)
     if header.base_offset != 0 and origin == "client":
@@ -53,7 +53,7 @@ def check_produced(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
         )
-    if found is None and not check_crc(records, 0, header):  # a look has begun with it
+    if found is None and not check_crc(records, 0, header):  # an inspection has checked it
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum of the batch is wrong")
     _check_header(header, origin)
     max_timestamp = header.max_timestamp
@@ -72,7 +72,7 @@ def check_produced(
 
 
 def check_replicated(records: Buffer, position: int, header: BatchHeader, next_offset: int) -> None:
-    """A batch that a follower got from its leader: sound, and behind what is there. Raises KafkaError."""
+    """Validate a batch from a leader: its checksum, and its offsets at or after `next_offset`. Raises KafkaError."""
     if header.base_offset < next_offset or header.last_offset_delta < 0:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -101,7 +101,7 @@ def _the_only_batch(records: Buffer) -> BatchHeader:
 
 
 def _incomplete(records: Buffer) -> KafkaError:
-    """Kafka overlooks what is not all there, so that nothing is left, unless it cannot be a batch at all."""
+    """Return the error for an incomplete batch. Kafka ignores such a batch unless its header is invalid."""
     _check_rest(records, 0)
     return _invalid(f"{len(records)} bytes hold no whole record batch")
 
