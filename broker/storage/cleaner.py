@@ -1,13 +1,13 @@
-"""Compaction of one log, in steps small enough to stand between two requests.
+"""Compaction of one log, in steps short enough to run between two requests.
 
-A pass reads the dirty part of the log into a map (key -> newest offset), then copies each group of sealed segments
-without what the map makes superfluous, and swaps the copy in. `Cleaning.step` does a bounded piece of that; between two
-steps the log is appended to, read, truncated, retained. If segments go meanwhile, the pass is given up: it has changed
-nothing that cannot be thrown away.
+A pass reads the dirty part of the log into a map (key -> newest offset). Then it copies each group of sealed segments
+without superfluous records, and replaces the group by the copy. `Cleaning.step` does a bounded part of a pass; between
+two steps the log may be appended to, read, truncated or retained. If batches are removed meanwhile, the pass is
+abandoned and its unfinished copy deleted.
 
-A swap survives a crash at every point. The copy is written as `.cleaned` and flushed; renamed to `.swap`, the log file
-last; from then on it replaces the originals, and a crash is finished by `log_loader.finish_compaction`. The active
-segment is never touched. Source: `LogCleaner`, `LogCleanerManager` of Kafka.
+A crash is safe at every point. The copy is written as `.cleaned` and flushed, then renamed to `.swap`, the log file
+last. From then on it replaces the originals, and after a crash `log_loader.finish_compaction` completes the swap. The
+active segment is never compacted. Source: Kafka's `LogCleaner`, `LogCleanerManager`.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_BYTES: Final = 64 * 1024
-"""How much one step reads: some milliseconds of work."""
+"""The size of the batches that one step reads: some milliseconds of work."""
 
 
 PARTS_AT_ONCE: Final = 8
-"""How many times a step goes on with a long batch, some hundred records each time."""
+"""The number of parts of a long batch that one step processes, of some hundred records each."""
 Outcome = TypeVar("Outcome")
 
 
 class CleanableLog(NamedTuple):
-    """The dirty and the clean part of a log, before a pass."""
+    """The clean and dirty parts of a log before a pass."""
 
     start: int
     end: int
     clean_bytes: int
     dirty_bytes: int
     overdue: bool
-    """Whether something waits for longer than `max.compaction.lag.ms`."""
+    """Whether a dirty record is older than `max.compaction.lag.ms`."""
 
     @property
     def ratio(self) -> float:
-        """The dirty share of what a pass would read, between 0 and 1."""
+        """Return the dirty share of the bytes that a pass would read, between 0 and 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
 
 def cleanable_part(one: PartitionLog, high_watermark: int, now_ms: int) -> CleanableLog:
-    """What there is to clean: sealed segments below the last stable offset, and not younger than the least lag."""
+    """Return the cleanable part: sealed segments below the last stable offset, older than `min.compaction.lag.ms`."""
     settings = one.settings
     start = max(one.cleaned_to, one.log_start_offset)
     bound = min(one.last_stable_offset(high_watermark), one.segments.active.base_offset)
@@ -80,14 +80,14 @@ def cleanable_part(one: PartitionLog, high_watermark: int, now_ms: int) -> Clean
 
 
 def is_worth_cleaning(one: PartitionLog, dirt: CleanableLog) -> bool:
-    """Whether enough of a log is dirty."""
+    """Check whether a log is compacted and dirty enough."""
     settings = one.settings
     enough = dirt.overdue or dirt.ratio > settings.min_cleanable_dirty_ratio
     return settings.compacts and dirt.dirty_bytes > 0 and enough
 
 
 def pausing(work: Generator[None, None, Outcome]) -> Generator[None, None, Outcome]:
-    """Do work on a batch, and end a step after every few thousand records of it."""
+    """Run work on a batch, and yield after every few thousand of its records."""
     count = 0
     while True:
         try:
@@ -101,7 +101,7 @@ def pausing(work: Generator[None, None, Outcome]) -> Generator[None, None, Outco
 
 
 class Cleaning:
-    """One pass over one log."""
+    """A compaction pass over one log."""
 
     def __init__(self, files: Files, one: PartitionLog, dirt: CleanableLog, now_ms: int) -> None:
         self.log = one
@@ -116,7 +116,7 @@ class Cleaning:
         return f"<cleaning of {self.log.directory} from {self._dirt.start} to {self._dirt.end}>"
 
     def step(self) -> bool:
-        """Do a piece of the pass; False when it is over. Raises OSError or KafkaError when it had to be given up."""
+        """Run one step of the pass; return False at its end. After an OSError or KafkaError the pass is abandoned."""
         if self.log.segments.removals != self._removals:
             self.abandon()
             return False
@@ -133,7 +133,7 @@ class Cleaning:
         return True
 
     def abandon(self) -> None:
-        """Throw away what is not in use yet."""
+        """Stop the pass and delete its unfinished copy."""
         self._steps.close()
         if self._copy is not None:
             self._copy.delete()
@@ -165,7 +165,7 @@ class Cleaning:
         log.info("%s: compacted to %d, %d of %d bytes stay", one.directory, offsets.end, one.size_bytes, before_bytes)
 
     def _fill(self, offsets: OffsetMap) -> Generator[None, None, None]:
-        """Read the dirty part, as far as the map has room."""
+        """Read the dirty part into the map until it is full."""
         one, dirt = self.log, self._dirt
         transactions = CleanedTransactions(one.aborted_transactions(dirt.start, dirt.end))
         spans = list(zip(one.segments, one.segments.ends(one.log_end_offset), strict=True))  # appends add to them
@@ -180,7 +180,7 @@ class Cleaning:
         offsets.end = dirt.end
 
     def _pieces(self, segment: Segment, start: int = 0) -> Iterator[list[tuple[bytes, BatchHeader]]]:
-        """The batches from an offset on, as many at a time as make a step. What is not sound ends the pass."""
+        """Yield the batches from an offset on, one step at a time. Raises KafkaError for a corrupt batch."""
         piece: list[tuple[bytes, BatchHeader]] = []
         size_bytes = 0
         end = first = segment.position_of(start)
@@ -199,7 +199,7 @@ class Cleaning:
         yield piece
 
     def _groups(self, segments: list[Segment]) -> Iterator[list[Segment]]:
-        """Neighbours that fit into one segment together, so that compaction does not leave thousands of small ones."""
+        """Yield groups of adjacent segments that fit into one, so that compaction does not leave many small ones."""
         limit_bytes = self.log.settings.segment_bytes
         group: list[Segment] = []
         size_bytes = 0
@@ -252,7 +252,7 @@ class Cleaning:
         copy.seal([aborted for aborted in transactions.retained if start <= aborted.last_offset < end])
         copy.file.flush()
         copy.rename(".swap")
-        # From here on the copy is the segment, for this life and, if it ends here, for the next one.
+        # From here on the copy replaces the group, also after a crash.
         self._copy = None
         segments.replace(len(group), first, copy)
         one.producers.aborted = [aborted for aborted in one.producers.aborted if aborted not in gone]

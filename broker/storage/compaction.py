@@ -1,17 +1,17 @@
-"""What compaction keeps of a batch: a pure function of the batch, the newest offset of each key, and the time.
+"""The rules of compaction: which records of a batch stay, by the newest offset of each key and the time. Pure.
 
-    record with a newer one of its key in the map                goes
-    record without a key                                         goes (a compacted topic takes none)
+    record with a newer one of its key in the map                removed
+    record without a key                                         removed (a compacted topic accepts none)
     tombstone that is the newest of its key                      stays until the batch's delete horizon
-    batch of an aborted transaction                              goes
-    marker of a transaction of which no batch is left            stays until its delete horizon
-    last batch of a live producer                                stays, without its records if need be
-    record behind the map's end                                  stays
-    batch that cannot be read                                    stays as it is
+    batch of an aborted transaction                              removed
+    marker of a transaction without remaining batches            stays until its delete horizon
+    last batch of a live producer                                stays, if necessary without its records
+    record at or after the map's end                             stays
+    unreadable batch                                             stays unchanged
 
-The delete horizon is set by the first pass that finds a tombstone or such a marker: now plus `delete.retention.ms`.
-Consumers that started before have that long to see it (KIP-534). Offsets, sequences, epochs and attributes of what
-stays are never changed. Source: `Cleaner` of Kafka, which gives the whole log up where a batch cannot be read.
+The first pass that finds a tombstone or such a marker sets its delete horizon: now plus `delete.retention.ms`.
+Consumers that started before have that time to read it (KIP-534). Offsets, sequences, epochs and attributes never
+change. Source: Kafka's `Cleaner`, which stops cleaning a log with an unreadable batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Outcome = TypeVar("Outcome")
 
 _NO_BATCH: Final = -1
 _TIMESTAMP_MAX: Final = 1 << 62
-"""Beyond, what is between a timestamp and a delete horizon may not have room in a record."""
+"""Beyond this, the difference between a timestamp and a delete horizon may overflow a record's field."""
 LastOfProducer = tuple[int, int]
 """(last offset of its last batch, or -1 if it only has a marker; epoch)."""
 
@@ -44,21 +44,21 @@ class OffsetMap:
 
     start: int
     end: int
-    """Records from here on were not looked at."""
+    """Records from this offset on are not in the map."""
     keys_max: int = 1_000_000
     newest: dict[bytes, int] = field(default_factory=dict)
     unreadable: str = ""
-    """The first batch that cannot be read, and why."""
+    """Offset and error of the first unreadable batch."""
     unreadable_count: int = 0
 
     def add(self, batch: bytes, header: BatchHeader, transactions: CleanedTransactions) -> bool:
-        """Take in a batch; False if there was no room for all of its keys, and then the map ends before it."""
+        """Add the keys of a batch; return False if they exceed `keys_max`, and then the map ends before the batch."""
         return in_one_step(self.iter_add(batch, header, transactions))
 
     def iter_add(
         self, batch: bytes, header: BatchHeader, transactions: CleanedTransactions
     ) -> Generator[None, None, bool]:
-        """Take in a batch in steps."""
+        """Add the keys of a batch in steps; see `add`."""
         try:
             if header.is_control:
                 transactions.discards_marker(header, control_of(batch, header))
@@ -81,7 +81,7 @@ class OffsetMap:
 
 @dataclass(slots=True)
 class BatchFilter:
-    """Decides on one batch after the other, in the order of the log."""
+    """Filters the batches of a log, in order."""
 
     newest: Mapping[bytes, int]
     end: int
@@ -91,11 +91,11 @@ class BatchFilter:
     delete_retention_ms: int
 
     def keep(self, batch: bytes, header: BatchHeader) -> bytes | None:
-        """The batch as it is from now on: unchanged, with fewer records, or None."""
+        """Return the batch unchanged, the batch with fewer records, or None to remove it."""
         return in_one_step(self.iter_keep(batch, header))
 
     def iter_keep(self, batch: bytes, header: BatchHeader) -> Generator[None, None, bytes | None]:
-        """Decide on a batch in steps."""
+        """Filter a batch in steps; see `keep`."""
         try:
             if header.is_control:
                 return self._keep_marker(batch, header)
@@ -110,7 +110,7 @@ class BatchFilter:
         expired = horizon_ms is not None and horizon_ms <= self.now_ms
         reader = RecordReader(batch, headers=False)
         keeps = bytearray()
-        """A byte for each record, which is 1 if it stays."""
+        """One byte per record: 1 if the record stays."""
         latest_ms, has_tombstone = NO_TIMESTAMP, False
         for columns in _iter_columns(reader, header):
             rows = zip(columns.offsets, columns.timestamps_ms, columns.keys, columns.values, strict=True)
@@ -173,9 +173,9 @@ def in_one_step(steps: Generator[None, None, Outcome]) -> Outcome:
 
 
 def _iter_columns(reader: RecordReader, header: BatchHeader) -> Iterator[Columns]:
-    """All records, a few hundred at a time.
+    """Yield all records, a few hundred at a time.
 
-    Raises DecodeError while iterating, also where they could be read, but not written again.
+    Raises DecodeError during iteration, also for records that can be read but not rewritten.
     """
     next_offset = header.base_offset
     while reader.left:
@@ -190,7 +190,7 @@ def _iter_columns(reader: RecordReader, header: BatchHeader) -> Iterator[Columns
 
 
 def _iter_kept(content: bytes, keeps: bytearray, shift_ms: int) -> Generator[None, None, bytearray]:
-    """The records that stay, byte for byte but for their timestamp deltas."""
+    """Return the bytes of the remaining records; only their timestamp deltas change."""
     kept, position = bytearray(), 0
     for index, stays in enumerate(keeps):
         size, start = decode_varint(content, position)
@@ -204,7 +204,7 @@ def _iter_kept(content: bytes, keeps: bytearray, shift_ms: int) -> Generator[Non
 
 
 def last_of_producers(producers: ProducerStates) -> dict[int, LastOfProducer]:
-    """What has to stay of each live producer, so that its sequence and epoch survive the loss of all snapshots."""
+    """Return the last batch of each live producer; it stays, so that a scan without snapshots restores the state."""
     return {
         entry.producer_id: (entry.batches[-1].last_offset if entry.batches else _NO_BATCH, entry.epoch)
         for entry in producers.entries

@@ -1,8 +1,7 @@
-"""A file that the disk has refused to make for now.
+"""A file that is created later, because the disk refused to create it.
 
-A log that starts over has dropped all it had before it makes its new file: a crash in between leaves an empty log. When
-the disk refuses (it is full, or there is no descriptor left) the log is empty just the same, and takes appends as soon
-as the file can be made.
+A log that is truncated fully has deleted its segments before it creates a new one. If the disk refuses (it is full, or
+no descriptor is left), the log is empty, and accepts appends as soon as the file can be created.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def create_or_defer(create: Callable[[], File]) -> File:
-    """A file that is made now, or stands for one until it can be made."""
+    """Create a file, or return a `DeferredFile` if the disk refuses."""
     try:
         return create()
     except OSError as reason:
@@ -25,7 +24,7 @@ def create_or_defer(create: Callable[[], File]) -> File:
 
 
 class DeferredFile:
-    """Empty; `make` takes its place when there is something to keep. Appending and flushing raise OSError till then."""
+    """An empty file. Append and flush create the real file with `make`, and raise OSError while that fails."""
 
     __slots__ = ("_make", "size_bytes")
 

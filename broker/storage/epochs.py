@@ -1,11 +1,11 @@
-"""Which leader epoch wrote from which offset on, and the answers that followers and consumers truncate by.
+"""The leader epoch cache of a log: the start offset of each leader epoch, for OffsetForLeaderEpoch and truncation.
 
-A sorted list of (epoch, start offset): both grow from entry to entry. It is saved with every change in the format of
+A sorted list of (epoch, start offset), both of which grow from entry to entry. Every change is saved in the format of
 Kafka's `leader-epoch-checkpoint` (a version line, a count line, one line per entry).
-A full disk does not stop an epoch from beginning: the checkpoint is written at the next chance, and at the latest
-before the log's recovery point moves past the batches that would tell the epoch again. By then it is on the disk, too:
-with an old checkpoint and trusted batches an epoch would seem to have begun at the recovery point.
-Sources: KIP-101, KIP-279, `LeaderEpochFileCache` of Kafka.
+A new epoch can begin on a full disk: the checkpoint is written later, at the latest before the recovery point moves
+past the batches of the epoch. It is flushed by then, too. With an old checkpoint and batches that are not scanned, the
+epoch would seem to begin at the recovery point.
+Sources: KIP-101, KIP-279, Kafka's `LeaderEpochFileCache`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _VERSION: Final = 0
 
 
 class EpochEntry(NamedTuple):
-    """The first offset that a leader epoch may have written."""
+    """A leader epoch and its start offset."""
 
     epoch: int
     start_offset: int
 
 
 class LeaderEpochCache:
-    """The epochs of one log, oldest first."""
+    """The leader epochs of one log, oldest first."""
 
     __slots__ = ("_entries", "_flush", "_save", "_unflushed", "unsaved")
 
@@ -44,35 +44,35 @@ class LeaderEpochCache:
         self._entries = list(entries)
         self._save = save
         self._flush = flush
-        self._unflushed = bool(entries)  # the process that saved them may have ended before it flushed them
+        self._unflushed = bool(entries)  # the process that saved them may have ended before a flush
         self.unsaved = False
-        """Whether memory knows more than the checkpoint, because the disk refused it."""
+        """Whether the checkpoint is out of date, because the disk refused it."""
 
     def __repr__(self) -> str:
         return f"<epochs {' '.join(f'{epoch}@{start}' for epoch, start in self._entries)}>"
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
-        """All entries, oldest first."""
+        """Return all entries, oldest first."""
         return tuple(self._entries)
 
     @property
     def latest_epoch(self) -> int:
-        """The epoch that writes now, -1 without any."""
+        """Return the latest epoch; -1 if there is none."""
         return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, offset: int) -> None:
-        """An epoch writes from an offset on. Later entries that contradict it were never true: they go."""
+        """Set the start offset of an epoch, and remove entries with a later or equal epoch or offset."""
         if self._assign(epoch, offset) or self.unsaved:
             self.save_if_possible()
 
     def replay(self, epoch: int, offset: int) -> None:
-        """Like `assign`, for recovery: the caller saves when it is through."""
+        """Assign an epoch during recovery; the caller saves at the end."""
         if epoch > self.latest_epoch:
             self._assign(epoch, offset)
 
     def replay_earlier(self, written: Iterable[tuple[int, int]]) -> None:
-        """Learn epochs and offsets of batches that stand before the first entry; the caller saves, as for `replay`."""
+        """Assign epochs of batches before the first entry during recovery; the caller saves at the end."""
         known, self._entries = self._entries, []
         for epoch, offset in written:
             self.replay(epoch, offset)
@@ -80,9 +80,9 @@ class LeaderEpochCache:
         self._entries += [entry for entry in known if entry.epoch > latest]
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above the one asked for, and the offset at which it ended (exclusive).
+        """Return the largest epoch that is not above `epoch`, and its end offset (exclusive).
 
-        (-1, -1) if the log knows nothing about it: no epoch asked for, or one from the future.
+        Return (-1, -1) if the log has no entries, or if `epoch` is -1 or above the latest epoch.
         """
         entries = self._entries
         if epoch == UNDEFINED_EPOCH or not entries or epoch > entries[-1].epoch:
@@ -94,19 +94,19 @@ class LeaderEpochCache:
         return known, entries[following].start_offset
 
     def epoch_for(self, offset: int) -> int:
-        """The epoch that wrote an offset, -1 if it is older than all entries."""
+        """Return the epoch that wrote an offset; -1 if the offset is before all entries."""
         following = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[following - 1].epoch if following else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget epochs that start at or after a new log end."""
+        """Remove epochs that start at or after a new log end offset."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) != len(self._entries):
             self._entries = kept
             self.save_if_possible()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that ended before a new log start; the one it falls into now starts there."""
+        """Remove epochs that ended before a new log start offset; the epoch of that offset now starts there."""
         following = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if following and self._entries[following - 1].start_offset < start_offset:
             first = EpochEntry(self._entries[following - 1].epoch, start_offset)
@@ -114,13 +114,13 @@ class LeaderEpochCache:
             self.save_if_possible()
 
     def clear(self) -> None:
-        """Forget everything: the log starts anew."""
+        """Remove all epochs."""
         if self._entries:
             self._entries.clear()
             self.save_if_possible()
 
     def save(self) -> None:
-        """Write the checkpoint. Raises OSError, and then it remains to be written."""
+        """Write the checkpoint. Raises OSError, after which it is still unsaved."""
         self.unsaved = True
         if self._save is not None:
             self._save(format_checkpoint(self._entries))
@@ -128,7 +128,7 @@ class LeaderEpochCache:
         self._unflushed = True
 
     def flush(self) -> None:
-        """Come back when the checkpoint survives a power failure. Raises OSError."""
+        """Flush the checkpoint to the disk. Raises OSError."""
         if self.unsaved:
             self.save()
         if self._unflushed and self._flush is not None:
@@ -136,7 +136,7 @@ class LeaderEpochCache:
         self._unflushed = False
 
     def save_if_possible(self) -> None:
-        """Write the checkpoint now, or later if the disk refuses."""
+        """Write the checkpoint; log a failure and leave it for a later call."""
         try:
             self.save()
         except OSError as reason:
@@ -153,13 +153,13 @@ class LeaderEpochCache:
 
 
 def format_checkpoint(entries: Sequence[EpochEntry]) -> bytes:
-    """The content of `leader-epoch-checkpoint`."""
+    """Encode the content of `leader-epoch-checkpoint`."""
     lines = [str(_VERSION), str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
     return ("\n".join(lines) + "\n").encode()
 
 
 def parse_checkpoint(content: bytes) -> list[EpochEntry]:
-    """The entries of a checkpoint; ValueError if it is not one."""
+    """Decode the entries of a checkpoint. Raises ValueError."""
     version, count, *lines = content.decode().split("\n")
     pairs = [line.split() for line in lines if line]
     entries = [EpochEntry(int(epoch), int(start)) for epoch, start in pairs]

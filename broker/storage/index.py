@@ -1,13 +1,13 @@
 """The sparse indexes of a segment: offset to file position, and time to offset.
 
-Both are sorted arrays with an entry every `index.interval.bytes`; between two entries the segment walks batch headers.
-The bytes are Kafka's (`OffsetIndex`, `TimeIndex`): big-endian pairs of (offset - base, position) and (timestamp, offset
-- base). What an entry promises:
+Both are sorted arrays with an entry every `index.interval.bytes`; between two entries the segment parses batch headers.
+The format is Kafka's (`OffsetIndex`, `TimeIndex`): big-endian pairs of (offset - base, position) and (timestamp, offset
+- base). Meaning of an entry:
 
     offset index   the batch that ends with `offset` starts at `position`
     time index     no record up to and including `offset` is later than `timestamp`
 
-`from_bytes` takes nothing on trust: bytes that cannot be an index raise ValueError, and the segment is scanned instead.
+`from_bytes` raises ValueError for an invalid index; then the segment is scanned.
 """
 
 from __future__ import annotations
@@ -40,49 +40,49 @@ class OffsetIndex:
 
     @property
     def size_bytes(self) -> int:
-        """How large its file would be."""
+        """Return the size of the index as a file."""
         return len(self._positions) * OFFSET_ENTRY_BYTES
 
     def append(self, offset: int, position: int) -> None:
-        """Remember that the batch ending with `offset` starts at `position`; both grow from entry to entry."""
+        """Add the entry of a batch that ends with `offset` and starts at `position`; both grow from entry to entry."""
         self._relative_offsets.append(offset - self._base_offset)
         self._positions.append(position)
 
     def position_before(self, offset: int) -> int:
-        """Where to start walking towards the batch that contains an offset."""
+        """Return the position from which to parse headers up to the batch that contains an offset."""
         slot = bisect_right(self._relative_offsets, offset - self._base_offset)
         return self._positions[slot - 1] if slot else 0
 
     def batch_start_before(self, position: int) -> int:
-        """The last known start of a batch that is not behind a position."""
+        """Return the last indexed start of a batch at or before a position."""
         slot = bisect_right(self._positions, position)
         return self._positions[slot - 1] if slot else 0
 
     def truncate(self, position: int) -> None:
-        """Forget all batches that start at or behind a position."""
+        """Remove the entries of batches that start at or after a position."""
         slot = bisect_left(self._positions, position)
         del self._relative_offsets[slot:]
         del self._positions[slot:]
 
     @property
     def end(self) -> int:
-        """The offset behind the last entry's batch; the base offset without any."""
+        """Return the offset after the last entry's batch; the base offset if there are no entries."""
         return self._base_offset + (self._relative_offsets[-1] + 1 if self._relative_offsets else 0)
 
     @property
     def last_position(self) -> int:
-        """The position of the last entry, 0 without any."""
+        """Return the position of the last entry; 0 if there are no entries."""
         return self._positions[-1] if self._positions else 0
 
     def to_bytes(self) -> bytes:
-        """The content of the `.index` file."""
+        """Encode the content of the `.index` file."""
         words = array("I", bytes(2 * 4 * len(self._positions)))
         words[0::2], words[1::2] = self._relative_offsets, self._positions
         return _big_endian(words).tobytes()
 
     @classmethod
     def from_bytes(cls, base_offset: int, content: bytes) -> OffsetIndex:
-        """The index that an `.index` file holds. ValueError if it holds none."""
+        """Decode the content of an `.index` file. Raises ValueError."""
         if len(content) % OFFSET_ENTRY_BYTES:
             raise ValueError(f"an offset index of {len(content)} bytes")
         words = array("I", content)
@@ -108,42 +108,42 @@ class TimeIndex:
         return len(self._timestamps)
 
     def append(self, timestamp_ms: int, offset: int) -> None:
-        """Remember the latest timestamp up to an offset; ignored unless it is later than the last one."""
+        """Add the latest timestamp up to an offset; ignored if it is not later than the last entry."""
         if not self._timestamps or timestamp_ms > self._timestamps[-1]:
             self._timestamps.append(timestamp_ms)
             self._relative_offsets.append(offset - self._base_offset)
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """An offset at or before the first record that is as late as a timestamp."""
+        """Return an offset at or before the first record whose timestamp is at least `timestamp_ms`."""
         slot = bisect_left(self._timestamps, timestamp_ms)
         return self._base_offset + (self._relative_offsets[slot - 1] if slot else 0)
 
     def truncate(self, offset: int) -> None:
-        """Forget entries at or behind an offset."""
+        """Remove the entries at or after an offset."""
         slot = bisect_left(self._relative_offsets, offset - self._base_offset)
         del self._relative_offsets[slot:]
         del self._timestamps[slot:]
 
     @property
     def end(self) -> int:
-        """The offset behind the last entry's record; the base offset without any."""
+        """Return the offset after the last entry's record; the base offset if there are no entries."""
         return self._base_offset + (self._relative_offsets[-1] + 1 if self._relative_offsets else 0)
 
     @property
     def last(self) -> tuple[int, int]:
-        """The latest timestamp and an offset that bears it; (-1, base offset) without any entry."""
+        """Return the last timestamp and its offset; (-1, base offset) if there are no entries."""
         if not self._timestamps:
             return -1, self._base_offset
         return self._timestamps[-1], self._base_offset + self._relative_offsets[-1]
 
     def to_bytes(self) -> bytes:
-        """The content of the `.timeindex` file."""
+        """Encode the content of the `.timeindex` file."""
         pairs = zip(self._timestamps, self._relative_offsets, strict=True)
         return b"".join(_TIME_ENTRY.pack(timestamp, relative) for timestamp, relative in pairs)
 
     @classmethod
     def from_bytes(cls, base_offset: int, content: bytes) -> TimeIndex:
-        """The index that a `.timeindex` file holds. ValueError if it holds none."""
+        """Decode the content of a `.timeindex` file. Raises ValueError."""
         if len(content) % TIME_ENTRY_BYTES:
             raise ValueError(f"a time index of {len(content)} bytes")
         index = cls(base_offset)

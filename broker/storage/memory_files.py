@@ -1,7 +1,7 @@
-"""A file system in this process's memory, for clusters that keep nothing: see `files` for what each method does.
+"""The in-memory adapter of the interface in `files`, for clusters without persistent data.
 
-A file is a list of blocks. What was written stays where it is: one growing array of bytes would be moved again and
-again, each time with all that the partition holds. Nothing is safer after a flush than before it.
+A file is a list of blocks: appends to one growing bytearray would copy the whole file again and again. Flushes have no
+effect.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 from anabranch.broker.storage.files import APPEND, FLUSH, BeforeWrite, Buffer, File
 
 SMALL_BYTES: Final = 8_192
-"""An append of less than this joins the block before it: small batches share an object."""
+"""Appends smaller than this extend the last block, so that small batches share an object."""
 BLOCK_BYTES: Final = 32_768
-"""A block this large takes nothing more: growing it would copy too much."""
+"""A block of this size is not extended: the copy would be too large."""
 
 
 class MemoryFile:
-    """A file that is a list of blocks, and where each of them ends."""
+    """A file as a list of blocks and their end positions."""
 
     __slots__ = ("_blocks", "_ends", "_files", "size_bytes")
 
@@ -51,7 +51,7 @@ class MemoryFile:
             self._ends.append(self.size_bytes)
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """See `File`. Only what is asked for is copied, and only once."""
+        """See `File`. Only the requested bytes are copied, once."""
         end = min(position + size_bytes, self.size_bytes)
         if position >= end:
             return b""
@@ -70,7 +70,7 @@ class MemoryFile:
         """See `File`."""
         if size_bytes >= self.size_bytes:
             return
-        kept = bisect_right(self._ends, size_bytes)  # these end where the file will, or before
+        kept = bisect_right(self._ends, size_bytes)  # number of blocks that end at or before the new size
         cut = self._ends[kept] - size_bytes
         del self._blocks[kept + 1 :], self._ends[kept + 1 :]
         del self._blocks[kept][-cut:]
@@ -79,24 +79,24 @@ class MemoryFile:
             del self._blocks[kept], self._ends[kept]
 
     def flush(self) -> None:
-        """Nothing is safer than it already is."""
+        """Do nothing except call `before_write`."""
         if self._files.before_write is not None:
             self._files.before_write(FLUSH)
 
     def close(self) -> None:
-        """Nothing is held beside the content."""
+        """Do nothing: there is no descriptor."""
 
     def drop(self) -> None:
-        """The file was removed: an object that still refers to it must not keep its content in memory."""
+        """Free the content of a removed file, which other objects may still refer to."""
         self._blocks, self._ends = [], []
         self.size_bytes = 0
 
 
 class MemoryFiles:
-    """A file system that dies with the process: some hundred bytes per file and nothing to start or clean up.
+    """A file system in memory: some hundred bytes per file, and nothing to start or clean up.
 
     Args:
-        contents: What it begins with, as `contents` tells it.
+        contents: The initial files, in the form that `contents` returns.
     """
 
     def __init__(self, contents: Mapping[str, bytes] | None = None) -> None:
@@ -108,7 +108,7 @@ class MemoryFiles:
                 self.write_file(path, content)
 
     def contents(self) -> dict[str, bytes]:
-        """A copy of all there is: path -> content; an empty directory ends in "/"."""
+        """Return a copy of all files: path -> content; the path of an empty directory ends in "/"."""
         found = {f"{directory}/": b"" for directory, names in self._directories.items() if directory and not names}
         for directory, names in self._directories.items():
             for name, file in names.items():
@@ -194,7 +194,7 @@ class MemoryFiles:
             self._directories[target + path[len(source) :]] = self._directories.pop(path)
 
     def space_bytes(self) -> tuple[int, int]:
-        """The memory of this machine and what of it is free: what is stored here takes from it."""
+        """Return total and free memory of the machine; -1 if unknown."""
         try:
             page_bytes = os.sysconf("SC_PAGE_SIZE")
             return os.sysconf("SC_PHYS_PAGES") * page_bytes, os.sysconf("SC_AVPHYS_PAGES") * page_bytes
@@ -202,7 +202,7 @@ class MemoryFiles:
             return -1, -1
 
     def lock(self) -> None:
-        """Nothing to lock: no other process can reach these files."""
+        """Do nothing: no other process can access these files."""
 
     def unlock(self) -> None:
         """See `lock`."""
@@ -220,7 +220,7 @@ class MemoryFiles:
         return file
 
     def _with_inside(self, directory: str) -> list[str]:
-        """A directory that exists and all below it, found from above: there may be thousands beside it."""
+        """Return a directory and all directories below it, top-down; a scan of all would be slow with thousands."""
         if directory not in self._directories:
             return []
         found = [directory]

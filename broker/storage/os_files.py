@@ -1,7 +1,7 @@
-"""A directory of the machine as a file system: see `files` for what each method does.
+"""The on-disk adapter of the interface in `files`: a directory of the machine.
 
-Descriptors are kept open while files are in use, up to a limit; beyond it the least recently used is closed, and opened
-again when its file is needed. A log directory may have thousands of files.
+Descriptors stay open while files are in use, since a log directory may have thousands of files. Beyond a limit the
+least recently used one is closed, and opened again when its file is needed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from anabranch.protocol.file_paths import path_below
 log = logging.getLogger(__name__)
 
 OPEN_DESCRIPTORS_MAX: Final = 512
-"""Descriptors that `OsFiles` holds at a time."""
+"""The largest number of descriptors that `OsFiles` keeps open."""
 
 
 class OsFile:
-    """A file on disk. Its size is known without asking, because only this process appends to it."""
+    """A file on disk. Its size is cached, because only this process appends to it."""
 
     __slots__ = ("_files", "path", "size_bytes")
 
@@ -36,7 +36,7 @@ class OsFile:
         self.size_bytes = os.fstat(files.descriptor(path)).st_size
 
     def append(self, *chunks: Buffer) -> None:
-        """See `File`. A full disk may take part of the bytes: that part is cut off again."""
+        """See `File`. If a full disk stores only part of the bytes, that part is truncated."""
         if self._files.before_write is not None:
             self._files.before_write(APPEND)
         descriptor = self._files.descriptor(self.path)
@@ -44,7 +44,7 @@ class OsFile:
         try:
             written = os.pwritev(descriptor, chunks, self.size_bytes)
             if written < expected:
-                # The kernel says why with the next write; short writes without a reason just go on.
+                # The next write raises the reason; a short write without a reason continues.
                 self._append_rest(descriptor, b"".join(chunks), written)
         except OSError as reason:
             os.ftruncate(descriptor, self.size_bytes)
@@ -79,7 +79,7 @@ class OsFile:
 
 
 class OsFiles:
-    """A directory of the machine."""
+    """A directory on disk, with a cache of open descriptors."""
 
     def __init__(self, root: Path | str, *, open_descriptors_max: int = OPEN_DESCRIPTORS_MAX) -> None:
         self._root = str(root)
@@ -88,11 +88,11 @@ class OsFiles:
         self._open_descriptors_max = open_descriptors_max
         self._lock: DirectoryLock | None = None
         self._told = False
-        """Whether it was said that the disk is full."""
+        """Whether the full disk was logged."""
         self.before_write: BeforeWrite | None = None
 
     def tell_of(self, reason: OSError) -> None:
-        """Log that the disk is full, if that is the reason: once for all files, until one could be written whole."""
+        """Log a full disk, once for all files until `write_file` succeeds."""
         if reason.errno in NO_ROOM and not self._told:
             self._told = True
             text = "%s takes no records, and who produces is refused until there is room: %s"
@@ -107,7 +107,7 @@ class OsFiles:
     def names(self, directory: str) -> list[str]:
         """See `Files`."""
         try:
-            return sorted(os.listdir(self._at(directory)))  # noqa: PTH208 -- names are all that is asked for
+            return sorted(os.listdir(self._at(directory)))  # noqa: PTH208 -- only the names are needed
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -135,7 +135,7 @@ class OsFiles:
         draft.write_bytes(content)
         draft.replace(target)
         self._told = False
-        self.close_descriptor(path)  # it would go on to show the file that was replaced
+        self.close_descriptor(path)  # it refers to the replaced file
 
     def flush_file(self, path: str) -> None:
         """See `Files`."""
@@ -187,12 +187,12 @@ class OsFiles:
             self._lock = None
 
     def close(self) -> None:
-        """Give back all descriptors."""
+        """Close all descriptors."""
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])
 
     def descriptor(self, path: str) -> int:
-        """A descriptor of an existing file, kept open while it is in use."""
+        """Return a descriptor of an existing file; open the file if necessary."""
         descriptor = self._descriptors.get(path)
         if descriptor is None:
             return self._open_descriptor(path, 0)
@@ -200,7 +200,7 @@ class OsFiles:
         return descriptor
 
     def close_descriptor(self, path: str) -> None:
-        """Close a file, if it is open."""
+        """Close the descriptor of a file, if it is open."""
         descriptor = self._descriptors.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -221,7 +221,7 @@ class OsFiles:
 
 
 def files_of(directories: Sequence[str]) -> Files | Mapping[str, Files]:
-    """The files of a node: in its directories, or in memory if it has none."""
+    """Return the file systems of a node's directories, or one in memory if it has none."""
     if not directories:
         return MemoryFiles()
     return {str(Path(directory).absolute()): OsFiles(directory) for directory in directories}
