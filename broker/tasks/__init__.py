@@ -1,1 +1,1 @@
-"""Helpers over asyncio that every part of a node uses."""
+"""asyncio helpers for all parts of a node."""

@@ -1,6 +1,6 @@
 """A part of a node that is built at its first use.
 
-Most brokers coordinate no transactions, and many serve no incremental fetch sessions. They do not pay for this code.
+It saves memory: most brokers coordinate no transactions, and many serve no incremental fetch sessions.
 """
 
 from __future__ import annotations

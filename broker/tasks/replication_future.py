@@ -1,7 +1,7 @@
-"""The future that a request awaits once it has appended and only waits for replication.
+"""The future that a request awaits between its append and the replication of its records.
 
-A connection may start the next request behind such a request. It is a type of its own because the wait is recognized by
-what the coroutine yields, through all wrappers: quotas, metrics, fault rules, the journal.
+A connection may start the next request during this wait. The wait is recognized by the type of the future that the
+coroutine yields, through all wrappers: quotas, metrics, fault rules, the journal.
 """
 
 from __future__ import annotations
@@ -10,6 +10,6 @@ import asyncio
 
 
 class ReplicationFuture(asyncio.Future[None]):
-    """A future that is done when the effect is replicated, or will not be."""
+    """A future that is done when the records are replicated, or when the wait ends without that."""
 
     __slots__ = ()

@@ -1,11 +1,9 @@
 """Background tasks of a node; an unexpected end of one stops the node.
 
 Otherwise its work would stop silently: a leader is not followed, no ISR shrinks, no configuration is applied. A partly
-failed node blocks its peers, so stop the whole node: its process ends with the traceback, and a supervisor can restart
+failed node blocks its peers, so the whole node stops: its process ends with the traceback, and a supervisor can restart
 it. Kafka's threads do the same after unexpected errors (`ShutdownableThread`, `FatalExitError`), except its fetchers,
-which drop a partition and continue.
-
-An error from outside (a disk, a peer, ZooKeeper) is no bug: the tasks handle it.
+which drop a partition and continue. Errors of a disk, a peer or ZooKeeper are expected: the tasks handle them.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class FatalNodeError(Exception):
-    """Raised when a task of the node ended by a bug, which is the cause."""
+    """Raised when a task of the node ended with a bug, its `__cause__`."""
 
 
 OnFailure = Callable[[FatalNodeError], None]

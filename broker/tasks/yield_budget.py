@@ -1,8 +1,8 @@
-"""Builds long responses in steps: after a number of elements, other tasks run.
+"""Yields to the event loop while a handler builds a long response, after a number of elements.
 
-A handler uses one `YieldBudget` for all its loops. State may change between two steps, as between two requests. Only
-responses whose rows are independent may be built so; not a group's offsets, a Fetch (which waits on what it read), or
-what an append must find unchanged.
+A handler uses one `YieldBudget` for all its loops. State may change between two steps, as between two requests, so the
+response's rows must be independent. Do not use it for a group's offsets, for a Fetch, which waits on the partitions it
+has read, or for state that must not change before an append.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Asked = TypeVar("Asked")
 Row = TypeVar("Row")
 
 ELEMENTS_PER_YIELD: Final = 100
-"""Elements, of 5 to 50 microseconds each."""
+"""Number of elements between two yields; each takes 5 to 50 microseconds."""
 
 
 class YieldBudget:
-    """The elements left before the next yield."""
+    """A counter of the elements left before the next yield."""
 
     __slots__ = ("_left",)
 
@@ -34,7 +34,7 @@ class YieldBudget:
             await asyncio.sleep(0)
 
     async def map(self, asked: Iterable[Asked], answer: Callable[[Asked], Row]) -> list[Row]:
-        """Answer each element; return the answers in order."""
+        """Call `answer` with each element; return the results in order."""
         await self.spend()
         rows = []
         for one in asked:
