@@ -7,8 +7,8 @@
     lost-end-offset-checkpoint            offsets that logs had reached before they lost records (not in Kafka; rare)
     .kafka_cleanshutdown                  exists only between a clean shutdown and the next start
 
-A changed file is replaced as a whole. A damaged file does not prevent the start: its offsets are recomputed, which
-costs time. Source: Kafka's `OffsetCheckpointFile`, `CleanShutdownFileHandler`.
+Each file is replaced as a whole, only if it changes. A damaged file does not prevent the start: its offsets are
+recomputed, which costs time. Source: Kafka's `OffsetCheckpointFile`, `CleanShutdownFileHandler`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def decode_checkpoint(content: bytes) -> Offsets:
 
 
 def take_clean_shutdown(files: Files) -> bool:
-    """Remove the clean shutdown file; return whether it existed, so that the last shutdown was clean."""
+    """Remove the clean shutdown file; return whether it existed, which means that the last shutdown was clean."""
     clean = files.exists(CLEAN_SHUTDOWN)
     files.remove(CLEAN_SHUTDOWN)
     return clean

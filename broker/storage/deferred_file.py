@@ -1,7 +1,7 @@
 """A file that is created later, because the disk refused to create it.
 
-A log that is truncated fully has deleted its segments before it creates a new one. If the disk refuses (it is full, or
-no descriptor is left), the log is empty, and accepts appends as soon as the file can be created.
+A log that is truncated fully deletes its segments before it creates a new one. The disk may refuse to create the file
+(it is full, or no descriptor is left). The log is then empty, and accepts appends once the file can be created.
 """
 
 from __future__ import annotations

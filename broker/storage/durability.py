@@ -65,7 +65,7 @@ class Durability:
         self.unflushed = 0
 
     def attempt(self, flush: Callable[[], None], recovery_point: int = 0) -> None:
-        """Run a flush and raise the recovery point; convert OSError to KafkaError."""
+        """Call `flush`, flush the leader epochs, and advance the recovery point. Raises KafkaError."""
         try:
             flush()
             self._epochs.flush()

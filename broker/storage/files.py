@@ -4,7 +4,7 @@ Paths are relative to the adapter's root, with "/" between their parts. A `File`
 Both adapters pass the same contract test, so a cluster in memory behaves like one on disk.
 
 Writes go to the page cache: appended bytes survive the end of the process, but a power failure only after `flush`.
-Failures are `OSError`. A failed append leaves the file unchanged, or all later appends fail with the same error.
+Failures are `OSError`. A failed append leaves the file unchanged; a failure to restore the file is an `OSError`, too.
 """
 
 from __future__ import annotations

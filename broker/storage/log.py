@@ -102,7 +102,7 @@ class PartitionLog:
         self.changed: Callable[[], None] = _unheard
         """Called after a change of the log's end, start or leader epochs."""
         self.touched: Callable[[], None] = _unheard
-        """Called after such a change or a change of other checkpointed offsets; set by `LogManager`."""
+        """Called after such a change, and after changes of other checkpointed offsets; set by `LogManager`."""
         self._clock_ms = now_ms  # the latest time that a caller passed; the creation time of a follower's segments
 
     @classmethod
@@ -352,7 +352,7 @@ class PartitionLog:
         return max((segment.max_timestamp_ms for segment in self.segments), default=NO_TIMESTAMP)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the offset where `read_committed` consumers stop: that of the oldest transaction that is undecided."""
+        """Return the offset up to which `read_committed` consumers read: the start of the oldest open transaction."""
         first_unstable = self.producers.first_unstable_offset(high_watermark)
         if first_unstable is None:
             return high_watermark
@@ -373,7 +373,7 @@ class PartitionLog:
     # ------------------------------------------------------------------------------------------------ truncate, retain
 
     def truncate_to(self, offset: int) -> bool:
-        """Truncate the log to an offset and flush that; return whether it had batches from there on."""
+        """Truncate the log to an offset and flush the truncation; return False if the log ends there already."""
         if offset >= self.log_end_offset:
             # A leader that wrote nothing left an epoch at the end; the next leader may not know this epoch.
             self.epochs.truncate_from_end(self.log_end_offset)
