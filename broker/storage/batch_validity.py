@@ -1,7 +1,7 @@
 """Verifies batches read from a segment: their checksums, and their offsets, which the checksums do not cover.
 
 Pure. Offsets must grow from batch to batch and stay below the segment's end. Where they decrease, either of two batches
-may be wrong, so both count as invalid: a reader that continues at a wrong offset would skip records.
+may be wrong, so both are invalid. A reader that continues at a wrong offset would skip records.
 """
 
 from __future__ import annotations

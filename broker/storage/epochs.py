@@ -2,9 +2,9 @@
 
 A sorted list of (epoch, start offset), both of which grow from entry to entry. Every change is saved in the format of
 Kafka's `leader-epoch-checkpoint` (a version line, a count line, one line per entry).
-A new epoch can begin on a full disk: the checkpoint is written later, at the latest before the recovery point moves
-past the batches of the epoch. It is flushed by then, too. With an old checkpoint and batches that are not scanned, the
-epoch would seem to begin at the recovery point.
+A new epoch can begin on a full disk. Its checkpoint is then written and flushed later, at the latest before the
+recovery point moves past the epoch's batches. With an old checkpoint and batches that are not scanned, the epoch would
+seem to begin at the recovery point.
 Sources: KIP-101, KIP-279, Kafka's `LeaderEpochFileCache`.
 """
 

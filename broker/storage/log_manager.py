@@ -1,10 +1,9 @@
 """The logs of a broker: opens, checkpoints, flushes, compacts, deletes and moves them.
 
-A log is opened, and recovered after an unclean shutdown, when the controller first names the partition, not at start: a
-broker with thousands of logs starts fast. A log stores its topic id, so the log of a deleted topic of the same name is
+A log is opened, and recovered after an unclean shutdown, when the controller first names the partition. A broker with
+thousands of logs therefore starts fast. A log stores its topic id, so the log of a deleted topic of the same name is
 never used. A new log goes to the directory with the fewest logs, or to the one that AlterReplicaLogDirs chose. A
-deleted log is renamed, and removed after `file.delete.delay.ms` or at the next start; until then it can be restored
-manually.
+deleted log is renamed, and can be restored until its removal after `file.delete.delay.ms` or at the next start.
 
 A move copies a log to another directory, as a future log. When the copy has everything, it is flushed and closed, the
 old log is renamed for deletion, and the copy is renamed to replace it. A crash leaves the old log; between the last two

@@ -1,8 +1,8 @@
 """Yields to the event loop while a handler builds a long response, after a number of elements.
 
 A handler uses one `YieldBudget` for all its loops. State may change between two steps, as between two requests, so the
-response's rows must be independent. Do not use it for a group's offsets, for a Fetch, which waits on the partitions it
-has read, or for state that must not change before an append.
+rows of the response must be independent. Do not use it for a group's offsets, a Fetch, or state that must not change
+before an append. A Fetch waits on the partitions that it has read.
 """
 
 from __future__ import annotations
