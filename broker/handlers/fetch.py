@@ -1,11 +1,11 @@
-"""Fetch: batches from partitions, for consumers up to what is committed, for followers up to the log's end.
+"""Fetch: read batches, for consumers up to the high watermark or last stable offset, for followers to the log's end.
 
-What a request finds is decided in `replication.reading`. A request that finds fewer than `min_bytes` waits here until a
-partition it names changes, or `max_wait_ms` pass; no timer polls. It goes on at once, and shows the reason, when a
-partition's leader epoch changes meanwhile (KIP-320).
+`FetchReader` (`broker.replication`) selects what a request may read. A request that finds fewer than `min_bytes` waits
+until one of its partitions changes or `max_wait_ms` expires; no timer polls. A change of a partition's leader epoch
+completes it at once, so that the client learns of it (KIP-320).
 
-In a session (KIP-227) a request names only what changed, and so does its answer. A consumer may be sent to a replica
-in its own rack (KIP-392). Versions 0 to 18; `old_fetch` turns answers into what those before v10 can carry.
+In a fetch session (KIP-227) requests and responses contain only changes. A consumer may be directed to a replica in its
+own rack (KIP-392). Versions 0 to 18; `old_fetch` converts responses for versions before v10.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIRST_VERSION_WITH_ZSTD: Final = 10
 
 @handles(FetchRequest, versions="0-18")
 async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
-    """Read now; if that is too little, wait and read again."""
+    """Read now; if there are too few bytes, wait and read again."""
     try:
         reading = reading_of(ctx, request)
     except KafkaError as error:
@@ -59,14 +59,14 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
 
 
 def may_read(ctx: RequestContext, follower: int, topic: str) -> bool:
-    """Whether a consumer may read a topic; a follower may read all or none."""
+    """Return whether the client may read a topic; a follower may read all topics or none."""
     if follower >= 0:
         return is_authorized(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     return is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic)
 
 
 def reading_of(ctx: RequestContext, request: FetchRequest) -> FetchReader:
-    """How to read for this request. Raises KafkaError for one that does not fit the session it speaks of."""
+    """Return the reader of a request. Raises KafkaError if the request does not match its session."""
     services = ctx.services
     replicas = services.replicas
     if request.session_epoch > 0:
@@ -82,7 +82,7 @@ def reading_of(ctx: RequestContext, request: FetchRequest) -> FetchReader:
 def open_session(
     ctx: RequestContext, request: FetchRequest, answer: list[FetchableTopicResponse], *, is_follower: bool
 ) -> int:
-    """Remember a full request and its answer, if there is room; the new session's id, or 0."""
+    """Create a session for a full request and its response. Returns its id, or 0 if the cache is full."""
     return ctx.services.fetch_sessions.open(
         request,
         answer,

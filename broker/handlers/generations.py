@@ -1,7 +1,7 @@
-"""The waits of R16: what a leader has to know about a request's generations before it appends any batch.
+"""Checks and waits that R16 requires before a leader appends a batch with, or without, a generation.
 
-A stamped batch waits until its topic's znode has the mark for such batches; a batch without a stamp has its keys looked
-at where the topic says `verify`, a few at a time. In nearly all requests neither needs to wait.
+A batch with a generation waits until its topic's znode is marked as having such batches. The keys of a batch without
+one are verified if the topic's policy is `verify`, a few at a time. Nearly all requests need neither.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 
 Fits = Mapping[int, KeyPlacementCheck]
-"""The id of a partition's data object in the request -> what is known of its keys."""
+"""The id of a partition's data object in the request -> the check of its keys."""
 
 
 @value
 class Needs:
-    """What a leader has to know yet."""
+    """The checks that must precede the appends of a request."""
 
     unstamped: list[Partition]
-    """Whose topics need the mark for stamped batches."""
+    """Partitions whose topics need the mark for batches with generations."""
     to_verify: list[tuple[TopicImage, PartitionProduceData]]
-    """Batches without a stamp, whose keys are to be looked at."""
+    """Batches without a generation, whose keys must be verified."""
 
 
 def needs(replicas: ReplicaManager, request: ProduceRequest) -> Needs | None:
-    """What is to be waited for before the batches of this request are appended; None in nearly all cases."""
+    """Return the checks that the batches of a request need first; None in nearly all cases."""
     unstamped: list[Partition] = []
     to_verify: list[tuple[TopicImage, PartitionProduceData]] = []
     replica = replicas.replica
@@ -63,14 +63,14 @@ def needs(replicas: ReplicaManager, request: ProduceRequest) -> Needs | None:
 
 
 async def prepare(replicas: ReplicaManager, needed: Needs, timeout_ms: int) -> Fits:
-    """Wait for it. Returns what was found about the keys of batches without a stamp. Raises KafkaError."""
+    """Wait for the marks, and verify the keys of batches without a generation. Raises KafkaError."""
     if needed.unstamped:
         await replicas.stamps.write(needed.unstamped, timeout_ms)
     return {id(data): await look_at_keys(replicas, image, data) for image, data in needed.to_verify}
 
 
 async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: PartitionProduceData) -> KeyPlacementCheck:
-    """Whether all keys of a batch lie in its partition."""
+    """Check whether all keys of a batch belong to its partition."""
     found: list[tuple[int, int]] = []
     total = 0
     try:
@@ -79,7 +79,7 @@ async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: Partit
         if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
             records = await replicas.inspector.converted(records, settings)
         if len(records) < HEADER_BYTES or not is_plausible(records, header := read_header(records), settings):
-            return KeyPlacementCheck(topic)  # the append will find what is wrong with it
+            return KeyPlacementCheck(topic)  # the append reports the error
         async with replicas.inspector.unpacked(records, header, settings) as content:
             for one in misplaced_keys(content, header.record_count, data.index, topic):
                 if one is None:
@@ -91,5 +91,5 @@ async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: Partit
     except DecodeError as reason:
         return unreadable(topic, data.index, reason)
     except KafkaError as refusal:
-        return KeyPlacementCheck(topic, KafkaError(refusal.code, refusal.message))  # without the stack it came through
+        return KeyPlacementCheck(topic, KafkaError(refusal.code, refusal.message))  # without its traceback
     return placement_check(topic, data.index, found, total)

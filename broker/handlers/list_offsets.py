@@ -1,9 +1,8 @@
-"""ListOffsets: which offset belongs to a timestamp, or is the first, the last, or the one with the largest timestamp.
+"""ListOffsets: find the first or last offset, the first at a timestamp, or the one with the largest timestamp.
 
 The "latest" offset is the end of what the client may read: the high watermark, the last stable offset for
-read_committed, the log's end for a follower. A new leader whose high watermark has not yet reached its own first offset
-does not know it, and answers OFFSET_NOT_AVAILABLE.
-Versions 0 to 11; there is no tiered storage, in which v9 and v11 look.
+read_committed, the log end offset for a follower. A new leader whose high watermark is below its first own offset
+answers OFFSET_NOT_AVAILABLE. Versions 0 to 11. Without tiered storage, the timestamps of v9 and v11 find nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ READ_COMMITTED: Final = 1
 
 @handles(ListOffsetsRequest, versions="0-11")
 async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Answer each partition on its own."""
+    """Find the offset of each partition separately."""
     times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     topics, turns = [], YieldBudget()
     once = ctx.services.profile.answers_like_a_quorum
@@ -68,7 +67,7 @@ async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> List
 async def offset_of(
     ctx: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
-    """The row of one partition; raises KafkaError."""
+    """Return the row of one partition. Raises KafkaError."""
     partition = ctx.services.replicas.partition(topic, asked.partition_index)
     if request.replica_id != DEBUG_CONSUMER:
         partition.check_leader()
@@ -85,7 +84,7 @@ async def offset_of(
         check_leader_is_caught_up(partition, ctx.version)
     timestamp, offset, epoch = await find(ctx, partition, asked.timestamp, latest)
     if request.replica_id == partition.leader_id and asked.timestamp == LATEST:
-        # Only a controller asks a leader in its own name, before it removes a partition: not even a marker may follow.
+        # Only a controller uses the leader's own id, before it removes a partition; no marker may follow.
         partition.retiring = partition.sealed and partition.log.log_start_offset == offset
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
@@ -93,9 +92,9 @@ async def offset_of(
 
 
 def segment_starts(partition: Partition, asked: ListOffsetsPartition, replica_id: int, now_ms: int) -> list[int]:
-    """The newest offsets at which a segment begins, or the log ends, that are not after a time (v0).
+    """Return the newest segment starts, or the log end, that are not after a time (v0).
 
-    For a consumer the high watermark stands in place of all that are beyond it.
+    For a consumer the high watermark replaces all offsets beyond it.
     """
     log = partition.log
     starts = log.segments.starts(asked.timestamp, log.log_start_offset, log.log_end_offset, now_ms)
@@ -107,7 +106,7 @@ def segment_starts(partition: Partition, asked: ListOffsetsPartition, replica_id
 
 
 def latest_for(partition: Partition, request: ListOffsetsRequest) -> int:
-    """The end of what the client, or follower, may read."""
+    """Return the end of what the client or follower may read."""
     if request.replica_id >= 0:
         return partition.log.log_end_offset
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
@@ -116,14 +115,14 @@ def latest_for(partition: Partition, request: ListOffsetsRequest) -> int:
 
 
 def check_leader_is_caught_up(partition: Partition, version: int) -> None:
-    """Raise OFFSET_NOT_AVAILABLE while the high watermark may lie before what earlier leaders answered (KIP-207)."""
+    """Raise OFFSET_NOT_AVAILABLE while the high watermark may be below offsets of earlier leaders (KIP-207)."""
     if partition.high_watermark < partition.leader_epoch_start_offset:
         code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
         raise KafkaError(code, f"{partition!r} has just been elected")
 
 
 async def find(ctx: RequestContext, partition: Partition, timestamp: int, latest: int) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch); -1 each when no readable record fits."""
+    """Return timestamp, offset and leader epoch; -1 each if no readable record matches."""
     log = partition.log
     if timestamp == LATEST:
         return -1, latest, partition.leader_epoch
@@ -142,10 +141,10 @@ async def find(ctx: RequestContext, partition: Partition, timestamp: int, latest
 
 
 async def record_at(ctx: RequestContext, partition: Partition, timestamp_ms: int) -> TimestampedOffset | None:
-    """The first record that is as late as a timestamp; other requests are served while a long batch is searched."""
+    """Return the first record at or after a timestamp; long batches are searched in steps."""
     log, turns = partition.log, YieldBudget()
     removals = -1
-    while removals != log.segments.removals:  # what is removed meanwhile may have moved the rest
+    while removals != log.segments.removals:  # a removal may have moved the other segments
         removals, start_offset = log.segments.removals, log.log_start_offset
         for header, batch in log.segments.batches_with(timestamp_ms, start_offset):
             try:

@@ -1,11 +1,11 @@
-"""Metadata: brokers, topics, leaders; and what KIP-253 tells clients about resizes.
+"""Metadata: brokers, topics and leaders, and for generation-aware clients the resizes of each topic (KIP-253).
 
-Versions 0 to 13; the resize fields are tags from v9 on, for clients that ask for them (D3, D27). Answered from one
-immutable image, so R12 holds because it holds for every image (see `broker.metadata.metadata_cache`). A topic that does
-not exist is created when the broker and the request allow it, within the client's quota of mutations; the answer waits
-a moment for its leaders and says LEADER_NOT_AVAILABLE if that takes longer, or if it is not known yet whether the topic
-exists. A request creates topics for `CREATE_MS`; those that are left get the same answer, and the client asks again, as
-for a topic without leader. Source: Kafka's `AutoTopicCreationManager`, which answers before anything is created.
+Versions 0 to 13. The resize fields are tags from v9 on, for clients that request them (D3, D27). A response is made
+from one immutable image, so R12 holds because it holds for every image (see `broker.metadata.metadata_cache`). A
+missing topic is created if the broker and the request allow it, within the client's quota of mutations. The response
+waits up to `SETTLE_MS` for its leaders. It contains LEADER_NOT_AVAILABLE if they take longer, or if it is unknown
+whether the topic exists. A request creates topics for `CREATE_MS`; the remaining ones get the same error, and the
+client retries. Source: Kafka's `AutoTopicCreationManager`, which answers before it creates anything.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ SETTLE_MS: Final = 250
 CREATE_MS: Final = 500
 """How long one request may create topics: each takes some milliseconds, and a request may name 100,000."""
 _MAY_EXIST: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER})
-"""Another broker was faster, or the session with ZooKeeper ended and it is unknown what was written."""
+"""The topic may exist: another broker created it, or the ZooKeeper session ended during the write."""
 FIRST_VERSION_WITH_NULL_FOR_ALL: Final = 1
 FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
 
 
 @handles(MetadataRequest, versions="0-13")
 async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """Answer from the current image, after topics that are to be created had their moment."""
+    """Create missing topics if allowed, then answer from the current image."""
     services = ctx.services
     asked, aware = request.topics, request.generation_aware
     spending = MutationCharge(ctx, strict=False)
@@ -68,7 +68,7 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         missing = await create_missing(ctx, request, spending) if request.allow_auto_topic_creation else {}
         image = services.metadata.image
         rows = await rows_of(asked, lambda topic: answer(ctx, image, topic, missing, aware))
-        topics = list({(row.topic_id, row.name): row for row in rows}.values())  # asked for twice, told once
+        topics = list({(row.topic_id, row.name): row for row in rows}.values())  # a repeated topic gets one row
     if request.include_topic_authorized_operations:
         topics = [with_operations(ctx, row) for row in topics]
     return MetadataResponse(
@@ -97,7 +97,7 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
 async def rows_of(
     topics: Iterable[Asked], answer: Callable[[Asked], MetadataResponseTopic]
 ) -> list[MetadataResponseTopic]:
-    """The answer to each, built in steps of so many partitions."""
+    """Return the rows of topics, built in steps of a number of partitions."""
     rows, turns = [], YieldBudget()
     for topic in topics:
         rows.append(answer(topic))
@@ -106,12 +106,12 @@ async def rows_of(
 
 
 def by_id(asked: MetadataRequestTopic) -> bool:
-    """Whether a topic is not named: the versions that tell ids cannot all be asked by them."""
+    """Return whether a topic is requested by id; not every version whose fields include ids supports that."""
     return asked.topic_id != ZERO_UUID or asked.name is None
 
 
 def refused(asked: list[MetadataRequestTopic]) -> MetadataResponse:
-    """The answer to a request that is not allowed: every topic has the error, and nothing else is answered."""
+    """Return the response to an invalid request: every topic has the error, and all else is empty."""
     rows = [MetadataRequestTopic(name=topic.name or "", topic_id=topic.topic_id) for topic in asked]
     return MetadataResponse(
         brokers=[], cluster_id=None, topics=[error_row(row, ErrorCode.INVALID_REQUEST) for row in rows]
@@ -121,7 +121,7 @@ def refused(asked: list[MetadataRequestTopic]) -> MetadataResponse:
 async def create_missing(
     ctx: RequestContext, request: MetadataRequest, spending: MutationCharge
 ) -> dict[str, ErrorCode]:
-    """Create the topics that were named and do not exist. Returns name -> error of those that are not there yet."""
+    """Create the named topics that do not exist. Returns name -> error of those that are not available yet."""
     loop, turns = asyncio.get_running_loop(), YieldBudget()
     deadline_s = loop.time() + CREATE_MS / 1000
     tried = False
@@ -130,7 +130,7 @@ async def create_missing(
     if not services.settings.auto_create_topics_enable:
         return outcome
     if not services.metadata.image.brokers:
-        # Just started: what the controller has not told us of may exist, and nothing can be placed on no broker.
+        # This broker has received no metadata yet: the topic may exist, and there are no brokers to place it on.
         return {asked.name: ErrorCode.LEADER_NOT_AVAILABLE for asked in request.topics or () if asked.name}
     created: dict[str, int] = {}
     for asked in request.topics or ():
@@ -171,7 +171,7 @@ def answer(
     refused: dict[str, ErrorCode],
     aware: bool,
 ) -> MetadataResponseTopic:
-    """The row of one topic that was asked for by name or by id."""
+    """Return the row of a topic that was requested by name or by id."""
     if asked.topic_id != ZERO_UUID:
         topic = image.topics.get(image.names.get(asked.topic_id, ""))
         if topic is None:
@@ -194,26 +194,26 @@ def answer(
 
 
 def row_of(ctx: RequestContext, image: ClusterImage, topic: TopicImage, aware: bool) -> MetadataResponseTopic:
-    """The row of a topic that is there. Others are told the same one."""
+    """Return the row of an existing topic, from a cache that all clients share."""
     return ctx.services.metadata_rows.row(image, topic, ctx.peer.listener, ctx.version, generation_aware=aware)
 
 
 def with_operations(ctx: RequestContext, row: MetadataResponseTopic) -> MetadataResponseTopic:
-    """A row of this client's own."""
+    """Return a copy of a row with this client's authorized operations."""
     if row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED or row.name is None:
         return row
     return replace(row, topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, row.name))
 
 
 def hidden_row(name: str | None, topic_id: bytes) -> MetadataResponseTopic:
-    """The row of a topic that the client may not know of, whether it exists or not."""
+    """Return the row of a topic that the client may not describe, whether the topic exists or not."""
     return MetadataResponseTopic(
         error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=topic_id, is_internal=False, partitions=[]
     )
 
 
 def error_row(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
-    """The row of a topic that is refused."""
+    """Return the row of a refused topic."""
     return MetadataResponseTopic(
         error_code=code,
         name=asked.name,

@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch: the offset at which a leader epoch ended (KIP-101, KIP-320; rule R7 finds boundaries with it).
+"""OffsetForLeaderEpoch: find the end offset of a leader epoch (KIP-101, KIP-320); R7 uses it for boundaries.
 
-A broker answers only as leader, and only if the request names the present epoch, or none: a leader that has not
-adopted a resize yet answers UNKNOWN_LEADER_EPOCH instead of an end that may still move. Ends are exclusive.
-Versions 0 to 4. Coordinators that hold gates for others also learn where what can be delivered below an end ends.
+Only a leader answers, and only if the request has the current epoch or none. A leader that has not adopted a resize
+answers UNKNOWN_LEADER_EPOCH, because the end could still change. Ends are exclusive. Versions 0 to 4. Coordinators that
+enforce gates also request the end of the deliverable records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Answer each partition on its own."""
+    """Find the end offset in each partition separately."""
     turns = YieldBudget()
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -49,7 +49,7 @@ async def offset_for_leader_epoch(
 def end_of_epoch(
     ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition, *, consumer: bool = True
 ) -> EpochEndOffset:
-    """The largest epoch not above the one asked for, and its end; -1 when there is none."""
+    """Return the largest epoch not above the requested one, and its end; -1 if there is none."""
     if not is_authorized(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
         authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
     partition = ctx.services.replicas.leader_of(topic, asked.partition)
@@ -60,7 +60,7 @@ def end_of_epoch(
         and asked.leader_epoch < partition.leader_epoch
         and not partition.check_not_superseded
     ):
-        # The end of a segment opens gates: it must not grow when another replica leads next (I2).
+        # The end of a segment opens gates, so it must not grow under the next leader (I2).
         raise KafkaError(
             ErrorCode.OFFSET_NOT_AVAILABLE, f"the followers of {topic}-{asked.partition} are not heard yet"
         )
@@ -71,12 +71,12 @@ def end_of_epoch(
         row.log_start_offset = log.log_start_offset
         if asked.leader_epoch < partition.leader_epoch:
             if partition.last_stable_offset < min(end, log.log_end_offset):
-                # What an open transaction has below the cut may be handed out, or not.
+                # Records of an open transaction below the cut may become deliverable.
                 raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{topic}-{asked.partition} is not stable up to {end}")
             row.deliverable_end = deliverable_end(log, end)
     return row
 
 
 def refuse(asked: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
-    """The row of a refused partition."""
+    """Return the row of a refused partition."""
     return EpochEndOffset(error_code=code, partition=asked.partition)

@@ -1,14 +1,14 @@
-"""Converts Fetch answers for versions before v10: message sets instead of batches before v4, and no zstd.
+"""Converts Fetch responses for versions before v10: message sets for those before v4, and no zstd.
 
-Consumers before v10 cannot know zstd, so a topic that demands it is not served to them (KIP-110). Consumers before v4
-get messages of format v0 (v0, v1) or v1 (v2, v3) if the topic allows it, and zstd that a producer chose is refused
-where it is met (KIP-283): after other messages the answer just ends there. An answer has no more bytes than its batches
-had, but always the whole first batch. If nothing is left for the consumer because there are markers only, it gets the
-beginning of a message that cannot be complete, as from Kafka: it asks for more bytes then. Storage errors, which those
-consumers do not know, are told as another leader (v5 and older).
+Versions before v10 do not support zstd, so they cannot read a topic whose `compression.type` is zstd (KIP-110).
+Versions before v4 get messages of format v0 (v0, v1) or v1 (v2, v3) if the topic allows down-conversion. A zstd batch
+of a producer is refused; behind other messages, it ends the response (KIP-283). A response has no more bytes than its
+batches had, but always the whole first batch. If only markers are left, it contains the start of an incomplete message,
+as in Kafka, so that the consumer requests more bytes. For v5 and older, KAFKA_STORAGE_ERROR becomes
+NOT_LEADER_OR_FOLLOWER.
 
-Other requests get a turn after each `STEP_BYTES`. A batch of many records is converted in a worker thread.
-Source: `KafkaApis.handleFetchRequest`, `LazyDownConversionRecords`.
+Other requests are processed after each `STEP_BYTES`. A large batch is converted in a worker thread. Source:
+`KafkaApis.handleFetchRequest`, `LazyDownConversionRecords`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ FIRST_VERSION_WITH_TIMESTAMPS: Final = 2
 LAST_VERSION_WITHOUT_STORAGE_ERRORS: Final = 5
 STEP_BYTES: Final = 128 * 1024
 INCOMPLETE: Final = struct.pack(">qi", -1, HEADER_BYTES)
-"""Offset and size of a message whose bytes are left out."""
+"""The offset and size of a message, without its bytes."""
 
 log: Final = logging.getLogger(__name__)
 
 
 async def downgrade(ctx: RequestContext, request: FetchRequest, answer: list[FetchableTopicResponse]) -> None:
-    """Turn the rows of an answer into what the version can carry."""
+    """Convert the rows of a response to the request's version."""
     offsets = {
         (topic.topic, asked.partition): asked.fetch_offset for topic in request.topics for asked in topic.partitions
     }
@@ -65,7 +65,7 @@ async def downgrade(ctx: RequestContext, request: FetchRequest, answer: list[Fet
                     error_code=error.code,
                     high_watermark=-1,
                     aborted_transactions=[],
-                    # Kafka says null in old versions too, which librdkafka cannot read: its user hears of no error.
+                    # Kafka sends null in old versions, too; librdkafka cannot parse it, and its user sees no error.
                     records=None if ctx.version >= FIRST_VERSION_WITH_BATCHES else b"",
                 )
             if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR and ctx.version <= LAST_VERSION_WITHOUT_STORAGE_ERRORS:
@@ -73,7 +73,7 @@ async def downgrade(ctx: RequestContext, request: FetchRequest, answer: list[Fet
 
 
 def settings_of(ctx: RequestContext, topic: str, index: int) -> LogSettings | None:
-    """The settings of a partition's log; None if this broker has none."""
+    """Return the settings of a partition's log; None if this broker does not host it."""
     try:
         return ctx.services.replicas.partition(topic, index).log.settings
     except KafkaError:
@@ -81,7 +81,7 @@ def settings_of(ctx: RequestContext, topic: str, index: int) -> LogSettings | No
 
 
 def check(ctx: RequestContext, replica_id: int, settings: LogSettings | None) -> None:
-    """Raise KafkaError if this version cannot read from the topic at all."""
+    """Raise KafkaError if this version cannot read the topic."""
     if settings is None or not ctx.services.profile.converts_messages:
         return
     if settings.codec is Compression.ZSTD:
@@ -91,12 +91,12 @@ def check(ctx: RequestContext, replica_id: int, settings: LogSettings | None) ->
 
 
 async def at_once(records: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int) -> bytes:
-    """See `down_convert`."""
+    """Convert a batch without a worker thread; see `down_convert`."""
     return down_convert(records, position, header, magic, first_offset)
 
 
 async def converted(records: Buffer, magic: int, first_offset: int, convert: Convert = at_once) -> bytes:
-    """Batches as message sets. Raises KafkaError if that cannot be done with the first one."""
+    """Return batches as message sets. Raises KafkaError if the first one cannot be converted."""
     parts: list[bytes] = []
     size = step = 0
     for position, header in iter_batches(records):
@@ -129,7 +129,7 @@ async def converted(records: Buffer, magic: int, first_offset: int, convert: Con
 
 
 def whole_messages(messages: bytes, size_bytes: int) -> bytes:
-    """The first messages, as many as fit whole."""
+    """Return the first messages, as many as fit completely."""
     end = 0
     for position, header in iter_headers(messages[:size_bytes]):
         end = position + header.size_bytes

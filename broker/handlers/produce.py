@@ -1,14 +1,14 @@
-"""Produce: append batches to partitions that this broker leads, and answer when they are as safe as `acks` asks.
+"""Produce: append record batches to partitions that this broker leads, and answer once `acks` is satisfied.
 
-acks=0 is never answered: when an append fails, the connection is closed, so that the client looks for the leader again.
-acks=1 answers after the local append, acks=-1 when every in-sync replica has the records.
+acks=0 has no response: a failed append closes the connection, so that the client refreshes its metadata. acks=1 answers
+after the local append, acks=-1 when every in-sync replica has the records.
 
-The batches of a request are appended in one synchronous section, each in the order of rule R5; only then may the
-request wait for replicas. Meanwhile those behind it on its connection are taken up (`settling`): followers then fetch
-at once what all of them appended. A batch of another generation is refused with INVALID_PARTITION_METADATA and our
-generation in the answer (KIP-253). What waits before is a request that begins a transaction, for the word of its
-coordinator, one whose records take long to look at (`inspector`), and one with a topic's first batch of a generation,
-or with keys to be looked at (`generations`). Versions 0 to 13; v13 has ids of topics.
+The batches of a request are appended in one synchronous section, each in the order of rule R5. Only then may the
+request wait for replicas. Meanwhile the later requests of its connection are processed (`settling`), so that followers
+fetch all their records at once. A batch of another generation is refused with INVALID_PARTITION_METADATA and the
+partition's generation (KIP-253). Three kinds of requests wait before the append: one that begins a transaction (for its
+coordinator), one whose records take long to validate (`inspector`), and one with a topic's first batch with a
+generation, or with keys to verify (`generations`). Versions 0 to 13; v13 has topic ids.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from anabranch.protocol.records.batch import Buffer
 
 ADMIN_CLIENT: Final = "__admin_client"
-"""The client id that Kafka lets write to internal topics."""
+"""The client id that may write to internal topics, as in Kafka."""
 NO_LEADER: Final = LeaderIdAndEpoch()
 FIRST_VERSION_WITH_BATCHES: Final = 3
 FIRST_VERSION_WITH_ZSTD: Final = 7
@@ -74,11 +74,11 @@ WITHOUT_LOG_START: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""What Kafka answers to an append without saying where the log starts."""
+"""The errors of an append for which Kafka's response has no log start offset."""
 
 
 class PreparedProduce:
-    """What was found out about the batches of a request before any is appended."""
+    """The results of the checks of a request's batches before any is appended."""
 
     __slots__ = ("fits", "found", "verified", "waiting")
 
@@ -88,17 +88,17 @@ class PreparedProduce:
         self.verified: VerifiedPartitions | None = None
         """None without a transactional id."""
         self.waiting: list[tuple[DelayedProduce, PartitionProduceResponse]] = []
-        """The rows of batches that other replicas have to have, too."""
+        """The rows of acks=-1 batches that are not replicated yet."""
 
 
 @handles(ProduceRequest, versions="0-13")
 def produce(ctx: RequestContext, request: ProduceRequest) -> Coroutine[Any, Any, ProduceResponse | None]:
-    """Append everything, then wait for replication if asked to."""
+    """Append all batches, then wait for replication if `acks` is -1."""
     return (produce_by_name if ctx.version < FIRST_VERSION_WITH_TOPIC_IDS else produce_by_id)(ctx, request)
 
 
 async def produce_by_id(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
-    """The same for topics that are told by their ids."""
+    """Handle requests that use topic ids."""
     request.topic_data, unknown = name_them(ctx.services.metadata.image, request.topic_data)
     unanswered = [unknown_topic(topic) for topic in unknown]
     if unanswered and request.acks == 0:
@@ -111,7 +111,7 @@ async def produce_by_id(ctx: RequestContext, request: ProduceRequest) -> Produce
 
 
 async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
-    """The same for topics that are named."""
+    """Handle requests that use topic names."""
     replicas = ctx.services.replicas
     hints = LeaderHints(ctx.services.metadata)
     prepared = PreparedProduce()
@@ -158,7 +158,7 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
 def allowed(
     ctx: RequestContext, hints: LeaderHints, request: ProduceRequest
 ) -> tuple[ProduceRequest, list[TopicProduceResponse]]:
-    """What the client may do of a request, and the answer to the rest. Raises KafkaError if it may do none of it."""
+    """Return the authorized part of a request, and the rows of the rest. Raises KafkaError for the whole request."""
     if ctx.services.authorizer is None:
         return request, []
     if request.transactional_id is not None:
@@ -178,9 +178,9 @@ def allowed(
 
 
 def check(ctx: RequestContext, acks: int, topic: str, data: PartitionProduceData) -> None:
-    """Raise KafkaError for what can be refused without the log; the checks are in Kafka's order."""
+    """Raise KafkaError for data that can be refused without the log; the checks have Kafka's order."""
     try:
-        if ctx.version >= FIRST_VERSION_WITH_BATCHES:  # before, any format may come: the log converts it
+        if ctx.version >= FIRST_VERSION_WITH_BATCHES:  # older versions carry any format, and the log converts it
             check_format(ctx.version, data.records)
         if acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: it is -1, 0 or 1")
@@ -193,7 +193,7 @@ def check(ctx: RequestContext, acks: int, topic: str, data: PartitionProduceData
 
 
 def check_format(version: int, records: Buffer | None) -> None:
-    """Raise KafkaError for records of a format that this version cannot carry."""
+    """Raise KafkaError for records in a format that this version does not support."""
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     if len(records) > FLAGS_POSITION:
@@ -208,7 +208,7 @@ def check_format(version: int, records: Buffer | None) -> None:
 def append(
     replicas: ReplicaManager, acks: int, topic: str, data: PartitionProduceData, prepared: PreparedProduce
 ) -> PartitionProduceResponse:
-    """Append to one partition; joins `prepared.waiting` when other replicas have to have it, too."""
+    """Append to one partition; with acks=-1 add the row to `prepared.waiting`."""
     partition = replicas.leader_of(topic, data.index)
     verified = prepared.verified
     info = replicas.append_local(
@@ -234,7 +234,7 @@ def append(
 
 
 def note_outcomes(prepared: PreparedProduce) -> None:
-    """Set the error of the rows of what other replicas do not have in time."""
+    """Set the errors of the rows whose batches were not replicated in time."""
     for wait, row in prepared.waiting:
         if wait.code is not ErrorCode.NONE:
             row.error_code = wait.code or ErrorCode.REQUEST_TIMED_OUT
@@ -242,7 +242,7 @@ def note_outcomes(prepared: PreparedProduce) -> None:
 
 
 def unknown_topic(topic: TopicProduceData) -> TopicProduceResponse:
-    """The rows of a topic whose id nobody knows."""
+    """Return the rows of an unknown topic id."""
     return TopicProduceResponse(
         topic_id=topic.topic_id,
         partition_responses=[
@@ -257,7 +257,7 @@ def unknown_topic(topic: TopicProduceData) -> TopicProduceResponse:
 def refuse_all(
     ctx: RequestContext, request: ProduceRequest, hints: LeaderHints, error: KafkaError
 ) -> ProduceResponse | None:
-    """The answer to a request that is refused as a whole."""
+    """Return the response to a request that is refused as a whole."""
     responses = [
         TopicProduceResponse(
             name=topic.name,
@@ -273,7 +273,7 @@ def refuse_all(
 def refuse(
     ctx: RequestContext, hints: LeaderHints, topic: str, index: int, error: KafkaError
 ) -> PartitionProduceResponse:
-    """The row of a refused partition, with what helps the client to do better."""
+    """Return the row of a refused partition, with the details that the client needs to recover."""
     row = PartitionProduceResponse(
         index=index,
         error_code=error.code,
@@ -289,7 +289,7 @@ def refuse(
     elif error.code is ErrorCode.INVALID_PARTITION_METADATA:
         ctx.services.replicas.refused_batches[topic] += 1
         refused = ctx.services.replicas.partition(topic, index)
-        # Without a generation the producer tries again here: the batch may be on a replica that leads next.
+        # Without a generation the producer retries here: the next leader may already have the batch.
         row.generation = refused.generation if refused.check_not_superseded else -1
     elif error.code in HINTED:
         row.current_leader = hints.leader_of(topic, index)
@@ -299,7 +299,7 @@ def refuse(
 def refuse_append(
     ctx: RequestContext, hints: LeaderHints, topic: str, index: int, acks: int, error: KafkaError
 ) -> PartitionProduceResponse:
-    """The row of a partition whose log, or whose leader, has refused the batch."""
+    """Return the row of a partition whose leader or log refused the batch."""
     replicas = ctx.services.replicas
     if isinstance(error, LegacyRefused):
         replicas.legacy.warn(error, ctx.client_id, str(ctx.peer), acks)
@@ -310,7 +310,7 @@ def refuse_append(
 
 
 def close_if_refused(responses: list[TopicProduceResponse]) -> None:
-    """A client that wants no answer learns of a failure by losing its connection."""
+    """Close the connection if an append with acks=0 failed; there is no response to report it."""
     for topic in responses:
         for row in topic.partition_responses:
             if row.error_code != ErrorCode.NONE:

@@ -1,9 +1,9 @@
 """Checks the transactional batches of a Produce request before any is appended (KIP-98, KIP-890).
 
-A request with such batches names its transactional id, and all of them are of one producer. The first batch of a
-transaction in a partition is let in only when the transaction's coordinator knows the partition as part of it: because
-the client has told it, or, from Produce v12 on, because we do. The errors of that question are told as
-NOT_ENOUGH_REPLICAS where they pass, which every producer answers by trying again.
+A request with such batches has a transactional id, and all of them have the same producer. The first batch of a
+transaction in a partition is appended only if the coordinator has the partition in the transaction. The client adds it,
+or, from Produce v12 on, this broker does. Transient errors of the coordinator become NOT_ENOUGH_REPLICAS, after which
+every producer retries.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_THAT_MAY_ABORT: Final = 11
 FIRST_VERSION_THAT_ADDS: Final = 12
-"""From which on the client does not add partitions to its transaction itself."""
+"""From this version on, brokers add partitions to transactions for the client."""
 _PASSING: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -45,7 +45,7 @@ _PASSING: Final = frozenset(
 
 
 def is_transactional(records: Buffer | None) -> bool:
-    """Whether this is a batch of a transaction; nothing but one byte of its header decides."""
+    """Return whether the records begin with a transactional batch; only its header is read."""
     return (
         records is not None
         and len(records) >= HEADER_BYTES
@@ -55,7 +55,7 @@ def is_transactional(records: Buffer | None) -> bool:
 
 
 def check_no_transaction(request: ProduceRequest) -> None:
-    """Raise KafkaError for the whole request if it has no transactional id and carries a transactional batch."""
+    """Raise KafkaError if a request without a transactional id has a transactional batch."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if is_transactional(data.records):
@@ -65,7 +65,7 @@ def check_no_transaction(request: ProduceRequest) -> None:
 
 
 async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int, fits: Fits) -> VerifiedPartitions:
-    """Ask about the partitions in which this request would begin a transaction. Raises KafkaError for all of it."""
+    """Verify the partitions in which this request begins a transaction. Raises KafkaError for the whole request."""
     producer: tuple[int, int] | None = None
     wanted: list[tuple[Partition, int]] = []
     for topic in request.topic_data:
@@ -98,7 +98,7 @@ async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int
     )
     for key, code in verified.refused.items():
         if code is ErrorCode.CONCURRENT_TRANSACTIONS and version >= FIRST_VERSION_THAT_ADDS:
-            continue  # what it means they know
+            continue  # these clients know the code
         if code in _PASSING:
             verified.refused[key] = ErrorCode.NOT_ENOUGH_REPLICAS
     return verified
@@ -107,7 +107,7 @@ async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int
 def begins_in(
     replicas: ReplicaManager, topic: str, data: PartitionProduceData, header: BatchHeader, fit: KeyPlacementCheck | None
 ) -> Partition | None:
-    """The partition in which this batch would begin a transaction; None also where it will be refused anyway."""
+    """Return the partition in which this batch begins a transaction; None also if the append will refuse it."""
     try:
         partition = replicas.leader_of(topic, data.index)
         producers = partition.log.producers
