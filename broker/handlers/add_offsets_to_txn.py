@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn: the offsets of a group will be committed with the transaction (KIP-98).
+"""AddOffsetsToTxn: add the offsets of a group to a transaction (KIP-98).
 
-Versions 0 to 4. It adds the partition of `__consumer_offsets` that the group lives in, whether or not that exists yet.
+Versions 0 to 4. It adds the group's partition of `__consumer_offsets`, whether or not that exists yet.
 """
 
 from __future__ import annotations

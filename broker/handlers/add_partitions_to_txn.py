@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn: these partitions take part in the transaction from now on (KIP-98, KIP-890).
+"""AddPartitionsToTxn: add partitions to a transaction, or verify that they are in it (KIP-98, KIP-890).
 
-Versions 0 to 5. Clients send one transaction (v0 to v3); brokers send many, to verify that a partition is in, or to add
-it for a producer of version 2 (v4 on). All partitions of a transaction are added or none: one that does not exist gets
-its error, and the others that they were not attempted. Every answer is per partition.
+Versions 0 to 5. Clients send one transaction (v0 to v3). Brokers send many (from v4), to verify a partition, or to add
+it for a producer of transaction version 2. Either all partitions of a transaction are added or none: a missing one has
+its own error, the others OPERATION_NOT_ATTEMPTED. Every error is per partition.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def add_partitions_to_txn(ctx: RequestContext, request: AddPartitionsToTxn
 
 
 def only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
-    """A client's request in the form that brokers use."""
+    """Return a client's request in the structure of brokers."""
     return AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
@@ -65,7 +65,7 @@ def only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTr
 
 
 def forbidden(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:
-    """The rows of a client's transaction if some of it may not be; none if all of it may."""
+    """Return the rows of a client's transaction if it is not fully authorized; empty if it is."""
     partitions = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
     if not is_authorized(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
         return rows_of(asked.topics, dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
@@ -84,7 +84,7 @@ def forbidden(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list
 
 
 async def answer(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:
-    """The rows of one transaction."""
+    """Return the rows of one transaction."""
     partitions = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
     unknown = {one for one in partitions if ctx.services.metadata.partition(*one) is None}
     if unknown:
@@ -101,7 +101,7 @@ async def answer(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> l
 async def outcome(
     ctx: RequestContext, asked: AddPartitionsToTxnTransaction, partitions: Iterable[TopicPartition]
 ) -> Errors:
-    """The coordinator's answer: partition -> error. Raises KafkaError."""
+    """Return the coordinator's result: partition -> error. Raises KafkaError."""
     producer = Producer(asked.producer_id, asked.producer_epoch)
     if not asked.verify_only:
         await ctx.services.transactions.add_partitions(
@@ -116,7 +116,7 @@ async def outcome(
 
 
 def rows_of(topics: Iterable[AddPartitionsToTxnTopic], errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
-    """The answer's rows, in the order of the request."""
+    """Return the rows of the response, in the order of the request."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,

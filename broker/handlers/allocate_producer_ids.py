@@ -1,7 +1,7 @@
-"""AllocateProducerIds: the next block of producer ids for a broker (KIP-730).
+"""AllocateProducerIds: allocate the next block of producer ids to a broker (KIP-730).
 
-Version 0. The active controller claims it in ZooKeeper for a broker that is registered under the epoch it names; any
-other node answers NOT_CONTROLLER.
+Version 0. The active controller allocates it in ZooKeeper for a broker that is registered with the request's broker
+epoch; any other node answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def allocate_producer_ids(
     ctx: RequestContext, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
-    """Hand the request to the controller of this node."""
+    """Pass the request to the controller of this node."""
     authorize_broker(ctx)
     controller = ctx.services.controller
     try:

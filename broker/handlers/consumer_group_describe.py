@@ -1,7 +1,7 @@
-"""ConsumerGroupDescribe: members, epochs and assignments of consumer groups (KIP-848).
+"""ConsumerGroupDescribe: describe the members, epochs and assignments of consumer groups (KIP-848).
 
-Versions 0 to 1. Each group is answered, or refused, alone: GROUP_ID_NOT_FOUND also for one of the classic protocol,
-which DescribeGroups tells of. A group with a topic that the client may not describe is not shown at all.
+Versions 0 to 1. Each group has its own error. A classic group, which DescribeGroups describes, is GROUP_ID_NOT_FOUND. A
+group with a topic that the client may not describe is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch.protocol.apis.consumer_group_describe import (
 async def consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    """Describe each."""
+    """Describe each group."""
 
     async def find(group_id: str) -> tuple[DescribedGroup, set[str]]:
         group = await ctx.services.groups.consumers.describe(group_id)

@@ -1,8 +1,7 @@
-"""ConsumerGroupHeartbeat: be a member of a consumer group (KIP-848).
+"""ConsumerGroupHeartbeat: join a consumer group, stay in it, or leave it (KIP-848).
 
-Versions 0 to 1. A node that shows itself as a Kafka without such groups, or is told to have none, refuses all with
-UNSUPPORTED_VERSION, as Kafka's brokers with ZooKeeper do. A topic that the client names and may not describe refuses
-the whole request.
+Versions 0 to 1. A node whose profile or settings exclude consumer groups answers UNSUPPORTED_VERSION, as Kafka's
+brokers with ZooKeeper do. A named topic that the client may not describe makes the whole request fail.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def consumer_group_heartbeat(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
-    """Join, go on, or leave."""
+    """Process the heartbeat of a member."""
     try:
         if not ctx.services.has_consumer_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

@@ -1,8 +1,8 @@
-"""ConsumerGroupPosition: a member learns how far the others of its group are (KIP-253 section 7, with R9 and R10).
+"""ConsumerGroupPosition: exchange positions in a group, or wait for its commits (KIP-253 section 7, with R9 and R10).
 
-v0 is the KIP's exchange of reported positions. v1 tells *committed* offsets and waits: the answer comes when one of the
-awaited partitions is committed up to its `awaited_offset`, after `max_wait_ms`, or with REBALANCE_IN_PROGRESS as soon
-as the assignment no longer stands. Any offset that is not known is -1.
+v0 is the KIP's exchange of reported positions. v1 is a long poll that returns *committed* offsets. It is answered when
+an awaited partition is committed up to its `awaited_offset`, or after `max_wait_ms`. If the assignment becomes invalid,
+it is answered with REBALANCE_IN_PROGRESS. An unknown offset is -1.
 """
 
 from __future__ import annotations

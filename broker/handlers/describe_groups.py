@@ -1,8 +1,7 @@
-"""DescribeGroups: members and state of groups (KIP-345, KIP-430).
+"""DescribeGroups: describe the members and state of classic groups (KIP-345, KIP-430).
 
-Versions 0 to 6. A group that does not exist is Dead, without an error, as Kafka answers it, and GROUP_ID_NOT_FOUND from
-v6 on (KIP-1043); so is one whose broker assigns, which ConsumerGroupDescribe tells of. What a client may not describe
-is refused alone.
+Versions 0 to 6. A missing group, or one that is not classic, is Dead without an error, as in Kafka, and from v6 on
+GROUP_ID_NOT_FOUND (KIP-1043). Each group has its own error.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -
 
 
 def describe(ctx: RequestContext, group_id: str, generation_aware: bool) -> DescribedGroup:
-    """The row of one group."""
+    """Return the row of one group."""
     try:
         authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         group = ctx.services.groups.group(group_id)
@@ -50,7 +49,7 @@ def describe(ctx: RequestContext, group_id: str, generation_aware: bool) -> Desc
 
 
 def add_gates(row: DescribedGroup, group: ClassicGroup, withheld: Mapping[tuple[str, int], str]) -> None:
-    """Fill in the tagged fields that generation-aware clients read; `withheld`: partitions not assigned, and why."""
+    """Set the tagged fields for generation-aware clients; `withheld`: partitions not assigned -> reason."""
     for shown, member in zip(row.members, group.members, strict=True):
         shown.holds_gates = member.holds_gates
     row.withheld = responses.withheld_topics(withheld)

@@ -1,7 +1,7 @@
-"""DescribeProducers: the producers that write to a partition, and their open transactions (KIP-664).
+"""DescribeProducers: describe the producers of a partition and their open transactions (KIP-664).
 
-Version 0. Answered by every replica from what its log remembers, not by the leader alone: so an operator finds a
-transaction that hangs, with the offset at which it began and the epoch of the coordinator that ended its last one.
+Version 0. Every replica answers from its own log, not only the leader. An operator finds a hanging transaction by it:
+the offset at which it began, and the coordinator epoch of the producer's last ended transaction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 @handles(DescribeProducersRequest, versions="0")
 async def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """Answer each partition on its own."""
+    """Describe each partition separately."""
     turns = YieldBudget()
     return DescribeProducersResponse(
         topics=[
@@ -40,7 +40,7 @@ async def describe_producers(ctx: RequestContext, request: DescribeProducersRequ
 
 
 def describe(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
-    """The row of one partition."""
+    """Return the row of one partition."""
     try:
         topic_creation.check_topic_name(topic)
         authorize(ctx, Operation.READ, ResourceType.TOPIC, topic)
@@ -57,7 +57,7 @@ def describe(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
 
 
 def state_of(entry: ProducerEntry) -> ProducerState:
-    """The row of one producer."""
+    """Return the row of one producer."""
     return ProducerState(
         producer_id=entry.producer_id,
         producer_epoch=entry.epoch,

@@ -1,7 +1,7 @@
-"""DescribeTransactions: the state of transactional ids and their partitions (KIP-664).
+"""DescribeTransactions: describe the state and partitions of transactional ids (KIP-664).
 
-Version 0. An id that does not exist is TRANSACTIONAL_ID_NOT_FOUND, one that is coordinated elsewhere
-NOT_COORDINATOR; the other fields of such a row are zero.
+Version 0. A missing id is TRANSACTIONAL_ID_NOT_FOUND, one with another coordinator NOT_COORDINATOR; the other fields of
+such a row are zero.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def describe_transactions(
 
 
 def describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
-    """The row of one id."""
+    """Return the row of one id."""
     try:
         if transactional_id == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id has at least one character")

@@ -1,8 +1,7 @@
-"""Describes the groups that a request names, one by one, each as its kind is described.
+"""Describes the groups that a request names, one by one, by a function for their type.
 
-A group that is named twice is described twice, as in Kafka. Each group is answered, or refused, alone; a group with a
-topic that the client may not describe is not shown. What the client may do with a group is told of those that could be
-described, if it was asked for.
+A group that is named twice is described twice, as in Kafka. Each group has its own error; a group with a topic that the
+client may not describe is refused. Authorized operations are added to described groups, if requested.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ async def described_groups(
     *,
     enabled: bool,
 ) -> list[Row]:
-    """Describe `request.group_ids`; `find` returns a group's row and its topics, `row` makes one that has an error."""
+    """Describe `request.group_ids`; `find` returns a group's row and topics, `row` makes a row with an error."""
 
     async def describe(group_id: str) -> Row:
         try:

@@ -1,7 +1,7 @@
-"""EndTxn: commit or abort (KIP-98).
+"""EndTxn: commit or abort a transaction (KIP-98).
 
-Versions 0 to 5. Answered when the decision is replicated; the markers follow. A repeated request for a transaction that
-was ended the same way succeeds. From v5 on the producer goes on with the epoch that is in the answer (KIP-890).
+Versions 0 to 5. Answered when the decision is replicated; the markers follow. A repeated request with the same decision
+succeeds. From v5 the producer continues with the epoch in the response (KIP-890).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 def code_for(error: KafkaError, *, knows_fenced: bool) -> ErrorCode:
-    """The code to answer; for a client that does not know PRODUCER_FENCED, the one that was used before it."""
+    """Return the code of an error, or its predecessor for a client that does not know PRODUCER_FENCED."""
     if error.code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error.code

@@ -1,9 +1,8 @@
-"""FindCoordinator: which broker coordinates a group or a transactional id (KIP-98, KIP-699).
+"""FindCoordinator: find the broker that coordinates a group or a transactional id (KIP-98, KIP-699).
 
-Versions 0 to 6; v4 asks for many keys at once. The coordinator of a key leads the partition of an internal topic that
-the key hashes to. The topic is created when it is missing; the answer waits a moment for it to have leaders and is
-COORDINATOR_NOT_AVAILABLE if that takes longer: clients ask again. Share groups (v6)
-have no coordinator in a Kafka without them.
+Versions 0 to 6; v4 has several keys. The coordinator of a key leads the partition of an internal topic that the key
+hashes to. A missing topic is created, and the response waits up to `SETTLE_MS` for its leaders. If they take longer, it
+is COORDINATOR_NOT_AVAILABLE, and clients retry. So it is for share groups (v6) on a node without them.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ if TYPE_CHECKING:
     from anabranch.broker.dispatch.services import Services
 
 TOPICS: Final = {0: "__consumer_offsets", 1: "__transaction_state", 2: "__share_group_state"}
-"""Key type -> where the state of such keys is kept."""
+"""Key type -> the topic with the state of such keys."""
 KINDS: Final = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 SHARE_GROUP: Final = 2
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
 FIRST_VERSION_WITH_SHARE_GROUPS: Final = 6
 SETTLE_MS: Final = 500
 TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
-"""A UUID as Kafka writes it."""
+"""A UUID in Kafka's format."""
 
 
 @handles(FindCoordinatorRequest, versions="0-6")
 async def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Answer each key; one key, at the top level, before version 4."""
+    """Find the coordinator of each key; before v4 of the only key, at the top level."""
     keys = request.coordinator_keys if ctx.version >= FIRST_VERSION_WITH_MANY_KEYS else [request.key]
     found, turns = [], YieldBudget()
     for key in keys:
@@ -48,7 +47,7 @@ async def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest)
     (only,) = found
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        error_message=only.error_message or ErrorCode(only.error_code).name,  # the old form always says something
+        error_message=only.error_message or ErrorCode(only.error_code).name,  # older versions always have a message
         node_id=only.node_id,
         host=only.host,
         port=only.port,
@@ -56,7 +55,7 @@ async def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest)
 
 
 async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordinator:
-    """The coordinator of one key."""
+    """Return the coordinator of one key."""
     services = ctx.services
     try:
         if key_type in KINDS:
@@ -83,7 +82,7 @@ async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordi
 
 
 def check_share_key(key: str) -> None:
-    """Raise INVALID_REQUEST unless it is GROUP:TOPIC-ID:PARTITION. Groups may have colons in their names."""
+    """Raise INVALID_REQUEST unless the key is GROUP:TOPIC-ID:PARTITION; group names may have colons."""
     group, _, rest = key.rpartition(":")[0].rpartition(":")
     partition = key.rpartition(":")[2]
     if not group or TOPIC_ID.fullmatch(rest) is None or not partition.isdecimal():
@@ -91,7 +90,7 @@ def check_share_key(key: str) -> None:
 
 
 def topic_for(services: Services, key_type: int, version: int) -> str:
-    """Where the state of such keys is kept. Raises INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE."""
+    """Return the topic with the state of such keys. Raises INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE."""
     if key_type not in TOPICS or (key_type == SHARE_GROUP and version < FIRST_VERSION_WITH_SHARE_GROUPS):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
     if key_type == SHARE_GROUP and not services.has_share_groups:
@@ -100,7 +99,7 @@ def topic_for(services: Services, key_type: int, version: int) -> str:
 
 
 async def leader_for(services: Services, topic_name: str, key: str) -> int:
-    """The live leader of the key's partition. Raises COORDINATOR_NOT_AVAILABLE."""
+    """Return the live leader of the key's partition. Raises COORDINATOR_NOT_AVAILABLE."""
     if topic_name not in services.metadata.image.topics:
         await create_internal_topic(services, topic_name)
     image = services.metadata.image
@@ -113,7 +112,7 @@ async def leader_for(services: Services, topic_name: str, key: str) -> int:
 
 
 async def create_internal_topic(services: Services, name: str) -> None:
-    """Create the topic and give it a moment to get leaders."""
+    """Create an internal topic, and wait up to `SETTLE_MS` for its leaders."""
     count = 0
     try:
         plan = topic_creation.plan_auto_creation(services.settings, services.metadata.image, name, services.rng)

@@ -1,6 +1,6 @@
-"""Heartbeat: a member is alive, and learns whether it has to join again (KIP-345).
+"""Heartbeat: keep a member's session alive, and report a rebalance to the member (KIP-345).
 
-Versions 0 to 4. While the group is being loaded every heartbeat is fine: sessions start anew after the load.
+Versions 0 to 4. While the group is being loaded every heartbeat succeeds, because sessions start again after the load.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatRespons
 
 @handles(HeartbeatRequest, versions="0-4")
 async def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Stay a member."""
+    """Renew the member's session."""
     authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
     return await ctx.services.groups.heartbeat(request)

@@ -1,7 +1,7 @@
-"""InitProducerId: an identity for an idempotent or transactional producer (KIP-98, KIP-360).
+"""InitProducerId: assign an id and epoch to an idempotent or transactional producer (KIP-98, KIP-360).
 
-Versions 0 to 5. Without a transactional id any broker answers, always with a fresh id and epoch 0, even if the producer
-names the id it had. With one its coordinator answers: the next epoch, which fences the producer that had the last one.
+Versions 0 to 5. Without a transactional id any broker returns a new id with epoch 0, even if the producer sends its
+previous id. With one, its coordinator returns the next epoch, which fences the previous producer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 4
 
 @handles(InitProducerIdRequest, versions="0-5")
 async def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Draw an id, or ask the coordinator for an epoch."""
+    """Draw a producer id, or request an epoch from the coordinator."""
     try:
         producer_id, epoch = await identity(ctx, request)
     except KafkaError as error:
@@ -32,7 +32,7 @@ async def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) 
 
 
 async def identity(ctx: RequestContext, request: InitProducerIdRequest) -> tuple[int, int]:
-    """Producer id and epoch. Raises KafkaError."""
+    """Return producer id and epoch. Raises KafkaError."""
     if request.transactional_id is not None:
         authorize(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     elif not is_authorized_for_any(ctx, Operation.WRITE, ResourceType.TOPIC):

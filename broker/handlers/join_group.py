@@ -1,7 +1,7 @@
-"""JoinGroup: become a member of a group, or take part in its next generation (KIP-62, KIP-345, KIP-394, KIP-814).
+"""JoinGroup: join a group, or its next generation (KIP-62, KIP-345, KIP-394, KIP-814).
 
-Versions 0 to 9. The answer comes when the join phase ends. From v4 a new dynamic member is first told its id
-(MEMBER_ID_REQUIRED) and has to come back with it; from v9 a returning static leader may be told to skip the assignment.
+Versions 0 to 9. The response is sent when the join phase ends. From v4 a new dynamic member first gets its id
+(MEMBER_ID_REQUIRED) and joins again with it. From v9 a returning static leader may be told to skip the assignment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRespon
 
 @handles(JoinGroupRequest, versions="0-9")
 async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
-    """Join."""
+    """Join the group."""
     authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
     return await ctx.services.groups.join(
         request, version=ctx.version, client_id=ctx.client_id, client_host=f"/{ctx.peer.host}"

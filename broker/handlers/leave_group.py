@@ -1,7 +1,7 @@
-"""LeaveGroup: members go without waiting for their sessions to end (KIP-345, KIP-800).
+"""LeaveGroup: remove members from a group before their sessions expire (KIP-345, KIP-800).
 
-Versions 0 to 5. From v3 one request names several members and each has its own error; before, the member's error is on
-top.
+Versions 0 to 5. From v3 a request names several members, each with its own error; before, the error is at the top
+level.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ from anabranch.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupRes
 
 @handles(LeaveGroupRequest, versions="0-5")
 async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Leave."""
+    """Remove the members."""
     authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
     return await ctx.services.groups.leave(request, version=ctx.version)

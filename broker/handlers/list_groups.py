@@ -1,11 +1,11 @@
-"""ListGroups: the groups that this broker coordinates (KIP-518, KIP-848).
+"""ListGroups: list the groups that this broker coordinates (KIP-518, KIP-848).
 
-Versions 0 to 5. v4 filters by state, v5 by type: "classic", "consumer" if the broker assigns, "share", or "streams". A
-group that is still being loaded is missing, and the error COORDINATOR_LOAD_IN_PROGRESS says so.
+Versions 0 to 5. v4 filters by state, v5 by type: "classic", "consumer" (KIP-848), "share" or "streams". Groups that are
+still being loaded are missing, and the error is COORDINATOR_LOAD_IN_PROGRESS.
 
-With our tag `readers_of` only those are listed that read a topic with members that hold no gates. A controller asks so
-before a topic shrinks, and has to know whether it was told of all: so it is told which partitions of
-`__consumer_offsets` were looked at, unless somebody asks who may not know of every group.
+With the tag `readers_of` (ours), only groups are listed that have stock members reading the topic. A controller
+requests them before a shrink, and must know whether the list is complete. The response therefore has the partitions of
+`__consumer_offsets` that were searched, unless the client may not describe every group.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @handles(ListGroupsRequest, versions="0-5")
 async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    """List those that pass the filters."""
+    """List the groups that match the filters."""
     coordinator = ctx.services.groups
     topic = request.readers_of
     everything = is_authorized(ctx, Operation.DESCRIBE, ResourceType.CLUSTER) or (
@@ -57,7 +57,7 @@ async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGr
 
 
 def read_without_gates(coordinator: GroupCoordinator, row: ListedGroup, topic: str) -> bool:
-    """Whether a group reads the topic with members that hold no gates; note in its row which."""
+    """Return whether stock members of a group read the topic; name them in the row."""
     group = coordinator.table.slots[row.group_id].group
     found = coordinator.stock_members(group, topic)
     if found:
@@ -68,7 +68,7 @@ def read_without_gates(coordinator: GroupCoordinator, row: ListedGroup, topic: s
 
 
 def type_of(group: AnyGroup) -> str:
-    """Kafka's name of a kind of groups."""
+    """Return Kafka's name of a group's type."""
     if isinstance(group, ShareGroup | StreamsGroup):
         return group.protocol_type
     return "classic" if isinstance(group, ClassicGroup) else "consumer"

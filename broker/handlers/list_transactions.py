@@ -1,8 +1,8 @@
-"""ListTransactions: the transactional ids that this broker coordinates (KIP-664, KIP-994, KIP-1152).
+"""ListTransactions: list the transactional ids that this broker coordinates (KIP-664, KIP-994, KIP-1152).
 
-Versions 0 to 2; v1 asks for what has been open for longer than so many milliseconds, v2 for ids that match a regular
-expression (RE2) as a whole. Names of states that do not exist match nothing and are told back. While a partition is
-being loaded the answer is COORDINATOR_LOAD_IN_PROGRESS.
+Versions 0 to 2; v1 filters by a minimum duration in milliseconds, v2 by a regular expression (RE2) for the whole id.
+Unknown states match nothing and are returned. While a partition is being loaded the error is
+COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 @handles(ListTransactionsRequest, versions="0-2")
 async def list_transactions(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """List those that pass the filters."""
+    """List the transactions that match the filters."""
     coordinator = ctx.services.transactions
     if coordinator.loading:
         return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -48,19 +48,19 @@ async def list_transactions(ctx: RequestContext, request: ListTransactionsReques
 
 
 def refused(code: ErrorCode) -> ListTransactionsResponse:
-    """The answer that lists nothing."""
+    """Return an empty response with an error."""
     return ListTransactionsResponse(error_code=code, unknown_state_filters=[], transaction_states=[])
 
 
 def anything(_transactional_id: str) -> bool:
-    """The pattern of a request that has none."""
+    """Match any id, for requests without a pattern."""
     return True
 
 
 def passes(
     transaction: Transaction, request: ListTransactionsRequest, now_ms: int, matches: Callable[[str], bool]
 ) -> bool:
-    """Whether all filters let it pass; an empty or negative one lets everything pass."""
+    """Return whether a transaction matches all filters; an empty or negative filter matches everything."""
     if not matches(transaction.transactional_id):
         return False
     if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:

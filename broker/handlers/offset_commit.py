@@ -1,8 +1,8 @@
-"""OffsetCommit: remember how far a group is (KIP-320, KIP-345, KIP-447).
+"""OffsetCommit: store the committed offsets of a group (KIP-320, KIP-345, KIP-447).
 
-Versions 0 to 10. v1 may bring a commit time per partition, v2 to v4 a retention, v10 ids of topics; v0 is kept in
-ZooKeeper (`zookeeper_offsets`). A partition that does not exist, or whose metadata is too long, is refused alone;
-everything else concerns the group and is told for each partition, because the response has no other place for it.
+Versions 0 to 10. v1 may have a commit time per partition, v2 to v4 a retention, v10 has topic ids; v0 is stored in
+ZooKeeper (`zookeeper_offsets`). A missing partition, or one with too long metadata, has its own error. Any other error
+concerns the group and is set for each partition, because the response has no other field for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 @handles(OffsetCommitRequest, versions="0-10")
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Find out which topics are meant, and commit."""
+    """Resolve topic ids (v10), and commit."""
     if ctx.version < FIRST_VERSION_WITH_TOPIC_IDS:
         return await commit(ctx, request)
     request.topics, unknown = name_them(ctx.services.metadata.image, request.topics)
@@ -43,7 +43,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
 
 
 async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Commit what can be committed; answered when it is replicated."""
+    """Commit the valid offsets; answered when they are replicated."""
     if not is_authorized(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
         return answered(request.topics, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if ctx.version == 0:
@@ -70,7 +70,7 @@ async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCom
 
 
 def answered(topics: list[OffsetCommitRequestTopic], code_of: Callable[[str, int], ErrorCode]) -> OffsetCommitResponse:
-    """The answer to a request, given the code of each partition."""
+    """Return the response with the code of each partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -89,7 +89,7 @@ def answered(topics: list[OffsetCommitRequestTopic], code_of: Callable[[str, int
 
 
 def value_of(asked: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:
-    """The value that the coordinator stores."""
+    """Return the value that the coordinator stores."""
     return CommittedOffset(
         offset=asked.committed_offset,
         leader_epoch=asked.committed_leader_epoch,

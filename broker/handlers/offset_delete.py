@@ -1,8 +1,8 @@
-"""OffsetDelete: forget offsets of a group that go on being committed otherwise (KIP-496).
+"""OffsetDelete: delete committed offsets of a group that remains in use (KIP-496).
 
-Version 0. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that members consume is
-GROUP_SUBSCRIBED_TO_TOPIC; what was never committed is deleted as well. What concerns the whole group stands on top, and
-then only the partitions that do not exist have rows.
+Version 0. A missing partition is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that members consume is
+GROUP_SUBSCRIBED_TO_TOPIC; deleting an offset that was never committed succeeds. An error of the whole group is at the
+top level, without partitions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 @handles(OffsetDeleteRequest, versions="0")
 async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """Delete what can be deleted; answered when that is replicated."""
+    """Delete the valid offsets; answered when the deletion is replicated."""
     services = ctx.services
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
     authorize(ctx, Operation.DELETE, ResourceType.GROUP, request.group_id)
@@ -51,7 +51,7 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
 
 
 def rows(errors: dict[TopicPartition, ErrorCode]) -> list[OffsetDeleteResponseTopic]:
-    """The rows of the answer, by topic."""
+    """Return the rows of the response, by topic."""
     topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for (topic, index), error in errors.items():
         topics.setdefault(topic, []).append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))

@@ -1,10 +1,9 @@
-"""OffsetFetch: how far a group is (KIP-320, KIP-447, KIP-709).
+"""OffsetFetch: return the committed offsets of groups (KIP-320, KIP-447, KIP-709).
 
-Versions 0 to 10. From v8 one request asks for several groups, from v10 with ids of topics; null topics (v2 on) mean all
-that were committed. A partition or group that does not exist is not an error: its offset is -1. With `require_stable`
-(v7 on) a partition with an open transactional commit is UNSTABLE_OFFSET_COMMIT. From v9 on a member of a KIP-848 group
-says at which epoch it is. v1 has no place for a group's error but the partitions. v0 reads from ZooKeeper
-(`zookeeper_offsets`).
+Versions 0 to 10. From v8 a request names several groups, from v10 topics by id; null topics (from v2) mean all
+committed ones. A missing partition or group is no error: its offset is -1. With `require_stable` (from v7) a partition
+with a pending transactional commit is UNSTABLE_OFFSET_COMMIT. From v9 a member of a KIP-848 group sends its epoch. v1
+has the group's error only in the partitions. v0 reads from ZooKeeper (`zookeeper_offsets`).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Row = tuple[int, int, int, str, ErrorCode]
 
 @handles(OffsetFetchRequest, versions="0-10")
 async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Answer each group."""
+    """Return the offsets of each group."""
     if ctx.version == 0:
         return await zookeeper_offsets.fetch(ctx, request)
     if ctx.version >= 8:
@@ -55,7 +54,7 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
     if error is not ErrorCode.NONE and ctx.version >= FIRST_VERSION_WITH_GROUP_ERROR:
         found = []
     if error is ErrorCode.GROUP_AUTHORIZATION_FAILED and ctx.version < FIRST_VERSION_WITH_GROUP_ERROR:
-        found = []  # as Kafka answers it: nothing at all
+        found = []  # an empty response, as in Kafka
     return OffsetFetchResponse(
         error_code=error,
         topics=[
@@ -66,7 +65,7 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
 
 
 def answer_by_id(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-    """One group of a v10 request, which has ids for topics."""
+    """Return one group of a v10 request, which has topic ids."""
     image = ctx.services.metadata.image
     unknown: list[OffsetFetchRequestTopics] = []
     if group.topics is not None:
@@ -96,7 +95,7 @@ def answer_by_id(ctx: RequestContext, group: OffsetFetchRequestGroup, require_st
 
 
 def answer_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-    """One group of a v8 request; its error stands alone, without partitions."""
+    """Return one group of a v8 request; an error excludes partitions."""
     error, found = look_up(
         ctx, group.group_id, group.topics, require_stable, member=(group.member_id, group.member_epoch)
     )
@@ -113,7 +112,7 @@ def answer_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_st
 
 
 def shown(partition: Callable[..., Shown], rows: list[Row]) -> list[Shown]:
-    """The rows of a topic in the structure that the version has for a partition."""
+    """Return the rows of a topic in the version's structure."""
     return [
         partition(
             partition_index=index,
@@ -133,7 +132,7 @@ def look_up(
     require_stable: bool,
     member: tuple[str | None, int] = (None, -1),
 ) -> tuple[ErrorCode, list[tuple[str, list[Row]]]]:
-    """The group's error and, per topic, its rows."""
+    """Return the group's error, and the rows of each topic."""
     topics = None if asked is None else [(topic.name, topic.partition_indexes) for topic in asked]
     try:
         authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
@@ -151,14 +150,14 @@ def look_up(
     for name, indexes in chosen:
         if is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
             found.append((name, [row_of(offsets, name, index, require_stable) for index in indexes]))
-        elif topics is not None:  # what was not asked for by name is not told of
+        elif topics is not None:  # without named topics, hidden ones are left out
             hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             found.append((name, [(one, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", hidden) for one in indexes]))
     return ErrorCode.NONE, found
 
 
 def once_each(topics: Topics) -> Topics:
-    """What was asked for, without repetitions."""
+    """Return the requested partitions without repetitions."""
     asked: dict[str, dict[int, None]] = {}
     for name, indexes in topics:
         asked.setdefault(name, {}).update(dict.fromkeys(indexes))
@@ -166,7 +165,7 @@ def once_each(topics: Topics) -> Topics:
 
 
 def all_topics(offsets: Offsets) -> Topics:
-    """Everything the group has committed, by topic."""
+    """Return all committed partitions of a group, by topic."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(offsets.committed):
         topics.setdefault(topic, []).append(index)
@@ -174,7 +173,7 @@ def all_topics(offsets: Offsets) -> Topics:
 
 
 def row_of(offsets: Offsets, topic: str, index: int, require_stable: bool) -> Row:
-    """What the group has committed for one partition."""
+    """Return the committed offset of one partition."""
     partition = (topic, index)
     if require_stable and offsets.unstable(partition):
         return index, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", ErrorCode.UNSTABLE_OFFSET_COMMIT

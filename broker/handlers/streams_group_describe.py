@@ -1,7 +1,7 @@
-"""StreamsGroupDescribe: members, tasks and topology of groups of Kafka Streams (KIP-1071).
+"""StreamsGroupDescribe: describe the members, tasks and topology of groups of Kafka Streams (KIP-1071).
 
-Version 0. Each group is answered, or refused, alone: GROUP_ID_NOT_FOUND also for one of another kind. A group with a
-topic that the client may not describe is not shown at all.
+Version 0. Each group has its own error; a group of another type is GROUP_ID_NOT_FOUND. A group with a topic that the
+client may not describe is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anabranch.protocol.apis.streams_group_describe import (
 async def streams_group_describe(
     ctx: RequestContext, request: StreamsGroupDescribeRequest
 ) -> StreamsGroupDescribeResponse:
-    """Describe each."""
+    """Describe each group."""
 
     async def find(group_id: str) -> tuple[DescribedGroup, Iterable[str]]:
         group, row = await ctx.services.groups.streamers.group(group_id)

@@ -1,8 +1,8 @@
-"""StreamsGroupHeartbeat: be a member of a group of Kafka Streams (KIP-1071).
+"""StreamsGroupHeartbeat: join a group of Kafka Streams, stay in it, or leave it (KIP-1071).
 
-Version 0. A node that shows itself as a Kafka without such groups, or is told to have none, refuses all with
-UNSUPPORTED_VERSION. Topics that the application needs in between are made with the heartbeat that finds them missing,
-in the name of its sender; what could not be made, and why, is said in the answer's status.
+Version 0. A node whose profile or settings exclude streams groups answers UNSUPPORTED_VERSION. A heartbeat that finds
+internal topics of the application missing creates them with the rights of its sender. The response's status names
+topics that could not be created, with the reasons.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BROKERS_DEFAULT: Final = -1
 async def streams_group_heartbeat(
     ctx: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
-    """Join, go on, or leave."""
+    """Process the heartbeat of a member."""
     services = ctx.services
     try:
         if not services.has_streams_groups:
@@ -65,7 +65,7 @@ async def streams_group_heartbeat(
 
 
 def check_topics(ctx: RequestContext, topology: Topology) -> None:
-    """Raise for topics that an application cannot have, or that the client may not describe."""
+    """Raise KafkaError for topics that an application cannot have, or that the client may not describe."""
     sinks = {name for one in topology.subtopologies for name in one.repartition_sink_topics}
     names = sorted(required_topics(topology.subtopologies) | sinks)
     if barred := [name for name in names if name in INTERNAL_TOPICS or not is_legal(name)]:
@@ -75,7 +75,7 @@ def check_topics(ctx: RequestContext, topology: Topology) -> None:
 
 
 def told(outcome: HeartbeatOutcome) -> StreamsGroupHeartbeatResponse:
-    """The answer to a heartbeat that was taken."""
+    """Return the response to an accepted heartbeat."""
     answer = outcome.answer
     active, standby, warmup = (rows(answer.assigned, role) for role in (ACTIVE, STANDBY, WARMUP))
     return StreamsGroupHeartbeatResponse(
@@ -93,14 +93,14 @@ def told(outcome: HeartbeatOutcome) -> StreamsGroupHeartbeatResponse:
 
 
 def rows(tasks: Tasks | None, role: Role) -> list[TaskIds] | None:
-    """The tasks of one role; None: as the member knows them."""
+    """Return the tasks of one role; None if they have not changed for the member."""
     if tasks is None:
         return None
     return [TaskIds(subtopology_id=name, partitions=indexes) for name, indexes in in_role(tasks, role)]
 
 
 async def make_topics(ctx: RequestContext, outcome: HeartbeatOutcome) -> str:
-    """Make the topics that are missing. Returns what has to be said of those that could not be made."""
+    """Create the missing topics. Returns a message about those that could not be created."""
     if not is_authorized(ctx, Operation.CREATE, ResourceType.CLUSTER):
         names = [info.name for info, _ in outcome.missing]
         if refused := [name for name in names if not is_authorized(ctx, Operation.CREATE, ResourceType.TOPIC, name)]:
@@ -110,7 +110,7 @@ async def make_topics(ctx: RequestContext, outcome: HeartbeatOutcome) -> str:
         try:
             await make_topic(ctx, info, count)
         except KafkaError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another member was faster
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another member created it
                 errors.append(f"{info.name} ({error.message or error.code.name})")
         except ZkError as error:
             errors.append(f"{info.name} (ZooKeeper does not answer: {error})")
@@ -118,7 +118,7 @@ async def make_topics(ctx: RequestContext, outcome: HeartbeatOutcome) -> str:
 
 
 async def make_topic(ctx: RequestContext, info: TopicInfo, count: int) -> None:
-    """Make one topic as the application wants it. Raises KafkaError, ZkError."""
+    """Create one topic with the application's settings. Raises KafkaError, ZkError."""
     services = ctx.services
     asked = CreatableTopic(
         name=info.name,

@@ -1,7 +1,7 @@
-"""SyncGroup: the group's leader brings the assignment of all members, the others fetch theirs (KIP-345, KIP-559).
+"""SyncGroup: store the assignment from the group's leader, and return each member's own (KIP-345, KIP-559).
 
-Versions 0 to 5; from v5 a member says which protocol it believes in. The answer comes when the leader's assignment is
-stored. While the group is being loaded the answer is REBALANCE_IN_PROGRESS, which makes the member join again.
+Versions 0 to 5; from v5 a member sends the protocol that it expects. The response is sent when the assignment is
+stored. While the group is being loaded the response is REBALANCE_IN_PROGRESS, after which the member joins again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST_VERSION_WITH_PROTOCOL: Final = 5
 
 @handles(SyncGroupRequest, versions="0-5")
 async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
-    """Sync."""
+    """Exchange the assignment."""
     authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
     if ctx.version >= FIRST_VERSION_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the protocol is missing")

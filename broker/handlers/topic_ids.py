@@ -1,8 +1,7 @@
-"""Topics that a request names by their ids: found once, before anything else is done with them.
+"""Resolves the topic ids of a request to names, before anything else is done with them.
 
-The newest versions of Produce, OffsetCommit and OffsetFetch have ids in place of names, in the request and in the
-answer. A handler works with names: `name_them` sets them and takes out what is not known, `identify` sets the ids of
-the rows of the answer.
+The newest versions of Produce, OffsetCommit and OffsetFetch have ids in place of names, in request and response.
+Handlers use names: `name_them` sets them and separates unknown topics, `identify` sets the ids in the response.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Topic(Protocol):
-    """A topic of a request, or its row in an answer."""
+    """A topic of a request, or its row in a response."""
 
     name: str
     topic_id: bytes
@@ -25,7 +24,7 @@ Asked = TypeVar("Asked", bound=Topic)
 
 
 def name_them(image: ClusterImage, topics: Sequence[Asked]) -> tuple[list[Asked], list[Asked]]:
-    """The topics that are known, with their names, and those that are not."""
+    """Return the known topics, with their names, and the unknown ones."""
     known, unknown = [], []
     for topic in topics:
         name = image.names.get(topic.topic_id)
@@ -38,7 +37,7 @@ def name_them(image: ClusterImage, topics: Sequence[Asked]) -> tuple[list[Asked]
 
 
 def identify(rows: Iterable[Topic], asked: Iterable[Topic]) -> None:
-    """Set the ids of the rows, as they were asked for."""
+    """Set the ids of the rows to those of the request."""
     ids = {topic.name: topic.topic_id for topic in asked}
     for row in rows:
         row.topic_id = ids.get(row.name, row.topic_id)

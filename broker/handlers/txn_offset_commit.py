@@ -1,8 +1,8 @@
-"""TxnOffsetCommit: how far a group will be once a producer's transaction is committed (KIP-98, KIP-447).
+"""TxnOffsetCommit: stage offsets of a group that take effect when a transaction is committed (KIP-98, KIP-447).
 
-Versions 0 to 4. From v3 the producer says for which member of which generation it commits, and is fenced with it.
-A partition that does not exist is refused alone; what concerns the group or the transaction is told for all others,
-and only then does it matter whether their metadata is too long. Before v2 clients could not take
+Versions 0 to 5. From v3 the producer sends its member id and generation, and is fenced by them; from v5 the broker adds
+the offsets to the transaction. A missing or unauthorized partition has its own error. An error of the group or the
+transaction is set for all others, also for those with too long metadata. Versions before v2 do not know
 COORDINATOR_LOAD_IN_PROGRESS.
 """
 
@@ -24,7 +24,7 @@ from anabranch.protocol.apis.txn_offset_commit import (
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 ALONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
-"""What a partition is refused with, whatever becomes of the others."""
+"""Errors of a partition that do not depend on the other partitions."""
 FIRST_VERSION_THAT_WAITS: int = 2
 FIRST_VERSION_THAT_MAY_ABORT: int = 4
 FIRST_VERSION_THAT_ADDS: int = 5
@@ -32,7 +32,7 @@ FIRST_VERSION_THAT_ADDS: int = 5
 
 @handles(TxnOffsetCommitRequest, versions="0-5")
 async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    """Stage what can be staged; answered when it is replicated."""
+    """Stage the valid offsets; answered when they are replicated."""
     outcome = forbidden(ctx, request)
     if outcome is not ErrorCode.NONE:
         return rows_of(request, lambda _: outcome)
@@ -54,7 +54,7 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
 
 
 def forbidden(ctx: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
-    """Why the client may do none of this; NONE if that depends on the topics."""
+    """Return why the client may commit nothing; NONE if that depends on the topics."""
     if not is_authorized(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not is_authorized(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
@@ -63,7 +63,7 @@ def forbidden(ctx: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode
 
 
 def rows_of(request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]) -> TxnOffsetCommitResponse:
-    """The answer, with the code of each partition."""
+    """Return the response with the code of each partition."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -83,7 +83,7 @@ def rows_of(request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition],
 async def commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest, staged: dict[TopicPartition, CommittedOffset]
 ) -> ErrorCode:
-    """The coordinator's error code, as the version of the request knows it."""
+    """Return the coordinator's error code in terms of the request's version."""
     try:
         await ctx.services.groups.transactions.commit(
             request,
@@ -99,7 +99,7 @@ async def commit(
 
 
 def objection(ctx: RequestContext, topic: str, asked: TxnOffsetCommitRequestPartition) -> ErrorCode:
-    """The error of one partition; NONE if its offset can be committed."""
+    """Return the error of one partition; NONE if its offset can be committed."""
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if ctx.services.metadata.partition(topic, asked.partition_index) is None:
@@ -110,7 +110,7 @@ def objection(ctx: RequestContext, topic: str, asked: TxnOffsetCommitRequestPart
 
 
 def value_of(asked: TxnOffsetCommitRequestPartition, now_ms: int) -> CommittedOffset:
-    """The value that the coordinator stores."""
+    """Return the value that the coordinator stores."""
     return CommittedOffset(
         offset=asked.committed_offset,
         leader_epoch=asked.committed_leader_epoch,

@@ -1,13 +1,13 @@
-"""WriteTxnMarkers: a transaction coordinator ends transactions in partitions that this broker leads (KIP-98).
+"""WriteTxnMarkers: write commit and abort markers to partitions that this broker leads (KIP-98).
 
-Versions 0 to 2; v2 says which version of transactions a marker ends (KIP-1228). Each marker becomes a control batch in
-each of its partitions, also in one that a resize has sealed: what was begun there before has to end there (R6, K404). A
-partition is answered NONE once all in-sync replicas have its marker. Offsets that a transaction has committed become
-visible, or are dropped, at that moment.
+Versions 0 to 2; v2 has the transaction version of each marker (KIP-1228). A marker becomes a control batch in each of
+its partitions, also in sealed ones: a transaction that began before the resize must end there (R6, K404). A partition's
+code is NONE once all in-sync replicas have the marker. Then the offsets that the transaction committed become visible,
+or are dropped.
 
-A marker of a deposed coordinator or of a fenced producer is refused by the log. All stored batches are of format 2, so
-UNSUPPORTED_FOR_MESSAGE_FORMAT never comes up. Partitions that are not here are UNKNOWN_TOPIC_OR_PARTITION, as in Kafka:
-the coordinator looks for their leader again.
+The log refuses a marker of a replaced coordinator or a fenced producer. All stored batches have format 2, so
+UNSUPPORTED_FOR_MESSAGE_FORMAT does not occur. A partition that this broker does not host is UNKNOWN_TOPIC_OR_PARTITION,
+as in Kafka, after which the coordinator looks up the leader.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 ACKS_ALL = -1
 EPOCH_BUMP = 2
-"""The version of transactions whose markers bear a newer epoch than their records."""
+"""The transaction version whose markers have a newer epoch than their records."""
 Outcomes = dict[int, dict[tuple[str, int], ErrorCode]]
 """Producer id -> partition -> error code."""
 
 
 @dataclass(slots=True)
 class Written:
-    """One marker in one partition, on its way to the other replicas."""
+    """A marker in one partition, waiting for replication."""
 
     marker: WritableTxnMarker
     partition: tuple[str, int]
@@ -85,7 +85,7 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
 
 
 def refused(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
-    """The answer to one that may not write markers."""
+    """Return the response to a client that may not write markers."""
     return WriteTxnMarkersResponse(
         markers=[
             result_of(
@@ -98,7 +98,7 @@ def refused(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkers
 
 
 def control_batch(marker: WritableTxnMarker, now_ms: int) -> bytes:
-    """The control batch of a marker, the same in each partition."""
+    """Return the control batch of a marker, equal in each partition."""
     return build_end_transaction(
         commit=marker.transaction_result,
         producer_id=marker.producer_id,
@@ -109,12 +109,12 @@ def control_batch(marker: WritableTxnMarker, now_ms: int) -> bytes:
 
 
 def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes, *, newer: bool) -> DelayedProduce:
-    """Append to one partition. No generation is compared: a marker is no record that belongs to a key."""
+    """Append a marker to one partition; markers have no generation to compare."""
     try:
         found = replicas.partition(*partition)
     except KafkaError as error:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from None
-    if found.retiring:  # nothing was ever begun here that it could end, and a removed log may not grow
+    if found.retiring:  # it has no open transaction, and a removed log may not grow
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{found!r} is being removed")
     info = replicas.append_local(
         found, content, acks=ACKS_ALL, generation=None, origin="newer-coordinator" if newer else "coordinator"
@@ -123,7 +123,7 @@ def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes,
 
 
 def result_of(producer_id: int, rows: dict[tuple[str, int], ErrorCode]) -> WritableTxnMarkerResult:
-    """All partitions of one producer, by topic."""
+    """Return the partitions of one producer, by topic."""
     topics: dict[str, WritableTxnMarkerTopicResult] = {}
     for (topic, index), code in rows.items():
         if topic not in topics:

@@ -1,7 +1,7 @@
-"""OffsetCommit and OffsetFetch v0: offsets of consumers of 2013, kept in ZooKeeper, apart from those of groups.
+"""OffsetCommit and OffsetFetch v0: offsets of consumers of 2013, stored in ZooKeeper, apart from those of groups.
 
 Any broker answers, without a coordinator, a generation or an expiry. An offset that was never committed is
-UNKNOWN_TOPIC_OR_PARTITION, and metadata is checked and forgotten, as in Kafka. Imported with the first such request.
+UNKNOWN_TOPIC_OR_PARTITION. Metadata is checked but not stored, as in Kafka. Imported with the first such request.
 Source: `KafkaApis.commitOffsetsToZookeeper`.
 """
 
@@ -83,7 +83,7 @@ async def _commit_one(ctx: RequestContext, group: str, topic: str, asked: Offset
         except NoNode:
             try:
                 await session.create(path, data, make_parents=True)
-            except NodeExists:  # another consumer of the group was faster
+            except NodeExists:  # another consumer of the group created it
                 await session.set(path, data)
     except ZkError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -110,5 +110,5 @@ async def _fetch_one(ctx: RequestContext, group: str, topic: str, index: int) ->
 
 
 def _is_path(group: str) -> bool:
-    """Whether a group's name can be part of a path; in Kafka ZooKeeper's client refuses it."""
+    """Return whether a group's name is valid in a path; in Kafka, ZooKeeper's client refuses others."""
     return group.isprintable() and not any(part in ("", ".", "..") for part in group.split("/"))
