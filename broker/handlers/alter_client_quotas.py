@@ -1,7 +1,7 @@
-"""AlterClientQuotas: set and remove limits of users, client ids and addresses (KIP-546, KIP-612).
+"""AlterClientQuotas: set and remove quotas of users, client ids and IP addresses (KIP-546, KIP-612).
 
-Versions 0 and 1. Any broker carries it out: it writes below /config, and every node notices. Each entity has its own
-error.
+Versions 0 and 1. Any broker applies the changes by a write below /config, which every node watches. Each entity has its
+own error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ORDER: Final = (quotas.CLIENT_ID, quotas.USER, quotas.IP)
 
 @handles(AlterClientQuotasRequest, versions="0-1")
 async def alter_client_quotas(ctx: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    """Alter each entity on its own."""
+    """Alter each entity separately."""
     entries, turns = [], YieldBudget()
     for entry in request.entries:
         await turns.spend()
@@ -36,7 +36,7 @@ async def alter_client_quotas(ctx: RequestContext, request: AlterClientQuotasReq
 
 
 async def alter(ctx: RequestContext, entry: EntryData, *, validate_only: bool) -> EntryDataResult:
-    """Alter one entity. Returns its row of the answer."""
+    """Alter one entity. Returns its row."""
     entity = {one.entity_type: one.entity_name for one in entry.entity}
     changes = [(op.key, None if op.remove else op.value) for op in entry.ops]
     code, message = ErrorCode.NONE, None
@@ -53,5 +53,5 @@ async def alter(ctx: RequestContext, entry: EntryData, *, validate_only: bool) -
 
 
 def place(kind: str) -> int:
-    """The place of an entity's type in the answer: the order of Java's map."""
+    """Return the position of an entity type in a row: the order of Java's map."""
     return ORDER.index(kind) if kind in ORDER else len(ORDER)

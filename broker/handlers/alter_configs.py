@@ -1,7 +1,7 @@
-"""AlterConfigs: replace the whole configuration of a resource (KIP-133); what is not named returns to its default.
+"""AlterConfigs: replace the whole configuration of a resource (KIP-133); unnamed properties return to their defaults.
 
-Versions 0 to 2. Topics, brokers, and all brokers (name ""). To change single properties without knowing the
-others, clients use IncrementalAlterConfigs.
+Versions 0 to 2. Resources are topics, brokers, and all brokers (name ""). Clients that do not know the other properties
+use IncrementalAlterConfigs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch.protocol.apis.alter_configs import (
 
 @handles(AlterConfigsRequest, versions="0-2")
 async def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Alter each resource on its own."""
+    """Alter each resource separately."""
 
     async def alter(asked: AlterConfigsResource) -> None:
         requests.authorize_alter(ctx, asked.resource_type, asked.resource_name)

@@ -1,7 +1,7 @@
-"""AlterShareGroupOffsets: let a group that shares, and has no members, go on elsewhere (KIP-932).
+"""AlterShareGroupOffsets: set the start offsets of a share group without members (KIP-932).
 
-Version 0. What became of records is forgotten with it: a new life of the group in these partitions begins.
-Source: Kafka's `GroupCoordinatorService.alterShareGroupOffsets`.
+Version 0. A new incarnation of the group begins in these partitions, without the outcomes of records. Source: Kafka's
+`GroupCoordinatorService.alterShareGroupOffsets`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anabranch.protocol.wire import ZERO_UUID
 async def alter_share_group_offsets(
     ctx: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
-    """Move the group in each topic."""
+    """Set the start offsets in each topic."""
     try:
         if not ctx.services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -46,7 +46,7 @@ async def alter_share_group_offsets(
 async def move(
     ctx: RequestContext, group_id: str, topic: AlterShareGroupOffsetsRequestTopic
 ) -> AlterShareGroupOffsetsResponseTopic:
-    """The rows of one topic. Raises KafkaError for what refuses the whole request."""
+    """Set the start offsets in one topic; return its rows. Raises KafkaError for the whole request."""
     known = ctx.services.metadata.topic(topic.topic_name)
     refused: dict[int, KafkaError] = {}
     try:

@@ -1,6 +1,6 @@
-"""AlterUserScramCredentials: store and remove credentials of users (KIP-554).
+"""AlterUserScramCredentials: store and delete SCRAM credentials of users (KIP-554).
 
-Version 0. The controller carries it out; each user has its own error, and all its changes happen or none.
+Version 0. The controller applies the changes; each user has its own error, and gets all its changes or none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def alter_user_scram_credentials(
     ctx: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Alter each user on its own."""
+    """Alter each user separately."""
     upsertions = [
         scram_store.Upsertion(one.name, one.mechanism, one.iterations, bytes(one.salt), bytes(one.salted_password))
         for one in request.upsertions

@@ -1,7 +1,7 @@
-"""ApiVersions: which APIs and versions this node serves to the one who asks (KIP-35, KIP-511, D19).
+"""ApiVersions: list the APIs and versions that this node serves to the client (KIP-35, KIP-511, D19).
 
-Versions 0 to 4. The fallback for a client that asks in a version we do not know (KIP-511) is made by the connection
-itself, before any handler: such a body cannot be parsed. From v3 on it tells the cluster's features (KIP-584).
+Versions 0 to 4. The fallback for an unknown version (KIP-511) is part of the connection, because its body cannot be
+parsed. From v3 the response has the cluster's features (KIP-584).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 @handles(ApiVersionsRequest, versions="0-4")
 async def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """List the served ranges in the order of their keys."""
+    """List the served ranges by API key."""
     named = (request.client_software_name, request.client_software_version)
     if ctx.version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in named):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])

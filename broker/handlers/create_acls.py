@@ -1,7 +1,7 @@
-"""CreateAcls: grant or deny something to a user (KIP-140, KIP-290).
+"""CreateAcls: add entries to access control lists (KIP-140, KIP-290).
 
-Versions 0 to 3. Any broker carries it out, and obeys it when it answers; the others follow. Without an authorizer there
-is nobody who would: SECURITY_DISABLED for each.
+Versions 0 to 3. Any broker accepts the request, and applies the entries before it answers; other brokers apply them
+later. Without an authorizer each entry is SECURITY_DISABLED.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 @handles(CreateAclsRequest, versions="0-3")
 async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    """Create each entry; those of one pattern come about together or not at all."""
+    """Create each entry; the entries of one pattern are created together or not at all."""
     for asked in request.creations:
         acl_requests.check_creation(asked)
     outcome: list[Entry | KafkaError] = []
@@ -43,7 +43,7 @@ async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> Create
 
 
 def result_of(error: KafkaError | None) -> AclCreationResult:
-    """The outcome of one entry."""
+    """Return the row of one entry."""
     if error is None:
         return AclCreationResult(error_code=ErrorCode.NONE, error_message=None)
     return AclCreationResult(error_code=error.code, error_message=error.message)

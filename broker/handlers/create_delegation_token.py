@@ -1,6 +1,6 @@
-"""CreateDelegationToken: a token to log in with, in one's own name or in that of another (KIP-48, KIP-373).
+"""CreateDelegationToken: create a delegation token for the client or another owner (KIP-48, KIP-373).
 
-Versions 0 to 3; v3 names an owner. Only an authenticated client may ask for one, and none that came by a token.
+Versions 0 to 3; v3 names an owner. The client must be authenticated, but not by a delegation token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def create_delegation_token(
     ctx: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
-    """Make one."""
+    """Create the token."""
     requester = ctx.peer.principal
     owner = requester
     if request.owner_principal_name:

@@ -1,7 +1,6 @@
-"""DeleteAcls: take entries of access control lists away (KIP-140, KIP-290).
+"""DeleteAcls: delete entries of access control lists (KIP-140, KIP-290).
 
-Versions 0 to 3. Each filter is answered with the entries that are gone because of it. Without an authorizer there are
-none: SECURITY_DISABLED for each filter.
+Versions 0 to 3. The row of each filter has the deleted entries. Without an authorizer each filter is SECURITY_DISABLED.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 @handles(DeleteAclsRequest, versions="0-3")
 async def delete_acls(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Delete what each filter means."""
+    """Delete the entries that match each filter."""
     filters = [acl_requests.filter_of(asked) for asked in request.filters]
     try:
         authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
@@ -45,7 +44,7 @@ async def delete_acls(ctx: RequestContext, request: DeleteAclsRequest) -> Delete
 
 
 def matching(entry: Entry, refused: dict[ResourcePattern, KafkaError]) -> DeleteAclsMatchingAcl:
-    """One entry that a filter means; with an error, if it is still there."""
+    """Return the row of a matching entry; it has an error if the entry was not deleted."""
     pattern, acl = entry
     error = refused.get(pattern)
     return DeleteAclsMatchingAcl(

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets: let a group that shares, and has no members, forget topics (KIP-932).
+"""DeleteShareGroupOffsets: delete the topics of a share group without members (KIP-932).
 
 Version 0. Source: Kafka's `GroupCoordinatorService.deleteShareGroupOffsets`.
 """
@@ -21,7 +21,7 @@ from anabranch.protocol.wire import ZERO_UUID
 async def delete_share_group_offsets(
     ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
-    """Forget each topic."""
+    """Delete the group's state of each topic."""
     try:
         if not ctx.services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -36,7 +36,7 @@ async def delete_share_group_offsets(
 
 
 async def forget(ctx: RequestContext, group_id: str, topic: str) -> DeleteShareGroupOffsetsResponseTopic:
-    """The row of one topic. Raises KafkaError for what refuses the whole request."""
+    """Delete the state of one topic; return its row. Raises KafkaError for the whole request."""
     missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     row = DeleteShareGroupOffsetsResponseTopic(topic_name=topic, topic_id=ZERO_UUID, error_code=ErrorCode.NONE)
     try:

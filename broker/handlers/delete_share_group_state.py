@@ -1,4 +1,4 @@
-"""DeleteShareGroupState: a group shares partitions no longer (KIP-932).
+"""DeleteShareGroupState: delete the state of a group in share partitions (KIP-932).
 
 Version 0. Source: Kafka's `ShareCoordinatorService`.
 """
@@ -21,7 +21,7 @@ from anabranch.protocol.errors import ErrorCode
 async def delete_share_group_state(
     ctx: RequestContext, request: DeleteShareGroupStateRequest
 ) -> DeleteShareGroupStateResponse:
-    """Forget the group in each partition."""
+    """Delete the group's state in each partition."""
     coordinator = ctx.services.shares.coordinator
 
     async def delete(key: ShareKey, asked: PartitionData) -> PartitionResult:

@@ -1,7 +1,7 @@
 """DescribeAcls: list entries of access control lists (KIP-140, KIP-290).
 
-Versions 0 to 3. What is listed is what this broker goes by. Nothing found is no error. Without an authorizer there is
-nothing to list: SECURITY_DISABLED.
+Versions 0 to 3. The response has the entries that this broker applies; an empty one is no error. Without an authorizer
+it is SECURITY_DISABLED.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch.protocol.errors import ErrorCode
 
 @handles(DescribeAclsRequest, versions="0-3")
 async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """List the entries that the filter means, by pattern."""
+    """List the entries that match the filter, by pattern."""
     wanted = filter_of(request)
     authorize(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
     authorizer = ctx.services.authorizer

@@ -1,7 +1,7 @@
-"""DescribeClientQuotas: list the limits of users, client ids and addresses (KIP-546, KIP-612).
+"""DescribeClientQuotas: list the quotas of users, client ids and IP addresses (KIP-546, KIP-612).
 
-Versions 0 and 1. Each component of the filter names an entity, the default of its type, or anything of its type; a
-strict filter means entities of just these types. Entities without a limit are left out.
+Versions 0 and 1. Each component of the filter names an entity, the default of its type, or any entity of its type. A
+strict filter matches only entities of exactly these types. Entities without a quota are left out.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 EXACT, OF_DEFAULT, SPECIFIED = range(3)
 ORDER: Final = (REQUEST, PRODUCE, FETCH, "controller_mutation_rate", "connection_creation_rate")
-"""The order of the limits in a row: that of Java's map."""
+"""The order of the quotas in a row: that of Java's map."""
 
 
 @handles(DescribeClientQuotasRequest, versions="0-1")
 async def describe_client_quotas(
     ctx: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Describe the entities that the filter matches."""
+    """Describe the entities that match the filter."""
     try:
         authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         strict = ctx.services.profile.answers_like_a_quorum
@@ -54,9 +54,9 @@ async def describe_client_quotas(
 
 
 def component_of(asked: ComponentData, strict: bool) -> quotas.Component:
-    """What one component means; only an exact one has a name.
+    """Return a filter component; only an exact one has a name.
 
-    Raises UNKNOWN_SERVER_ERROR, which is all that Kafka with ZooKeeper says, or (strict) INVALID_REQUEST.
+    Raises UNKNOWN_SERVER_ERROR, as Kafka with ZooKeeper, or (strict) INVALID_REQUEST.
     """
     known = asked.match_type in (OF_DEFAULT, SPECIFIED) or (asked.match_type == EXACT and asked.match is not None)
     if not known:

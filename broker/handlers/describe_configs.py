@@ -1,9 +1,9 @@
-"""DescribeConfigs: effective settings of topics, brokers and loggers, and where each comes from.
+"""DescribeConfigs: describe the effective settings of topics, brokers and loggers, with their sources.
 
 Versions 0 to 4: v1 adds sources and synonyms (KIP-226), v3 types and documentation (KIP-569). A broker describes
-itself, or (name "") the properties that were changed for all. Empty or null keys mean all; unknown keys are left out. A
-kind of resource that does not exist spoils the whole request, as in Kafka; everything else only its own row. A topic
-that was resized also tells how its keys lie, for clients that read no tags.
+itself, or (name "") the dynamic defaults of all brokers. Empty or null keys mean all; unknown keys are left out. An
+unknown resource type makes the whole request fail, as in Kafka; any other error affects its own row. A resized topic
+also has the placement of its keys, for clients that read no tags.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ KNOWN_TYPES: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
 
 @handles(DescribeConfigsRequest, versions="0-4")
 async def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Answer each resource on its own."""
+    """Describe each resource separately."""
     known = (*KNOWN_TYPES, GROUP) if ctx.services.has_group_configs else KNOWN_TYPES
     strange = next((one for one in request.resources if one.resource_type not in known), None)
     if strange is not None:
@@ -70,7 +70,7 @@ async def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest)
 async def describe(
     ctx: RequestContext, request: DescribeConfigsRequest, asked: DescribeConfigsResource
 ) -> DescribeConfigsResult:
-    """The settings of one resource, or its error."""
+    """Return the settings of one resource, or its error."""
     try:
         rows = await rows_of(ctx, asked)
     except KafkaError as error:
@@ -88,7 +88,7 @@ async def describe(
 
 
 async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[ConfigEntry]:
-    """Every setting of one resource. Raises KafkaError."""
+    """Return every setting of one resource. Raises KafkaError."""
     services, name = ctx.services, asked.resource_name
     if asked.resource_type == TOPIC:
         authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
@@ -121,7 +121,7 @@ async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[C
 
 
 def check_described_broker(node_id: int, name: str) -> None:
-    """Raise INVALID_REQUEST unless the name is this broker's."""
+    """Raise INVALID_REQUEST unless the name is this broker's id."""
     try:
         broker_id = int(name)
     except ValueError:
@@ -133,7 +133,7 @@ def check_described_broker(node_id: int, name: str) -> None:
 
 
 def logger_rows() -> list[ConfigEntry]:
-    """The loggers of this process and their levels."""
+    """Return the loggers of this process and their levels."""
     return [
         ConfigEntry(
             name=name,
@@ -150,7 +150,7 @@ def logger_rows() -> list[ConfigEntry]:
 
 
 def refused(asked: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
-    """The row of a resource that is refused."""
+    """Return the row of a refused resource."""
     return DescribeConfigsResult(
         error_code=error.code,
         error_message=error.message or None,
@@ -161,7 +161,7 @@ def refused(asked: DescribeConfigsResource, error: KafkaError) -> DescribeConfig
 
 
 def row_of(row: ConfigEntry, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
-    """One setting as every version may show it."""
+    """Return the row of one setting, with the fields of all versions."""
     return DescribeConfigsResourceResult(
         name=row.name,
         value=row.value,

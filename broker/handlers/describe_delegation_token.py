@@ -1,6 +1,7 @@
-"""DescribeDelegationToken: which tokens there are, with their secrets (KIP-48, KIP-373).
+"""DescribeDelegationToken: list delegation tokens with their secrets (KIP-48, KIP-373).
 
-Versions 0 to 3. One sees one's own, those that one may renew, and those that one has a right to see; of others nothing.
+Versions 0 to 3. A client sees its own tokens, those that it requested or may renew, and those that it is authorized to
+describe.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def describe_delegation_token(
     ctx: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
-    """List those of the named owners, or all."""
+    """List the tokens of the named owners, or all."""
     try:
         tokens = token_requests.tokens_for(ctx)
     except KafkaError as error:

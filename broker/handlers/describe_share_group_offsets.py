@@ -1,7 +1,7 @@
-"""DescribeShareGroupOffsets: where groups that share partitions stand, and how much is left (KIP-932, KIP-1226).
+"""DescribeShareGroupOffsets: describe the start offsets and lags of share groups (KIP-932, KIP-1226).
 
-Versions 0 to 1. The start of a partition that the group has no state for is -1; so is what is left of one whose leader
-does not tell where its log ends. Source: Kafka's `GroupCoordinatorService.describeShareGroupOffsets`.
+Versions 0 to 1. A partition without a state has start offset -1. The lag is -1 if the leader does not report the end of
+its log. Source: Kafka's `GroupCoordinatorService.describeShareGroupOffsets`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def describe_share_group_offsets(
 async def describe(
     ctx: RequestContext, asked: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup:
-    """The row of one group."""
+    """Return the row of one group."""
     try:
         if not ctx.services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -50,9 +50,9 @@ async def describe(
 
 
 async def topics_of(ctx: RequestContext, group_id: str) -> list[DescribeShareGroupOffsetsRequestTopic]:
-    """All partitions that a group has a state of; none of a group that there is not. Raises KafkaError.
+    """Return all partitions in which a group has a state; none for a missing group. Raises KafkaError.
 
-    The state of one that was merged away and has gone stays for when it returns, and is not shown meanwhile.
+    A removed partition keeps its state in case the topic grows again, but is not included.
     """
     try:
         group, topics = await ctx.services.groups.sharers.group(group_id)
@@ -73,7 +73,7 @@ async def topics_of(ctx: RequestContext, group_id: str) -> list[DescribeShareGro
 async def describe_topic(
     ctx: RequestContext, group_id: str, topic: DescribeShareGroupOffsetsRequestTopic
 ) -> DescribeShareGroupOffsetsResponseTopic:
-    """The rows of one topic."""
+    """Return the rows of one topic."""
     known = ctx.services.metadata.topic(topic.topic_name)
     rows = []
     for index in topic.partitions:
@@ -98,6 +98,6 @@ async def describe_topic(
 
 
 async def lag(ctx: RequestContext, topic: str, index: int, start: int, complete_count: int) -> int:
-    """How many records are left, as far as that can be told."""
+    """Return the number of remaining records; -1 if it is unknown."""
     end = None if start == UNKNOWN else await ctx.services.shares.ends.end(topic, index)
     return UNKNOWN if end is None else max(end - max(start, 0) - max(complete_count, 0), 0)

@@ -1,6 +1,6 @@
-"""DescribeUserScramCredentials: the mechanisms for which users have credentials, never these themselves (KIP-554).
+"""DescribeUserScramCredentials: list users' SCRAM mechanisms and iterations, but no secrets (KIP-554).
 
-Version 0. No users mean all that have one. A user without is RESOURCE_NOT_FOUND, one that is named twice
+Version 0. No users mean all with credentials. A user without any is RESOURCE_NOT_FOUND, one named twice
 DUPLICATE_RESOURCE.
 """
 
@@ -54,7 +54,7 @@ async def describe_user_scram_credentials(
 def result_of(
     user: str, credentials: dict[int, int], error: KafkaError | None = None
 ) -> DescribeUserScramCredentialsResult:
-    """The row of one user."""
+    """Return the row of one user."""
     return DescribeUserScramCredentialsResult(
         user=user,
         error_code=ErrorCode.NONE if error is None else error.code,

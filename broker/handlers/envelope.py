@@ -1,7 +1,7 @@
-"""Envelope: a request that one broker forwards for its client to another (KIP-590).
+"""Envelope: a client's request that one broker forwards to another (KIP-590).
 
-Version 0. Brokers of a ZooKeeper cluster hand nothing on in this form, and none of them may be sent one: as in Kafka
-without a migration to KRaft, the connection is closed.
+Version 0. Brokers with ZooKeeper forward nothing in this form. The connection is closed, as in Kafka without a
+migration to KRaft.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ from anabranch.protocol.apis.envelope import EnvelopeRequest
 
 @handles(EnvelopeRequest, versions="0")
 async def envelope(ctx: RequestContext, request: EnvelopeRequest) -> NoReturn:
-    """Refuse by closing."""
+    """Close the connection."""
     raise CloseConnection("it sent an Envelope although forwarding is not enabled")

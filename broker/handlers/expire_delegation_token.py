@@ -1,6 +1,6 @@
-"""ExpireDelegationToken: let a token end, soon or at once (KIP-48).
+"""ExpireDelegationToken: set an earlier end of a delegation token, or end it at once (KIP-48).
 
-Versions 0 to 2. Its owner and its renewers may; who has only asked for it may not.
+Versions 0 to 2. The owner and the renewers may expire a token; a requester who is neither may not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def expire_delegation_token(
     ctx: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
-    """Let it end."""
+    """Expire the token."""
     try:
         tokens = tokens_for(ctx)
         ends_ms = await tokens.expire(bytes(request.hmac), ctx.peer.principal, request.expiry_time_period_ms)

@@ -1,7 +1,7 @@
-"""GetTelemetrySubscriptions: which of its metrics a client is to push, and how often (KIP-714).
+"""GetTelemetrySubscriptions: return the metrics that a client should push, and the interval (KIP-714).
 
-Version 0. A client that has no id yet is given one. It asks once per interval, and whenever a push of it was refused
-because it was asked for something else by then.
+Version 0. A client without an id gets one. It sends the request once per interval, and after a push was refused because
+its subscription had changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNKNOWN = "unknown"
 async def get_telemetry_subscriptions(
     ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
-    """Say what is wanted of the client."""
+    """Return the subscription of the client."""
     telemetry = ctx.services.telemetry
     own_id = request.client_instance_id
     client_instance_id = fresh_uuid(ctx.services.rng) if own_id == ZERO_UUID else own_id
@@ -43,7 +43,7 @@ async def get_telemetry_subscriptions(
 
 
 def client_of(ctx: RequestContext, client_instance_id: bytes) -> Client:
-    """Who has sent a request, as subscriptions see it."""
+    """Return the sender of a request as subscriptions match it."""
     return Client(
         client_instance_id=uuid_to_text(client_instance_id),
         client_id=ctx.client_id,

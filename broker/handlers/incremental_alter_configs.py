@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs: set, unset, append to and subtract from single properties (KIP-339, KIP-412).
+"""IncrementalAlterConfigs: set, delete, append to and subtract from single properties (KIP-339, KIP-412).
 
-Versions 0 and 1. Topics, brokers, all brokers (name ""), and loggers of the broker that was asked. Any broker carries
-it out: it writes below /config, and every node notices.
+Versions 0 and 1. Resources are topics, brokers, all brokers (name ""), and loggers of the receiving broker. Any broker
+applies the changes by a write below /config, which every node watches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch.protocol.apis.incremental_alter_configs import (
 async def incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Alter each resource on its own."""
+    """Alter each resource separately."""
 
     async def alter(asked: AlterConfigsResource) -> None:
         requests.authorize_alter(ctx, asked.resource_type, asked.resource_name)
@@ -43,7 +43,7 @@ async def incremental_alter_configs(
 
 
 def alter_loggers(ctx: RequestContext, name: str, operations: list[Operation], *, validate_only: bool) -> None:
-    """Change the levels of this process. Raises KafkaError."""
+    """Change the log levels of this process. Raises KafkaError."""
     requests.check_logger_broker(ctx.services.settings.node_id, name)
     loggers.check(operations)
     if not validate_only:

@@ -1,4 +1,4 @@
-"""InitializeShareGroupState: a life of a group in shared partitions begins (KIP-932).
+"""InitializeShareGroupState: start a new incarnation of a group in share partitions (KIP-932).
 
 Version 0. Source: Kafka's `ShareCoordinatorService`.
 """
@@ -21,7 +21,7 @@ from anabranch.protocol.errors import ErrorCode
 async def initialize_share_group_state(
     ctx: RequestContext, request: InitializeShareGroupStateRequest
 ) -> InitializeShareGroupStateResponse:
-    """Keep the beginning of each partition."""
+    """Store the state epoch and start offset of each partition."""
     coordinator = ctx.services.shares.coordinator
 
     async def initialize(key: ShareKey, asked: PartitionData) -> PartitionResult:

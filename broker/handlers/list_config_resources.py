@@ -1,7 +1,7 @@
-"""ListConfigResources: what has a configuration of its own, or can have one (KIP-714, KIP-1142).
+"""ListConfigResources: list the resources that have, or can have, a configuration (KIP-714, KIP-1142).
 
-Versions 0 and 1; v0 lists subscriptions to clients' metrics alone. Topics and brokers are listed whether or not
-anything was set for them; groups and subscriptions, if something was.
+Versions 0 and 1; v0 lists only client metrics subscriptions. All topics and brokers are listed, but only those groups
+and subscriptions that have settings.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
 async def list_config_resources(
     ctx: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """List the resources of each kind."""
+    """List the resources of each type."""
     authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     kinds = [CLIENT_METRICS] if ctx.version == 0 else sorted(set(request.resource_types or KINDS), reverse=True)
     if not set(kinds) <= set(KINDS):
@@ -50,7 +50,7 @@ async def list_config_resources(
 
 
 async def names_of(services: Services, kind: int) -> Iterable[str]:
-    """The resources of a kind."""
+    """Return the resources of a type."""
     image = services.metadata.image
     if kind == TOPIC:
         return sorted(image.topics)

@@ -1,6 +1,6 @@
-"""PushTelemetry: metrics of a client, which this broker uncompresses and hands on (KIP-714).
+"""PushTelemetry: receive metrics of a client, and forward them decompressed (KIP-714).
 
-Version 0. They are OTLP's MetricsData, into which no broker looks.
+Version 0. The metrics are OTLP's MetricsData, which brokers do not parse.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from anabranch.protocol.errors import ErrorCode
 
 @handles(PushTelemetryRequest, versions="0")
 async def push_telemetry(ctx: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
-    """Take it, or say why not."""
+    """Accept the push, or refuse it with a reason."""
     push = Push(
         client_instance_id=request.client_instance_id,
         subscription_id=request.subscription_id,

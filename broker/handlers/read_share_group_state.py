@@ -1,4 +1,4 @@
-"""ReadShareGroupState: how far a group is in shared partitions, for the leaders of these (KIP-932).
+"""ReadShareGroupState: return the state of a group to the leaders of share partitions (KIP-932).
 
 Version 0. Source: Kafka's `ShareCoordinatorService`.
 """
@@ -23,7 +23,7 @@ from anabranch.protocol.errors import ErrorCode
 async def read_share_group_state(
     ctx: RequestContext, request: ReadShareGroupStateRequest
 ) -> ReadShareGroupStateResponse:
-    """All that is known of each partition."""
+    """Return the whole state of each partition."""
     coordinator = ctx.services.shares.coordinator
 
     async def read(key: ShareKey, asked: PartitionData) -> PartitionResult:

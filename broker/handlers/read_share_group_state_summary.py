@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary: where a group stands in shared partitions (KIP-932).
+"""ReadShareGroupStateSummary: return the start offsets of a group in share partitions (KIP-932).
 
 Versions 0 to 1. Source: Kafka's `ShareCoordinatorService`.
 """
@@ -22,7 +22,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def read_share_group_state_summary(
     ctx: RequestContext, request: ReadShareGroupStateSummaryRequest
 ) -> ReadShareGroupStateSummaryResponse:
-    """The start of each partition."""
+    """Return the start offset and epochs of each partition."""
     coordinator = ctx.services.shares.coordinator
 
     async def read(key: ShareKey, asked: PartitionData) -> PartitionResult:

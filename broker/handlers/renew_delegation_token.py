@@ -1,6 +1,6 @@
-"""RenewDelegationToken: let a token live longer (KIP-48).
+"""RenewDelegationToken: extend the lifetime of a delegation token (KIP-48).
 
-Versions 0 to 2. Its owner and its renewers may; who has only asked for it may not.
+Versions 0 to 2. The owner and the renewers may renew a token; a requester who is neither may not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def renew_delegation_token(
     ctx: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
-    """Renew it."""
+    """Renew the token."""
     try:
         tokens = tokens_for(ctx)
         ends_ms = await tokens.renew(bytes(request.hmac), ctx.peer.principal, request.renew_period_ms)

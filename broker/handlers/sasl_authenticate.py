@@ -1,7 +1,7 @@
-"""SaslAuthenticate: the next step of an authentication (KIP-152, KIP-368).
+"""SaslAuthenticate: continue an authentication (KIP-152, KIP-368).
 
-Versions 0 to 2. Who has to log in does so at the gate of its listener (`broker.authentication.sasl_authenticator`);
-what comes here comes from a client that counts as authenticated already.
+Versions 0 to 2. Listeners with SASL process it in `broker.authentication.sasl_authenticator`. Here it comes from a
+client that needs no further authentication.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anabranch.protocol.errors import ErrorCode
 
 @handles(SaslAuthenticateRequest, versions="0-2")
 async def sasl_authenticate(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """Refuse."""
+    """Refuse with ILLEGAL_SASL_STATE."""
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",

@@ -1,8 +1,7 @@
-"""SaslHandshake: begin to authenticate (KIP-43, KIP-152).
+"""SaslHandshake: start an authentication (KIP-43, KIP-152).
 
-Versions 0 and 1, the same bytes. Who has to log in does so at the gate of its listener
-(`broker.authentication.sasl_authenticator`); what comes here is a handshake at the wrong time, and no mechanism is
-named.
+Versions 0 and 1, with equal bytes. Listeners with SASL process it in `broker.authentication.sasl_authenticator`. Here
+it arrives at the wrong time, and the response names no mechanism.
 """
 
 from __future__ import annotations
@@ -14,5 +13,5 @@ from anabranch.protocol.errors import ErrorCode
 
 @handles(SaslHandshakeRequest, versions="0-1")
 async def sasl_handshake(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Refuse."""
+    """Refuse with ILLEGAL_SASL_STATE."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])

@@ -1,7 +1,7 @@
-"""ShareAcknowledge: say what became of records that were acquired (KIP-932).
+"""ShareAcknowledge: acknowledge records that a member has acquired (KIP-932).
 
-Versions 1 to 2. Answered when what is said is stored; what one partition refuses does not spoil its neighbours.
-Source: Kafka's `KafkaApis.handleShareAcknowledgeRequest`, `SharePartitionManager`.
+Versions 1 to 2. Answered when the acknowledgements are stored; each partition has its own error. Source: Kafka's
+`KafkaApis.handleShareAcknowledgeRequest`, `SharePartitionManager`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 @handles(ShareAcknowledgeRequest, versions="1-2")
 async def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
-    """Store what is said, partition by partition."""
+    """Store the acknowledgements, partition by partition."""
     shares = ctx.services.shares
     try:
         group, member = share_requests.check_sender(ctx, request.group_id, request.member_id)
@@ -66,7 +66,7 @@ async def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeReques
 async def acknowledge(
     ctx: RequestContext, group: str, member: str, topic_id: bytes, asked: AcknowledgePartition, *, renews: bool
 ) -> None:
-    """Store what is said of one partition's records. Raises KafkaError."""
+    """Store the acknowledgements of one partition. Raises KafkaError."""
     said = share_requests.acknowledgements_of(asked.acknowledgement_batches, renews=renews)
     if said:
         await share_requests.store(ctx, group, member, topic_id, asked.partition_index, said)

@@ -1,9 +1,9 @@
-"""ShareFetch: acquire records of shared partitions, and say what became of others (KIP-932).
+"""ShareFetch: acquire records of share partitions, and acknowledge earlier ones (KIP-932).
 
-Versions 1 to 2. What is said of records is stored before anything is acquired. A request that acquires nothing waits
-for records or for locks to end, like a Fetch, unless it has something to tell: then it is answered at once. Partitions
-take turns, and those without news are left out of all answers of a session but the first. Source: Kafka's
-`KafkaApis.handleShareFetchRequest`, `SharePartitionManager`, `DelayedShareFetch`.
+Versions 1 to 2. Acknowledgements are stored before records are acquired. A request that acquires nothing waits for
+records or for the end of acquisition locks, like a Fetch; a response with acknowledgement results or errors is sent at
+once. The order of partitions rotates. Only the first response of a session contains partitions without news. Source:
+Kafka's `KafkaApis.handleShareFetchRequest`, `SharePartitionManager`, `DelayedShareFetch`.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from anabranch.broker.replication.partition import Partition
 
 RECORD_LIMIT: Final = 1
-"""The acquire mode in which no record too many is acquired."""
+"""The acquire mode that never exceeds the record limit."""
 OPENING: Final = "one that opens a share session has no acknowledgements."
 
 
 @dataclass(slots=True)
 class Answer:
-    """The rows of an answer in the making."""
+    """The rows of a response under construction."""
 
     ctx: RequestContext
     hints: LeaderHints
     rows: dict[PartitionId, PartitionData] = field(default_factory=dict)
 
     def row(self, one: PartitionId) -> PartitionData:
-        """The row of a partition."""
+        """Return the row of a partition, created if it is missing."""
         row = self.rows.get(one)
         if row is None:
             nobody = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
@@ -63,7 +63,7 @@ class Answer:
         return row
 
     def refuse(self, one: PartitionId, error: KafkaError, *, acknowledged: bool) -> None:
-        """A partition cannot be read, or what is said of its records does not hold."""
+        """Set the error of a partition, or with `acknowledged` that of its acknowledgements."""
         row = self.row(one)
         if acknowledged:
             row.acknowledge_error_code, row.acknowledge_error_message = error.code, error.message or None
@@ -76,7 +76,7 @@ class Answer:
 
 @handles(ShareFetchRequest, versions="1-2")
 async def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
-    """Store what is said, then acquire; wait if there is nothing."""
+    """Store the acknowledgements, then acquire records; wait if there are none."""
     try:
         group, member = share_requests.check_sender(ctx, request.group_id, request.member_id)
         check_renewal(request)
@@ -98,13 +98,13 @@ async def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> ShareF
 
 
 def check_renewal(request: ShareFetchRequest) -> None:
-    """Raise INVALID_REQUEST for one that renews locks and wants records."""
+    """Raise INVALID_REQUEST for a request that both renews locks and fetches records."""
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "one that renews locks does not ask for records.")
 
 
 def session_of(ctx: RequestContext, request: ShareFetchRequest, group: str, member: str) -> ShareSession:
-    """The session of a request, opened or gone on with. Raises KafkaError."""
+    """Open or continue the session of a request. Raises KafkaError."""
     shares = ctx.services.shares
     named = [(topic.topic_id, one) for topic in request.topics for one in topic.partitions]
     if request.share_session_epoch == OPEN_EPOCH:
@@ -123,7 +123,7 @@ def session_of(ctx: RequestContext, request: ShareFetchRequest, group: str, memb
 
 
 async def acknowledge(answer: Answer, request: ShareFetchRequest, group: str, member: str) -> None:
-    """Store what the request says of records, partition by partition."""
+    """Store the acknowledgements of a request, partition by partition."""
     for topic in request.topics:
         for one in topic.partitions:
             if not one.acknowledgement_batches:
@@ -138,7 +138,7 @@ async def acknowledge(answer: Answer, request: ShareFetchRequest, group: str, me
 
 
 async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSession) -> None:
-    """Acquire records of the session's partitions now, or when there are some."""
+    """Acquire records of the session's partitions; wait if there are none."""
     ctx, order = answer.ctx, session.rotated()
     readable: dict[PartitionId, SharedPartition] = {}
     for where in order:
@@ -163,7 +163,7 @@ async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSess
 def acquire_now(
     answer: Answer, request: ShareFetchRequest, session: ShareSession, readable: dict[PartitionId, SharedPartition]
 ) -> None:
-    """Acquire what there is, until it is enough for the request; nothing for a session that ended while it waited."""
+    """Acquire available records up to the request's limits; none if the session ended during the wait."""
     shares = answer.ctx.services.shares
     if not shares.sessions.check_epoch(session):
         return
@@ -198,7 +198,7 @@ def acquire_now(
 
 
 def response_of(answer: Answer, group: str) -> ShareFetchResponse:
-    """The rows, topic by topic."""
+    """Return the response, with its rows by topic."""
     topics: dict[bytes, ShareFetchableTopicResponse] = {}
     for (topic_id, _), row in answer.rows.items():
         if topic_id not in topics:

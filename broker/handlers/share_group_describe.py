@@ -1,7 +1,7 @@
-"""ShareGroupDescribe: members, epochs and assignments of groups that share partitions (KIP-932).
+"""ShareGroupDescribe: describe the members, epochs and assignments of share groups (KIP-932).
 
-Version 1. Each group is answered, or refused, alone: GROUP_ID_NOT_FOUND also for one of another kind. A group with a
-topic that the client may not describe is not shown at all.
+Version 1. Each group has its own error; a group of another type is GROUP_ID_NOT_FOUND. A group with a topic that the
+client may not describe is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch.protocol.apis.share_group_describe import (
 
 @handles(ShareGroupDescribeRequest, versions="1")
 async def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
-    """Describe each."""
+    """Describe each group."""
 
     async def find(group_id: str) -> tuple[DescribedGroup, Iterable[str]]:
         group, topics = await ctx.services.groups.sharers.group(group_id)

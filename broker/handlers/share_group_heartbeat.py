@@ -1,7 +1,7 @@
-"""ShareGroupHeartbeat: be a member of a group that shares partitions (KIP-932).
+"""ShareGroupHeartbeat: join a share group, stay in it, or leave it (KIP-932).
 
-Version 1. A node that shows itself as a Kafka without such groups refuses all with UNSUPPORTED_VERSION, as Kafka's
-brokers do where share.version is 0. The topic in which states are kept is made when the first member comes.
+Version 1. A node without share groups answers UNSUPPORTED_VERSION, like Kafka's brokers with share.version 0. The first
+member's heartbeat creates `__share_group_state`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
 async def share_group_heartbeat(
     ctx: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse:
-    """Join, go on, or leave."""
+    """Process the heartbeat of a member."""
     services = ctx.services
     try:
         if not services.has_share_groups:

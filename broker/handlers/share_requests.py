@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: who asks, what is said of records, and where leaders are.
+"""Shared parts of ShareFetch and ShareAcknowledge: sender checks, acknowledgements and share partitions.
 
 Source: KIP-932; Kafka's `KafkaApis` (`handleShareFetchRequest`, `handleShareAcknowledgeRequest`,
 `validateAcknowledgementBatches`).
@@ -24,7 +24,7 @@ LAST_TYPE: Final = max(AcknowledgeType)
 
 
 def check_sender(ctx: RequestContext, group: str | None, member: str | None) -> tuple[str, str]:
-    """The group and member of a request. Raises UNSUPPORTED_VERSION, GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST."""
+    """Return group and member. Raises UNSUPPORTED_VERSION, GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST."""
     if not ctx.services.has_share_groups:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     authorize(ctx, Operation.READ, ResourceType.GROUP, group or "")
@@ -36,7 +36,7 @@ def check_sender(ctx: RequestContext, group: str | None, member: str | None) -> 
 
 
 def acknowledgements_of(batches: Iterable[Any], *, renews: bool) -> list[Acknowledgement]:
-    """What a request says of one partition's records. Raises INVALID_REQUEST."""
+    """Return the acknowledgements of one partition. Raises INVALID_REQUEST."""
     said: list[Acknowledgement] = []
     last = -1
     for one in batches:
@@ -59,10 +59,10 @@ def acknowledgements_of(batches: Iterable[Any], *, renews: bool) -> list[Acknowl
 
 
 async def shared(ctx: RequestContext, group: str, topic_id: bytes, index: int) -> SharedPartition:
-    """A partition that this broker leads, as a group shares it.
+    """Return a group's share partition that this broker leads.
 
-    Raises UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, and what
-    the share coordinator refuses.
+    Raises UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, and the
+    errors of the share coordinator.
     """
     topic = ctx.services.metadata.topic_name(topic_id)
     if topic is None:
@@ -75,6 +75,6 @@ async def shared(ctx: RequestContext, group: str, topic_id: bytes, index: int) -
 async def store(
     ctx: RequestContext, group: str, member: str, topic_id: bytes, index: int, said: list[Acknowledgement]
 ) -> None:
-    """Let what a member says of records hold. Raises KafkaError."""
+    """Apply a member's acknowledgements, and store them. Raises KafkaError."""
     one = await shared(ctx, group, topic_id, index)
     await ctx.services.shares.partitions.acknowledge(one, member, said)

@@ -1,6 +1,6 @@
-"""Answers the requests that share coordinators serve, partition by partition.
+"""Processes the requests to share coordinators, partition by partition.
 
-Only nodes may send them. What one partition refuses does not spoil its neighbours.
+Only brokers may send them. Each partition has its own error.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ async def answer_rows(
     row: Callable[..., Row],
     answer: Callable[[ShareKey, Any], Awaitable[Row]],
 ) -> list[Result]:
-    """Make a `result` for each topic of a request; `row` makes the row of a partition for which `answer` raises.
+    """Return a `result` per topic; `row` makes the row of a partition for which `answer` raises KafkaError.
 
-    Other requests are served after every few rows.
+    Other tasks run after every few rows.
     """
     results, turns = [], YieldBudget()
     for topic in request.topics:

@@ -1,4 +1,4 @@
-"""WriteShareGroupState: what became of records of shared partitions (KIP-932).
+"""WriteShareGroupState: store the outcomes of records in share partitions (KIP-932).
 
 Versions 0 to 1. Source: Kafka's `ShareCoordinatorService`.
 """
@@ -23,7 +23,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def write_share_group_state(
     ctx: RequestContext, request: WriteShareGroupStateRequest
 ) -> WriteShareGroupStateResponse:
-    """Keep what each partition's leader says."""
+    """Store the state changes from each partition's leader."""
     coordinator = ctx.services.shares.coordinator
 
     async def write(key: ShareKey, asked: PartitionData) -> PartitionResult:
@@ -43,7 +43,7 @@ async def write_share_group_state(
 
 
 def batches_of(asked: PartitionData) -> list[StateBatch]:
-    """What is said of offsets. Raises INVALID_REQUEST."""
+    """Return the state batches of a partition. Raises INVALID_REQUEST."""
     try:
         batches = [
             StateBatch(one.first_offset, one.last_offset, RecordState(one.delivery_state), one.delivery_count)
