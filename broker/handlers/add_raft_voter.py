@@ -1,7 +1,7 @@
-"""AddRaftVoter: one more controller of a quorum (KIP-853).
+"""AddRaftVoter: add a controller to the quorum (KIP-853).
 
-Versions 0 and 1. The set of controllers is what is running here, so the answer is that of a cluster whose quorum is
-fixed (kraft.version 0).
+Versions 0 and 1. The controllers are the running nodes, so it is refused as in a cluster with a fixed quorum
+(kraft.version 0).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_LISTENER: Final = "CONTROLLER"
 
 @handles(AddRaftVoterRequest, versions="0-1")
 async def add_raft_voter(ctx: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-    """Refuse, in Kafka's order."""
+    """Refuse, with the checks in Kafka's order."""
     try:
         authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
         check_cluster(ctx, request.cluster_id)

@@ -1,6 +1,6 @@
-"""AlterPartition: a leader asks the controller to change an ISR (KIP-497, KIP-903).
+"""AlterPartition: change the ISR of partitions for their leader (KIP-497, KIP-903).
 
-Versions 0 to 3. All rules live in the controller; a node whose controller is not active answers NOT_CONTROLLER.
+Versions 0 to 3. The controller has all rules; a node whose controller is not active answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anabranch.protocol.errors import ErrorCode
 
 @handles(AlterPartitionRequest, versions="0-3")
 async def alter_partition(ctx: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
-    """Hand the request to the controller of this node."""
+    """Pass the request to the controller of this node."""
     authorize_broker(ctx)
     controller = ctx.services.controller
     if controller is None:

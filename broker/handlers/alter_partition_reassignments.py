@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments: move replicas to other brokers, or call a move off (KIP-455).
+"""AlterPartitionReassignments: move replicas to other brokers, or cancel a move (KIP-455).
 
-Versions 0 and 1; v1 may forbid that the number of replicas changes (KIP-860). The controller decides and answers when
-the moves have begun; how far they are shows in ListPartitionReassignments and in every replica list until then.
+Versions 0 and 1; v1 may forbid changes of the replication factor (KIP-860). The controller answers when the moves have
+started. ListPartitionReassignments and the replica lists show them until they end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch.protocol.apis.alter_partition_reassignments import (
 async def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Let the active controller decide, here or elsewhere."""
+    """Forward the request to the active controller."""
     authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
     response: AlterPartitionReassignmentsResponse = await topic_creation.forward_to_controller(
         ctx.services,

@@ -1,8 +1,8 @@
-"""AlterReplicaLogDirs: let replicas of this broker move to another of its directories (KIP-113).
+"""AlterReplicaLogDirs: move replicas of this broker between its log directories (KIP-113).
 
-Versions 0 to 2. The answer comes when a move has begun; DescribeLogDirs shows how far it is. A replica that is
-elsewhere is answered REPLICA_NOT_AVAILABLE, one of a partition that does not exist UNKNOWN_TOPIC_OR_PARTITION; both
-will be made where they were wanted.
+Versions 0 to 2. The response is sent when the moves have started; DescribeLogDirs shows their progress. A replica of
+other brokers is REPLICA_NOT_AVAILABLE, one of a missing partition UNKNOWN_TOPIC_OR_PARTITION. If this broker later gets
+such a replica, it creates it in the requested directory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Begin each move on its own."""
+    """Start each move separately."""
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     turns = YieldBudget()
     for asked in request.dirs:
@@ -42,7 +42,7 @@ async def alter_replica_log_dirs(
 
 
 def begin(ctx: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
-    """Begin one move. Returns its error code."""
+    """Start one move. Returns its error code."""
     replicas = ctx.services.replicas
     try:
         authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)

@@ -1,6 +1,6 @@
-"""ControlledShutdown: a broker that is about to stop asks the controller to move its leaderships away.
+"""ControlledShutdown: move the leaderships of a broker that is about to stop to other brokers.
 
-Versions 0 to 3; version 0 is the one request whose header has no client id. A node whose controller is not active
+Versions 0 to 3; version 0 is the only request whose header has no client id. A node whose controller is not active
 answers NOT_CONTROLLER.
 """
 
@@ -14,7 +14,7 @@ from anabranch.protocol.errors import ErrorCode
 
 @handles(ControlledShutdownRequest, versions="0-3")
 async def controlled_shutdown(ctx: RequestContext, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-    """Hand the request to the controller of this node."""
+    """Pass the request to the controller of this node."""
     authorize_broker(ctx)
     controller = ctx.services.controller
     if controller is None:

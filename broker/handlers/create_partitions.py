@@ -1,7 +1,7 @@
-"""CreatePartitions: grow a topic, or with our tag `allow_shrink` shrink it (KIP-253).
+"""CreatePartitions: grow a topic or, with the tag `allow_shrink` (ours), shrink it (KIP-253).
 
-Versions 0 to 3. The controller does all of it and answers when the new generation is published. Only the controller
-answers; while it is a node that clients cannot see, the broker they were sent to hands the request on.
+Versions 0 to 3. The controller resizes, and answers when the new generation is published. If it is a node that clients
+cannot see, brokers forward the request to it; otherwise only the controller answers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIRST_VERSION_WITH_STRICT_QUOTA = 3
 
 @handles(CreatePartitionsRequest, versions="0-3")
 async def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    """Let the active controller decide, on this node or another. Returns its answer."""
+    """Forward the request to the active controller. Returns its response."""
     spending = MutationCharge(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
     refused = forbidden(ctx, request)
     request = without(request, refused)
@@ -55,12 +55,12 @@ async def create_partitions(ctx: RequestContext, request: CreatePartitionsReques
 async def decided(
     ctx: RequestContext, controller: Controller, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """The answer of this node's controller, told what may not shrink for the sake of its readers."""
+    """Return the response of this node's controller, after a check of the groups that block a shrink."""
     return await controller.create_partitions(request, await groups_blocking_shrink(ctx.services, controller, request))
 
 
 def forbidden(ctx: RequestContext, request: CreatePartitionsRequest) -> list[CreatePartitionsTopicResult]:
-    """The rows of topics that the client may not change; one that is named twice is refused by the controller."""
+    """Return the rows of unauthorized topics; the controller refuses repeated ones."""
     times = Counter(topic.name for topic in request.topics)
     error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")
     return [
@@ -71,7 +71,7 @@ def forbidden(ctx: RequestContext, request: CreatePartitionsRequest) -> list[Cre
 
 
 def without(request: CreatePartitionsRequest, refused: list[CreatePartitionsTopicResult]) -> CreatePartitionsRequest:
-    """What is left of a request."""
+    """Return the request without the refused topics."""
     if not refused:
         return request
     names = {row.name for row in refused}
@@ -81,7 +81,7 @@ def without(request: CreatePartitionsRequest, refused: list[CreatePartitionsTopi
 def over_quota(
     ctx: RequestContext, request: CreatePartitionsRequest, spending: MutationCharge
 ) -> list[CreatePartitionsTopicResult]:
-    """The rows of topics that may not be changed now (KIP-599)."""
+    """Return the rows of topics that exceed the mutation quota (KIP-599)."""
     refused = []
     for asked in request.topics:
         known = ctx.services.metadata.image.topics.get(asked.name)
@@ -93,5 +93,5 @@ def over_quota(
 
 
 def refusal(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
-    """The row of a topic that stays as it is."""
+    """Return the row of an unchanged topic."""
     return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)

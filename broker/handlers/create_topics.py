@@ -1,8 +1,8 @@
-"""CreateTopics: check, place replicas, write to ZooKeeper, wait until this broker's metadata shows leaders.
+"""CreateTopics: create topics in ZooKeeper, and answer when this broker's metadata have their leaders.
 
-Versions 0 to 7; -1 counts mean the broker's defaults, v5 answers with counts and configs, v7 with the
-topic id. Only the controller answers, or any broker while the controller is a node that clients cannot see. A topic
-whose leaders do not show in time is answered REQUEST_TIMED_OUT, and exists all the same.
+Versions 0 to 7; counts of -1 mean the broker's defaults, v5 returns counts and configs, v7 the topic id. Only the
+controller answers, or any broker while the controller is a node that clients cannot see. A topic whose leaders are not
+in the metadata in time is REQUEST_TIMED_OUT, but exists.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIRST_VERSION_WITH_STRICT_QUOTA = 6
 
 @handles(CreateTopicsRequest, versions="0-7")
 async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Create each topic on its own; wait for all of them together."""
+    """Create each topic separately, then wait for all of them."""
     services = ctx.services
     times = Counter(topic.name for topic in request.topics)
     spending = MutationCharge(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
@@ -62,7 +62,7 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
 
 
 async def unsettled(services: Services, created: dict[str, int], timeout_ms: int) -> set[str]:
-    """Those of the created topics that are not seen to be led when the time is up."""
+    """Return the created topics that have no leaders at the deadline."""
     if not created or await topic_creation.wait_until_created(services, created, timeout_ms):
         return set()
     image = services.metadata.image
@@ -70,7 +70,7 @@ async def unsettled(services: Services, created: dict[str, int], timeout_ms: int
 
 
 def check_right(ctx: RequestContext, name: str) -> None:
-    """Raise KafkaError unless the client may create this topic: all topics, or this one."""
+    """Raise KafkaError unless the client may create this topic."""
     if is_authorized(ctx, Operation.CREATE, ResourceType.CLUSTER) or is_authorized(
         ctx, Operation.CREATE, ResourceType.TOPIC, name
     ):
@@ -81,13 +81,13 @@ def check_right(ctx: RequestContext, name: str) -> None:
 async def create_one(
     ctx: RequestContext, asked: CreatableTopic, spending: MutationCharge, *, validate_only: bool
 ) -> CreatableTopicResult:
-    """Check one topic and, unless only asked to check, write it."""
+    """Check one topic and, unless `validate_only`, create it."""
     services = ctx.services
     plan = topic_creation.plan_topic(services.settings, services.metadata.image, asked, services.rng)
     if not validate_only:
         spending.spend(len(plan.assignment))
         await topic_creation.create(services, plan)
-    # What a quorum only checks has an id all the same, which nothing will ever have.
+    # With validate_only a quorum returns an id that no topic gets.
     topic_id = ZERO_UUID if validate_only and not services.profile.answers_like_a_quorum else plan.topic_id
     if not is_authorized(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, plan.name):
         return CreatableTopicResult(
@@ -112,7 +112,7 @@ async def create_one(
 
 
 def effective_configs(services: Services, plan: TopicPlan) -> list[CreatableTopicConfigs]:
-    """Every property of the new topic, and where its value comes from."""
+    """Return every property of the new topic, with the source of its value."""
     return [
         CreatableTopicConfigs(
             name=entry.name, value=entry.value, read_only=False, config_source=entry.source, is_sensitive=False
@@ -122,12 +122,12 @@ def effective_configs(services: Services, plan: TopicPlan) -> list[CreatableTopi
 
 
 def refused(name: str, error: KafkaError) -> CreatableTopicResult:
-    """The row of a topic that was not created."""
+    """Return the row of a topic that was not created."""
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None, configs=[])
 
 
 def timed_out(row: CreatableTopicResult, *, with_id: bool) -> CreatableTopicResult:
-    """The row of a topic that exists, and is not seen to be led yet."""
+    """Return the row of a created topic without leaders."""
     late = refused(row.name, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
     late.topic_id = row.topic_id if with_id else ZERO_UUID
     return late

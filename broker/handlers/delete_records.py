@@ -1,8 +1,8 @@
-"""DeleteRecords: raise a partition's log start offset, and answer when every live replica has it (KIP-107).
+"""DeleteRecords: raise the log start offset of partitions, and answer when every live replica has it (KIP-107).
 
-The leader moves its log start at once; followers take it over with their next fetch, and tell so with the one after
-that. The low watermark in the answer is the start that all of them have reached. A compacted topic deletes by key, and
-what the coordinators keep in internal topics is not for deletion. Versions 0 to 2.
+The leader raises its log start offset at once. Followers adopt it with their next fetch, and report it with the one
+after. The low watermark in the response is the log start offset that all of them have reached. Compacted topics delete
+by key, and internal topics are refused. Versions 0 to 2.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_LOW_WATERMARK = -1
 
 
 class DelayedDeleteRecords:
-    """A partition whose followers have yet to delete; its row is what the answer says of it now."""
+    """A partition that waits for its followers, with its current row of the response."""
 
     __slots__ = ("partition", "required_offset", "row")
 
@@ -41,7 +41,7 @@ class DelayedDeleteRecords:
         self.row = row
 
     def is_complete(self) -> bool:
-        """Whether all live followers have deleted; until then the row has the error REQUEST_TIMED_OUT."""
+        """Return whether all live followers have deleted; until then the row has REQUEST_TIMED_OUT."""
         if not self.partition.is_leader:
             self.row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             self.row.low_watermark = NO_LOW_WATERMARK
@@ -74,7 +74,7 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
 def delete(
     ctx: RequestContext, topic: str, waits: list[DelayedDeleteRecords], asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
-    """The row of one partition; joins `waits` unless it was refused."""
+    """Return the row of one partition; add it to `waits` unless it was refused."""
     row = DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=ErrorCode.NONE
     )
@@ -90,7 +90,7 @@ def delete(
 
 
 async def wait_deleted(replicas: ReplicaManager, waits: list[DelayedDeleteRecords], timeout_ms: int) -> None:
-    """Wait until all are settled or the time is up."""
+    """Wait until all are complete or the timeout expires."""
     waiting: dict[Partition, list[DelayedDeleteRecords]] = {}
     for wait in waits:
         if not wait.is_complete():

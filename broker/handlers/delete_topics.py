@@ -1,9 +1,9 @@
-"""DeleteTopics: mark topics for deletion in ZooKeeper and wait until this broker's metadata has lost them.
+"""DeleteTopics: mark topics for deletion in ZooKeeper, and wait until they left this broker's metadata.
 
-Versions 0 to 6; v6 deletes by name or by topic id. Only the controller answers, or any broker while the controller
-is a node that clients cannot see. What is not gone in time is answered REQUEST_TIMED_OUT, and will be deleted all
-the same. A topic with logs on brokers that are down is gone for clients and answered so, as in Kafka; its name stays
-taken until they are back, which the message of its row says (v5 and newer), though there is no error.
+Versions 0 to 6; v6 deletes by name or by topic id. Only the controller answers, or any broker while the controller is a
+node that clients cannot see. A topic that is not gone in time is REQUEST_TIMED_OUT, but will be deleted. A topic with
+logs on dead brokers is gone for clients, and its row has no error, as in Kafka. Its name stays in use until they
+return; the row has a message about this (v5 and newer).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_VERSION_WITH_STRICT_QUOTA = 5
 
 @handles(DeleteTopicsRequest, versions="0-6")
 async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Mark each topic on its own; wait for all of them together."""
+    """Mark each topic separately, then wait for all of them."""
     asked = request.topics if ctx.version >= 6 else [by_name(name) for name in request.topic_names]
     spending = MutationCharge(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
     results: list[DeletableTopicResult] = []
@@ -64,12 +64,12 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
 
 
 def by_name(name: str) -> DeleteTopicState:
-    """A topic of a request before version 6, in the form of later ones."""
+    """Convert a topic of a request before version 6 to the later structure."""
     return DeleteTopicState(name=name, topic_id=ZERO_UUID)
 
 
 async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: MutationCharge) -> DeletableTopicResult:
-    """Check one topic and mark it, once more if it is marked already. Raises KafkaError."""
+    """Check one topic and mark it, also if it is marked already. Raises KafkaError."""
     services, image = ctx.services, ctx.services.metadata.image
     await topic_creation.refuse_unless_controller(services)
     if not services.settings.delete_topic_enable:
@@ -82,7 +82,7 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: MutationC
     if name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     authorize(ctx, Operation.DELETE, ResourceType.TOPIC, name)
-    # Whether it exists is ZooKeeper's to say: what this node, perhaps just elected, knows of topics may be old.
+    # ZooKeeper decides whether it exists: a node that was just elected may have old metadata.
     if name not in image.topics and (not is_legal(name) or await is_going(services.session, name)):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     topic = image.topics.get(name)
@@ -102,7 +102,7 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: MutationC
 def repeated(
     ctx: RequestContext, asked: list[DeleteTopicState]
 ) -> tuple[list[DeletableTopicResult], list[DeleteTopicState]]:
-    """One refusal for each topic that is asked for more than once, by name, by id, or by both; and the others."""
+    """Return one refusal for each topic that is named several times, by name or id, and the other topics."""
 
     def key_of(topic: DeleteTopicState) -> str | bytes:
         if topic.name is not None:
@@ -126,13 +126,13 @@ def repeated(
 
 
 def told_name(ctx: RequestContext, topic_id: bytes) -> str | None:
-    """The name of a topic that may not be deleted, for who may describe it."""
+    """Return the name of a topic that the client may not delete; None if it may not describe it."""
     name = ctx.services.metadata.image.names.get(topic_id)
     return name if name is not None and is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) else None
 
 
 def waits_for(topic: TopicImage, image: ClusterImage) -> str | None:
-    """What the deletion of a topic waits for, in words: its replicas on brokers that are down.
+    """Return a message about the dead brokers that a deletion waits for.
 
     None if there are none.
     """

@@ -1,7 +1,7 @@
-"""DescribeCluster: id, controller and brokers of the cluster (KIP-700).
+"""DescribeCluster: describe the id, the controller and the brokers of the cluster (KIP-700).
 
-Versions 0 to 2; v1 adds the endpoint type, of which only brokers (1) are here, v2 the brokers that are fenced: whoever
-is not alive is not known.
+Versions 0 to 2; v1 adds the endpoint type, of which only brokers (1) are supported. v2 adds fenced brokers; there are
+none, because the metadata contain live brokers only.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest)
 
 
 def refused(endpoint_type: int) -> DescribeClusterResponse:
-    """The answer to a question about endpoints of controllers, which there are none of without KRaft."""
+    """Return the response to a request for controllers' endpoints, which exist only with KRaft."""
     controllers = endpoint_type == CONTROLLERS
     return DescribeClusterResponse(
         error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if controllers else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,

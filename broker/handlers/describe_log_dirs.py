@@ -1,7 +1,7 @@
-"""DescribeLogDirs: the logs in each directory of this broker, their sizes, lags and moves (KIP-113).
+"""DescribeLogDirs: describe the logs in each directory of this broker, their sizes, lags and moves (KIP-113).
 
-Versions 0 to 4; v3 adds an error for the whole, v4 the size of the volume and what is free (KIP-827). A directory that
-cannot be asked answers for itself alone.
+Versions 0 to 4; v3 adds an error for the whole response, v4 the total and usable bytes of the volume (KIP-827). A
+directory that cannot be read has its own error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_LAG: Final = -1
 
 @handles(DescribeLogDirsRequest, versions="0-4")
 async def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Answer each directory on its own."""
+    """Describe each directory separately."""
     if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     replicas = ctx.services.replicas
@@ -48,7 +48,7 @@ async def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest
 def described(
     replicas: ReplicaManager, directory: LogDirectory, asked: set[tuple[str, int]] | None
 ) -> DescribeLogDirsResult:
-    """One directory with those of the partitions that are in it, all if none is named."""
+    """Return one directory with its requested partitions, or all."""
     try:
         total_bytes, usable_bytes = directory.files.space_bytes()
     except OSError as error:
@@ -76,7 +76,7 @@ def described(
 
 
 def lag_of(partition: Partition | None, opened: PartitionLog, *, is_future: bool) -> int:
-    """How many records a copy is behind its log, or a log behind the high watermark."""
+    """Return how many records a copy is behind its log, or a log behind the high watermark."""
     if partition is None:
         return NO_LAG
     if is_future:

@@ -1,8 +1,8 @@
-"""DescribeQuorum: the controllers, which of them is active, and how far each has got (KIP-595).
+"""DescribeQuorum: describe the controllers, the active one, and their progress (KIP-595).
 
-Versions 0 to 2. There is no Raft log here: a controller elected in ZooKeeper decides, and its term is the leader epoch.
-What is told is what a cluster looks like whose controllers have all caught up, every broker being one of them. Clients
-of Kafka before 4.0 do not see this.
+Versions 0 to 2. There is no Raft log: a controller elected in ZooKeeper decides, and its controller epoch is the leader
+epoch. The response describes a quorum of all brokers in which every voter has caught up. Clients of Kafka before 4.0 do
+not see this API.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ THERE: Final = (CLUSTER_METADATA, 0)
 
 @handles(DescribeQuorumRequest, versions="0-2")
 async def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """Answer from the metadata image and the controller's place in ZooKeeper."""
+    """Answer from the metadata image and the controller's znode."""
     authorize(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
     services, image = ctx.services, ctx.services.metadata.image
     active = await services.controller_link.active()
@@ -77,13 +77,13 @@ async def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -
 
 
 def written(image: ClusterImage) -> int:
-    """How much the metadata have changed so far: what stands for an offset of the log that is not there."""
+    """Return a count of metadata changes, in place of an offset of the metadata log."""
     partitions = (one for topic in image.topics.values() for one in topic.partitions.values())
     return 1 + len(image.brokers) + len(image.topics) + sum(1 + one.partition_epoch for one in partitions)
 
 
 def missing(index: int) -> PartitionData:
-    """The row of a partition that is not that of the metadata."""
+    """Return the row of a partition other than that of the metadata."""
     return PartitionData(
         partition_index=index,
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -97,7 +97,7 @@ def missing(index: int) -> PartitionData:
 
 
 def nodes_of(image: ClusterImage, voters: list[int]) -> list[Node]:
-    """Where the controllers are reached; one that is no broker is not told of."""
+    """Return the addresses of the controllers that are brokers."""
     return [
         Node(
             node_id=voter,

@@ -1,8 +1,8 @@
-"""DescribeTopicPartitions: topics and partitions, page by page (KIP-966).
+"""DescribeTopicPartitions: describe topics and their partitions, page by page (KIP-966).
 
-Version 0. Topics come in the order of their names, and no more partitions than the client and the broker want in one
-answer; its cursor says where the next one begins. It tells what Metadata tells, and of eligible leader replicas that
-there are none: a controller in ZooKeeper keeps no such list.
+Version 0. Topics are sorted by name. A response has at most the client's or the broker's limit of partitions; its
+cursor marks the start of the next page. It contains the data of Metadata, and no eligible leader replicas, of which a
+controller with ZooKeeper keeps no list.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage, PartitionImage, TopicImage
 
 PARTITIONS_MAX: Final = 2000
-"""What Kafka's brokers put into one answer."""
+"""The limit of Kafka's brokers for one response."""
 
 
 @handles(DescribeTopicPartitionsRequest, versions="0")
 async def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """Describe from the cursor on, as much as fits."""
+    """Return the page that starts at the cursor."""
     image, cursor = ctx.services.metadata.image, request.cursor
     names = sorted({topic.name for topic in request.topics} or image.topics)
     if cursor is not None:
@@ -69,7 +69,7 @@ async def describe_topic_partitions(
 def describe(
     image: ClusterImage, name: str, first: int, count: int
 ) -> tuple[DescribeTopicPartitionsResponseTopic, Cursor | None]:
-    """The row of a topic with so many of its partitions, and where it goes on if there are more."""
+    """Return the row of a topic with at most `count` partitions, and a cursor if there are more."""
     topic = image.topics.get(name)
     if topic is None:
         known = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -80,7 +80,7 @@ def describe(
 
 
 def topic_row(image: ClusterImage, topic: TopicImage, indexes: list[int]) -> DescribeTopicPartitionsResponseTopic:
-    """The row of a topic that is there."""
+    """Return the row of an existing topic."""
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -91,7 +91,7 @@ def topic_row(image: ClusterImage, topic: TopicImage, indexes: list[int]) -> Des
 
 
 def partition_row(image: ClusterImage, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
-    """The row of a partition."""
+    """Return the row of a partition."""
     live = image.brokers
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.NONE if partition.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -107,13 +107,13 @@ def partition_row(image: ClusterImage, partition: PartitionImage) -> DescribeTop
 
 
 def error_row(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
-    """The row of a topic that is not described."""
+    """Return the row of a topic that is not described."""
     return DescribeTopicPartitionsResponseTopic(
         error_code=code, name=name, topic_id=ZERO_UUID, is_internal=name in INTERNAL_TOPICS, partitions=[]
     )
 
 
 def refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """The answer to a cursor that leads nowhere."""
+    """Return the response to an invalid cursor."""
     names = [topic.name for topic in request.topics]
     return DescribeTopicPartitionsResponse(topics=[error_row(name, ErrorCode.INVALID_REQUEST) for name in names])

@@ -1,8 +1,8 @@
-"""ElectLeaders: give leadership back to preferred replicas, or to any live one although records may be lost.
+"""ElectLeaders: elect preferred replicas as leaders, or any live ones, although records may be lost.
 
-Versions 0 to 2; v1 adds the unclean kind (KIP-460). The controller elects; a broker answers when its own metadata
-shows the new leaders, so that the next request finds them. An election that does not show in time is answered
-REQUEST_TIMED_OUT, and happens all the same.
+Versions 0 to 2; v1 adds the unclean election (KIP-460). The controller elects. A broker answers when its own metadata
+have the new leaders, so that the next request finds them. An election that is not in them in time is REQUEST_TIMED_OUT,
+but takes place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PREFERRED: Final = 0
 
 @handles(ElectLeadersRequest, versions="0-2")
 async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Let the active controller elect, then wait until it shows."""
+    """Forward the request to the active controller, then wait for the leaders in this broker's metadata."""
     services = ctx.services
     try:
         authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
@@ -57,7 +57,7 @@ async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> El
 
 
 def refuse_all(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
-    """The same error for every partition, and at the top for versions that have a place for it."""
+    """Return a response with the same error for every partition, and at the top level."""
     return ElectLeadersResponse(
         error_code=error.code,
         replica_election_results=[
@@ -74,7 +74,7 @@ def refuse_all(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersR
 
 
 def led(image: ClusterImage, topic: str, index: int, preferred: bool) -> bool:
-    """Whether a partition has the leader that was asked for: its first replica, or any that is alive."""
+    """Return whether a partition has the requested leader: its first replica, or any live one."""
     partition = image.partition(topic, index)
     if partition is None:
         return False
@@ -82,5 +82,5 @@ def led(image: ClusterImage, topic: str, index: int, preferred: bool) -> bool:
 
 
 def time_out(row: PartitionResult) -> None:
-    """Set the error of an election that is written and does not show in this broker's metadata yet."""
+    """Set the error of an election that is not in this broker's metadata yet."""
     row.error_code, row.error_message = ErrorCode.REQUEST_TIMED_OUT, "The request timed out."

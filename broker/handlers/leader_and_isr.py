@@ -1,8 +1,8 @@
-"""LeaderAndIsr: the controller tells this broker which partitions it leads and follows.
+"""LeaderAndIsr: receive from the controller which partitions this broker leads and follows.
 
-Each row is applied whole, so that a partition's leader epoch, generation and seal are never seen apart (R2), or refused
-because it is old. Others are served between the rows of a long request, and no other request of a controller is.
-Versions 0 to 7; rows carry the generation from v4 on, as tagged fields.
+Each row is applied as a whole, so that leader epoch, generation and seal of a partition change together (R2), or
+refused as old. Between the rows of a long request other tasks run, but no other controller request. Versions 0 to 7;
+rows have the generation from v4 on, as tagged fields.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from anabranch.protocol.wire import ZERO_UUID
 
 @handles(LeaderAndIsrRequest, versions="0-7")
 async def leader_and_isr(ctx: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-    """Carry the request out when all earlier ones of a controller are."""
+    """Process the request after all earlier controller requests."""
     authorize_broker(ctx)
     async with ctx.services.fence.turn:
         return await carry_out(ctx, request)
 
 
 async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-    """Learn the topics' configuration, then change roles, a few at a time."""
+    """Load the topics' configurations, then change roles, a few at a time."""
     services = ctx.services
     rows = list(rows_of(request))
     for topic in sorted({topic for topic, _, _, _ in rows if is_legal(topic)}):
         try:
             await services.topic_configs.load(topic)
         except ZkError as error:
-            # The controller's word is worth more than the topic's own settings: go on with the defaults.
+            # Roles matter more than the topic's settings: continue with the defaults.
             services.log.warning("cannot read the configuration of %s: %s", topic, error)
     await services.fence.registered()
     try:
@@ -70,13 +70,13 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
 
 
 def refused(ctx: RequestContext, request: LeaderAndIsrRequest, error: KafkaError) -> LeaderAndIsrResponse:
-    """The answer to a controller that was replaced, or that means an earlier life of this broker."""
+    """Return the response to a replaced controller, or to a request for an earlier registration of this broker."""
     ctx.services.log.info("refusing LeaderAndIsr of controller %d: %s", request.controller_id, error)
     return LeaderAndIsrResponse(error_code=error.code)
 
 
 def rows_of(request: LeaderAndIsrRequest) -> Iterator[tuple[str, bytes, bool, LeaderAndIsrPartitionState]]:
-    """(topic, topic id, whether it has stamped batches, state) of every partition, whichever shape the version has."""
+    """Yield (topic, topic id, whether it has batches with generations, state) of every partition, in any version."""
     for state in request.ungrouped_partition_states:
         yield state.topic_name, ZERO_UUID, False, state
     for topic in request.topic_states:

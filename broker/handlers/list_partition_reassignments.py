@@ -1,6 +1,6 @@
-"""ListPartitionReassignments: which replicas are being added and removed where (KIP-455).
+"""ListPartitionReassignments: list the replicas that reassignments are adding and removing (KIP-455).
 
-Version 0. Answered from the active controller's state, here or elsewhere.
+Version 0. The response comes from the active controller's state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch.protocol.apis.list_partition_reassignments import (
 async def list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Ask the active controller."""
+    """Forward the request to the active controller."""
     authorize(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
     return await topic_creation.forward_to_controller(
         ctx.services,

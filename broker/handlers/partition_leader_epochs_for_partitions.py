@@ -1,8 +1,8 @@
-"""PartitionLeaderEpochsForPartitions: the leader epochs at which resizes cut a partition (KIP-253 section 5).
+"""PartitionLeaderEpochsForPartitions: return the leader epochs at which resizes cut a partition (KIP-253 section 5).
 
 v0 is exactly the KIP's: one epoch after creation (-1 for a partition that no resize created) and one before deletion
-(-1 while it lives); v1 adds an error per partition and the whole lineage. Answered from the metadata image, hence
-subject to R12: a cut is told when, and only when, its generation is.
+(-1 for a live one). v1 adds an error per partition and the whole lineage. The response comes from the metadata image,
+so R12 applies: it has a cut if and only if its generation is published.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from anabranch.protocol.errors import ErrorCode
 async def partition_leader_epochs_for_partitions(
     ctx: RequestContext, request: PartitionLeaderEpochsForPartitionsRequest
 ) -> PartitionLeaderEpochsForPartitionsResponse:
-    """Answer each partition on its own."""
+    """Return the epochs of each partition separately."""
     image, turns = ctx.services.metadata.image, YieldBudget()
     return PartitionLeaderEpochsForPartitionsResponse(
         topics=[
@@ -44,21 +44,21 @@ async def partition_leader_epochs_for_partitions(
 def answer(
     ctx: RequestContext, image: ClusterImage, name: str, index: int
 ) -> PartitionLeaderEpochsForPartitionsResponsePartition:
-    """The row of one partition."""
+    """Return the row of one partition."""
     if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
         return refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return epochs_of(image.topics.get(name), index)
 
 
 def refused(index: int, code: ErrorCode) -> PartitionLeaderEpochsForPartitionsResponsePartition:
-    """The row of a partition of which nothing is told."""
+    """Return the row of a refused partition."""
     return PartitionLeaderEpochsForPartitionsResponsePartition(
         partition=index, leader_epoch_after_creation=-1, leader_epoch_before_deletion=-1, error_code=code
     )
 
 
 def epochs_of(topic: TopicImage | None, index: int) -> PartitionLeaderEpochsForPartitionsResponsePartition:
-    """The cuts of one partition."""
+    """Return the cuts of one partition."""
     partition = None if topic is None else topic.partitions.get(index)
     if topic is None or partition is None:
         return refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -73,12 +73,12 @@ def epochs_of(topic: TopicImage | None, index: int) -> PartitionLeaderEpochsForP
 
 
 def _after_creation(topic: TopicImage, partition: PartitionImage) -> int:
-    """First epoch of a partition that a resize created; partitions as old as the topic have none."""
+    """Return the first epoch of a partition that a resize created; -1 for one as old as the topic."""
     if not partition.gen_start or not topic.history or partition.index < topic.history[0][1]:
         return -1
     return partition.gen_start[0][1]
 
 
 def _before_deletion(partition: PartitionImage) -> int:
-    """Last epoch in which a partition marked for deletion took records."""
+    """Return the last epoch in which a partition marked for deletion accepted records."""
     return partition.gen_start[-1][1] - 1 if partition.marked_for_deletion and partition.gen_start else -1

@@ -1,6 +1,6 @@
-"""RemoveRaftVoter: one controller less of a quorum (KIP-853).
+"""RemoveRaftVoter: remove a controller from the quorum (KIP-853).
 
-Version 0. See AddRaftVoter.
+Version 0. Refused like AddRaftVoter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anabranch.protocol.wire import ZERO_UUID
 
 @handles(RemoveRaftVoterRequest, versions="0")
 async def remove_raft_voter(ctx: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-    """Refuse."""
+    """Refuse, with the checks in Kafka's order."""
     try:
         authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
         check_cluster(ctx, request.cluster_id)

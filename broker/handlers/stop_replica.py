@@ -1,7 +1,7 @@
-"""StopReplica: the controller takes replicas away from this broker, and their logs too where it says so.
+"""StopReplica: stop replicas of this broker, and delete their logs if requested.
 
-Fenced like LeaderAndIsr; a row whose leader epoch is older than ours is refused with FENCED_LEADER_EPOCH. Versions
-0 to 4.
+Fenced like LeaderAndIsr. A row with an older leader epoch than the replica's is refused with FENCED_LEADER_EPOCH.
+Versions 0 to 4.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EPOCH_NOT_KNOWN: Final = -1
 
 @handles(StopReplicaRequest, versions="0-4")
 async def stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
-    """Carry the request out when all earlier ones of a controller are."""
+    """Process the request after all earlier controller requests."""
     authorize_broker(ctx)
     async with ctx.services.fence.turn:
         await ctx.services.fence.registered()
@@ -27,7 +27,7 @@ async def stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> Stop
 
 
 async def carry_out(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
-    """Stop each replica on its own, a few at a time."""
+    """Stop each replica separately, a few at a time."""
     services = ctx.services
     rows = []
     try:
@@ -44,7 +44,7 @@ async def carry_out(ctx: RequestContext, request: StopReplicaRequest) -> StopRep
 
 
 def rows_of(request: StopReplicaRequest) -> Iterator[tuple[str, int, int, bool]]:
-    """(topic, index, leader epoch, delete) of every partition, whichever shape the version has."""
+    """Yield (topic, index, leader epoch, delete) of every partition, in any version."""
     for partition in request.ungrouped_partitions:
         yield partition.topic_name, partition.partition_index, EPOCH_NOT_KNOWN, request.delete_partitions
     for topic in request.topics:

@@ -1,7 +1,7 @@
-"""UnregisterBroker: forget a broker that will not come back (KIP-746).
+"""UnregisterBroker: remove the registration of a broker (KIP-746).
 
-Version 0. A broker's registration ends with its session in ZooKeeper, so those that are down are forgotten already; one
-that is alive registers again at once, as in Kafka.
+Version 0. A registration ends with its ZooKeeper session, so a dead broker has none. A live broker stays registered; in
+Kafka it registers again at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 @handles(UnregisterBrokerRequest, versions="0")
 async def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    """Say whether there is such a broker."""
+    """Check that the broker exists."""
     try:
         authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
         if request.broker_id not in ctx.services.metadata.image.brokers:

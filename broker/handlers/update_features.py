@@ -1,8 +1,8 @@
-"""UpdateFeatures: finalize levels of features, or withdraw them (KIP-584).
+"""UpdateFeatures: finalize the levels of features, or remove them (KIP-584).
 
-Versions 0 to 2; v1 names the kind of change and can only validate, v2 has no result for each. From Kafka 4.0 on all
-updates of a request are made or none. The controller decides and writes; whether every
-broker supports a level is known from their registrations.
+Versions 0 to 2; v1 has the type of change and validation without changes, v2 has no results per feature. From Kafka 4.0
+on all updates of a request are applied or none. The controller decides by the registrations of the brokers, which
+contain their supported levels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIRST_VERSION_WITHOUT_RESULTS: Final = 2
 
 @handles(UpdateFeaturesRequest, versions="0-2")
 async def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """Let the active controller decide, here or elsewhere."""
+    """Forward the request to the active controller."""
     together = ctx.services.profile.updates_features_together or ctx.version >= FIRST_VERSION_WITHOUT_RESULTS
     try:
         authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
@@ -39,5 +39,5 @@ async def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -
         return UpdateFeaturesResponse(error_code=failed.error_code, error_message=failed.error_message, results=[])
     if together:
         for row in response.results:
-            row.error_message = ErrorCode.NONE.name  # as Kafka 4 says it
+            row.error_message = ErrorCode.NONE.name  # as in Kafka 4
     return response

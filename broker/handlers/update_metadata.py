@@ -1,7 +1,7 @@
-"""UpdateMetadata: the controller tells this broker what the cluster looks like.
+"""UpdateMetadata: receive the cluster's metadata from the controller.
 
-Versions 0 to 8, with the resize fields as tags from version 6 on (D3). Fenced by the controller epoch
-and by this broker's own epoch, together with LeaderAndIsr and StopReplica.
+Versions 0 to 8, with the resize fields as tags from version 6 on (D3). Fenced by the controller epoch and this broker's
+own epoch, which LeaderAndIsr and StopReplica share.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 @handles(UpdateMetadataRequest, versions="0-8")
 async def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-    """Carry the request out when all earlier ones of a controller are."""
+    """Process the request after all earlier controller requests."""
     authorize_broker(ctx)
     async with ctx.services.fence.turn:
         await ctx.services.fence.registered()
@@ -22,7 +22,7 @@ async def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -
 
 
 def carry_out(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-    """Apply the update to the metadata image as a whole."""
+    """Apply the whole update to the metadata image."""
     services = ctx.services
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
