@@ -1,7 +1,6 @@
 """AlterClientQuotas: set and remove quotas of users, client ids and IP addresses (KIP-546, KIP-612).
 
-Versions 0 and 1. Any broker applies the changes by a write below /config, which every node watches. Each entity has its
-own error.
+Versions 0 and 1. Any broker writes the changes below /config, which every node watches. Each entity has its own error.
 """
 
 from __future__ import annotations

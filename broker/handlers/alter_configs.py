@@ -1,7 +1,6 @@
 """AlterConfigs: replace the whole configuration of a resource (KIP-133); unnamed properties return to their defaults.
 
-Versions 0 to 2. Resources are topics, brokers, and all brokers (name ""). Clients that do not know the other properties
-use IncrementalAlterConfigs.
+Versions 0 to 2. Resources are topics, brokers, and all brokers (""). IncrementalAlterConfigs changes single properties.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """DeleteGroups: delete groups without members, with their offsets (KIP-229).
 
-Versions 0 to 2. Answered when the tombstones are replicated. Each group has its own error, such as GROUP_ID_NOT_FOUND
-or NON_EMPTY_GROUP.
+Versions 0 to 2. Answered when the tombstones are replicated. GROUP_ID_NOT_FOUND and NON_EMPTY_GROUP are set per group.
 """
 
 from __future__ import annotations

@@ -132,10 +132,7 @@ def told_name(ctx: RequestContext, topic_id: bytes) -> str | None:
 
 
 def waits_for(topic: TopicImage, image: ClusterImage) -> str | None:
-    """Return a message about the dead brokers that a deletion waits for.
-
-    None if there are none.
-    """
+    """Return a message that names the dead brokers for which a deletion waits; None if there are none."""
     holders = {broker for partition in topic.partitions.values() for broker in partition.replicas}
     down = sorted(holders - image.brokers.keys())
     if not down:

@@ -1,7 +1,6 @@
 """DescribeDelegationToken: list delegation tokens with their secrets (KIP-48, KIP-373).
 
-Versions 0 to 3. A client sees its own tokens, those that it requested or may renew, and those that it is authorized to
-describe.
+Versions 0 to 3. A client sees its own tokens, those that it requested or may renew, and those it may describe.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """DescribeQuorum: describe the controllers, the active one, and their progress (KIP-595).
 
 Versions 0 to 2. There is no Raft log: a controller elected in ZooKeeper decides, and its controller epoch is the leader
-epoch. The response describes a quorum of all brokers in which every voter has caught up. Clients of Kafka before 4.0 do
-not see this API.
+epoch. The response describes a quorum of all brokers, with every voter caught up. Profiles before 4.0 do not have it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """DescribeUserScramCredentials: list users' SCRAM mechanisms and iterations, but no secrets (KIP-554).
 
-Version 0. No users mean all with credentials. A user without any is RESOURCE_NOT_FOUND, one named twice
-DUPLICATE_RESOURCE.
+Version 0. No users mean all with credentials. A user without is RESOURCE_NOT_FOUND, a repeated one DUPLICATE_RESOURCE.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """ElectLeaders: elect preferred replicas as leaders, or any live ones, although records may be lost.
 
 Versions 0 to 2; v1 adds the unclean election (KIP-460). The controller elects. A broker answers when its own metadata
-have the new leaders, so that the next request finds them. An election that is not in them in time is REQUEST_TIMED_OUT,
-but takes place.
+have the new leaders, so that the next request finds them. REQUEST_TIMED_OUT does not cancel an election.
 """
 
 from __future__ import annotations

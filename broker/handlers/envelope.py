@@ -1,7 +1,6 @@
 """Envelope: a client's request that one broker forwards to another (KIP-590).
 
-Version 0. Brokers with ZooKeeper forward nothing in this form. The connection is closed, as in Kafka without a
-migration to KRaft.
+Version 0. Brokers with ZooKeeper do not use it: the connection is closed, as in Kafka without a migration to KRaft.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """GetTelemetrySubscriptions: return the metrics that a client should push, and the interval (KIP-714).
 
-Version 0. A client without an id gets one. It sends the request once per interval, and after a push was refused because
-its subscription had changed.
+Version 0. A client without an id gets one. It sends the request once per interval, and after its subscription changed.
 """
 
 from __future__ import annotations

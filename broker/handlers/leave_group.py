@@ -1,7 +1,6 @@
 """LeaveGroup: remove members from a group before their sessions expire (KIP-345, KIP-800).
 
-Versions 0 to 5. From v3 a request names several members, each with its own error; before, the error is at the top
-level.
+Versions 0 to 5. From v3 a request names several members, each with its own error; before, the error is at the top.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """ListConfigResources: list the resources that have, or can have, a configuration (KIP-714, KIP-1142).
 
-Versions 0 and 1; v0 lists only client metrics subscriptions. All topics and brokers are listed, but only those groups
-and subscriptions that have settings.
+Versions 0 and 1; v0 lists only client metrics subscriptions. Groups and subscriptions are listed only with settings.
 """
 
 from __future__ import annotations

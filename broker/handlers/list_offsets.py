@@ -1,7 +1,7 @@
 """ListOffsets: find the first or last offset, the first at a timestamp, or the one with the largest timestamp.
 
-The "latest" offset is the end of what the client may read: the high watermark, the last stable offset for
-read_committed, the log end offset for a follower. A new leader whose high watermark is below its first own offset
+The "latest" offset is the end of what the client may read: the high watermark, or the last stable offset
+(read_committed), or the log end offset (followers). A new leader whose high watermark is below its first own offset
 answers OFFSET_NOT_AVAILABLE. Versions 0 to 11. Without tiered storage, the timestamps of v9 and v11 find nothing.
 """
 

@@ -1,8 +1,7 @@
 """ListTransactions: list the transactional ids that this broker coordinates (KIP-664, KIP-994, KIP-1152).
 
 Versions 0 to 2; v1 filters by a minimum duration in milliseconds, v2 by a regular expression (RE2) for the whole id.
-Unknown states match nothing and are returned. While a partition is being loaded the error is
-COORDINATOR_LOAD_IN_PROGRESS.
+Unknown states match nothing and are returned. COORDINATOR_LOAD_IN_PROGRESS while a partition is being loaded.
 """
 
 from __future__ import annotations

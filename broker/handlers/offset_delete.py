@@ -1,8 +1,7 @@
 """OffsetDelete: delete committed offsets of a group that remains in use (KIP-496).
 
 Version 0. A missing partition is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that members consume is
-GROUP_SUBSCRIBED_TO_TOPIC; deleting an offset that was never committed succeeds. An error of the whole group is at the
-top level, without partitions.
+GROUP_SUBSCRIBED_TO_TOPIC; one without a committed offset succeeds. With an error of the group there are no partitions.
 """
 
 from __future__ import annotations

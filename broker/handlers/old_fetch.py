@@ -2,8 +2,8 @@
 
 Versions before v10 do not support zstd, so they cannot read a topic whose `compression.type` is zstd (KIP-110).
 Versions before v4 get messages of format v0 (v0, v1) or v1 (v2, v3) if the topic allows down-conversion. A zstd batch
-of a producer is refused; behind other messages, it ends the response (KIP-283). A response has no more bytes than its
-batches had, but always the whole first batch. If only markers are left, it contains the start of an incomplete message,
+of a producer is refused; behind other messages, it ends the response (KIP-283). A response is not longer than its
+batches were, but has the whole first batch. If only markers are left, it contains the start of an incomplete message,
 as in Kafka, so that the consumer requests more bytes. For v5 and older, KAFKA_STORAGE_ERROR becomes
 NOT_LEADER_OR_FOLLOWER.
 

@@ -1,7 +1,7 @@
 """ShareFetch: acquire records of share partitions, and acknowledge earlier ones (KIP-932).
 
 Versions 1 to 2. Acknowledgements are stored before records are acquired. A request that acquires nothing waits for
-records or for the end of acquisition locks, like a Fetch; a response with acknowledgement results or errors is sent at
+records or for the end of acquisition locks, like a Fetch. A response with acknowledgement results or errors is sent at
 once. The order of partitions rotates. Only the first response of a session contains partitions without news. Source:
 Kafka's `KafkaApis.handleShareFetchRequest`, `SharePartitionManager`, `DelayedShareFetch`.
 """

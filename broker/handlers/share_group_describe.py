@@ -1,7 +1,6 @@
 """ShareGroupDescribe: describe the members, epochs and assignments of share groups (KIP-932).
 
-Version 1. Each group has its own error; a group of another type is GROUP_ID_NOT_FOUND. A group with a topic that the
-client may not describe is refused.
+Version 1. A group of another type is GROUP_ID_NOT_FOUND. One with a topic that the client may not describe is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """StopReplica: stop replicas of this broker, and delete their logs if requested.
 
-Fenced like LeaderAndIsr. A row with an older leader epoch than the replica's is refused with FENCED_LEADER_EPOCH.
-Versions 0 to 4.
+Versions 0 to 4. Fenced like LeaderAndIsr. A row with an older leader epoch than the replica's is FENCED_LEADER_EPOCH.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """StreamsGroupDescribe: describe the members, tasks and topology of groups of Kafka Streams (KIP-1071).
 
-Version 0. Each group has its own error; a group of another type is GROUP_ID_NOT_FOUND. A group with a topic that the
-client may not describe is refused.
+Version 0. A group of another type is GROUP_ID_NOT_FOUND. One with a topic that the client may not describe is refused.
 """
 
 from __future__ import annotations

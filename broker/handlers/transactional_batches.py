@@ -2,8 +2,7 @@
 
 A request with such batches has a transactional id, and all of them have the same producer. The first batch of a
 transaction in a partition is appended only if the coordinator has the partition in the transaction. The client adds it,
-or, from Produce v12 on, this broker does. Transient errors of the coordinator become NOT_ENOUGH_REPLICAS, after which
-every producer retries.
+or, from Produce v12 on, this broker. Transient errors of the coordinator become NOT_ENOUGH_REPLICAS: producers retry.
 """
 
 from __future__ import annotations

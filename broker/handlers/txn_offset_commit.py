@@ -2,8 +2,7 @@
 
 Versions 0 to 5. From v3 the producer sends its member id and generation, and is fenced by them; from v5 the broker adds
 the offsets to the transaction. A missing or unauthorized partition has its own error. An error of the group or the
-transaction is set for all others, also for those with too long metadata. Versions before v2 do not know
-COORDINATOR_LOAD_IN_PROGRESS.
+transaction is set for all others, also for those with too long metadata. v0 and v1 lack COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations

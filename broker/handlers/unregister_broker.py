@@ -1,7 +1,7 @@
 """UnregisterBroker: remove the registration of a broker (KIP-746).
 
-Version 0. A registration ends with its ZooKeeper session, so a dead broker has none. A live broker stays registered; in
-Kafka it registers again at once.
+Version 0. A registration ends with its ZooKeeper session, so a dead broker has none. A live one, which would register
+again at once in Kafka, stays registered.
 """
 
 from __future__ import annotations

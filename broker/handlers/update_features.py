@@ -1,8 +1,7 @@
 """UpdateFeatures: finalize the levels of features, or remove them (KIP-584).
 
 Versions 0 to 2; v1 has the type of change and validation without changes, v2 has no results per feature. From Kafka 4.0
-on all updates of a request are applied or none. The controller decides by the registrations of the brokers, which
-contain their supported levels.
+on all updates of a request are applied or none. The controller checks the levels against the brokers' registrations.
 """
 
 from __future__ import annotations

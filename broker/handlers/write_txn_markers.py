@@ -1,9 +1,9 @@
 """WriteTxnMarkers: write commit and abort markers to partitions that this broker leads (KIP-98).
 
 Versions 0 to 2; v2 has the transaction version of each marker (KIP-1228). A marker becomes a control batch in each of
-its partitions, also in sealed ones: a transaction that began before the resize must end there (R6, K404). A partition's
-code is NONE once all in-sync replicas have the marker. Then the offsets that the transaction committed become visible,
-or are dropped.
+its partitions. Sealed ones accept it, because a transaction that began before the resize must end there (R6, K404). A
+partition's code is NONE once all in-sync replicas have the marker. Then the transaction's offsets take effect or are
+dropped.
 
 The log refuses a marker of a replaced coordinator or a fenced producer. All stored batches have format 2, so
 UNSUPPORTED_FOR_MESSAGE_FORMAT does not occur. A partition that this broker does not host is UNKNOWN_TOPIC_OR_PARTITION,
