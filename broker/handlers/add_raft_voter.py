@@ -1,6 +1,6 @@
-"""AddRaftVoter: add a controller to the quorum (KIP-853).
+"""AddRaftVoter: add a controller to the quorum; always refused (KIP-853).
 
-Versions 0 and 1. The controllers are the running nodes; it is refused as by a fixed quorum (kraft.version 0).
+Versions 0 and 1. The controllers are the running nodes, as in a fixed quorum (kraft.version 0).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """ControlledShutdown: move the leaderships of a broker that is about to stop to other brokers.
 
-Versions 0 to 3; v0 has a header without client id. A node whose controller is not active answers NOT_CONTROLLER.
+Versions 0 to 3; v0 is the only request whose header has no client id. A node without an active controller answers
+NOT_CONTROLLER.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DeleteTopics: mark topics for deletion in ZooKeeper, and wait until they left this broker's metadata.
+"""DeleteTopics: mark topics for deletion in ZooKeeper, and wait until they have left this broker's metadata.
 
 Versions 0 to 6; v6 deletes by name or by topic id. Only the controller answers, or any broker while the controller is a
 node that clients cannot see. A topic that is not gone in time is REQUEST_TIMED_OUT, but will be deleted. A topic with

@@ -1,4 +1,4 @@
-"""Envelope: a client's request that one broker forwards to another (KIP-590).
+"""Envelope: forward a client's request to another broker; always refused (KIP-590).
 
 Version 0. Brokers with ZooKeeper do not use it: the connection is closed, as in Kafka without a migration to KRaft.
 """

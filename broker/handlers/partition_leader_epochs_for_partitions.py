@@ -1,8 +1,8 @@
 """PartitionLeaderEpochsForPartitions: return the leader epochs at which resizes cut a partition (KIP-253 section 5).
 
-v0 is exactly the KIP's: one epoch after creation and one before deletion. They are -1 for a partition that no resize
-created, and for a live one. v1 adds an error per partition and the whole lineage. The response comes from the metadata
-image, so R12 applies: it has a cut if and only if its generation is published.
+v0 is exactly the KIP's: one epoch after creation and one before deletion. The first is -1 for a partition that no
+resize created, the second for a live one. v1 adds an error per partition and the whole lineage. The response comes from
+the metadata image, so R12 applies: it has a cut if and only if its generation is published.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ after the local append, acks=-1 when every in-sync replica has the records.
 The batches of a request are appended in one synchronous section, each in the order of rule R5. Only then may the
 request wait for replicas. Meanwhile the later requests of its connection are processed (`settling`), so that followers
 fetch all their records at once. A batch of another generation is refused with INVALID_PARTITION_METADATA and the
-partition's generation (KIP-253). A request that begins a transaction waits for its coordinator before the append.
-Others wait for the validation of long records (`inspector`), or for a topic's first batch with a generation or keys to
-verify (`generations`). Versions 0 to 13; v13 has topic ids.
+partition's generation (KIP-253). Before the append, a request that begins a transaction waits for the transaction's
+coordinator, and one with large batches for their validation (`inspector`). So does one with a topic's first batch with
+a generation, or with keys to verify (`generations`). Versions 0 to 13; v13 has topic ids.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""RemoveRaftVoter: remove a controller from the quorum (KIP-853).
+"""RemoveRaftVoter: remove a controller from the quorum; always refused (KIP-853).
 
-Version 0. Refused like AddRaftVoter.
+Version 0. See AddRaftVoter.
 """
 
 from __future__ import annotations
