@@ -1,6 +1,6 @@
 """AlterPartition: change the ISR of partitions for their leader (KIP-497, KIP-903).
 
-Versions 0 to 3. The controller has all rules; a node whose controller is not active answers NOT_CONTROLLER.
+Versions 0 to 3. The controller has all rules; any node but the active controller answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations

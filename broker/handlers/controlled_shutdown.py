@@ -1,6 +1,6 @@
 """ControlledShutdown: move the leaderships of a broker that is about to stop to other brokers.
 
-Versions 0 to 3; v0 is the only request whose header has no client id. A node without an active controller answers
+Versions 0 to 3; v0 is the only request whose header has no client id. Any node but the active controller answers
 NOT_CONTROLLER.
 """
 

@@ -7,8 +7,8 @@ The batches of a request are appended in one synchronous section, each in the or
 request wait for replicas. Meanwhile the later requests of its connection are processed (`settling`), so that followers
 fetch all their records at once. A batch of another generation is refused with INVALID_PARTITION_METADATA and the
 partition's generation (KIP-253). Before the append, a request that begins a transaction waits for the transaction's
-coordinator, and one with large batches for their validation (`inspector`). So does one with a topic's first batch with
-a generation, or with keys to verify (`generations`). Versions 0 to 13; v13 has topic ids.
+coordinator, and one with large or compressed batches for their validation (`inspector`). Module `generations` has the
+waits of R16. Versions 0 to 13; v13 has topic ids.
 """
 
 from __future__ import annotations
