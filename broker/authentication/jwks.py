@@ -1,8 +1,8 @@
-"""Where the public keys of an issuer of tokens come from: a file, read once, or a URL, read again once in a while.
+"""Loads the public keys of a token issuer: once from a file, or periodically from a URL.
 
-A token that names an unknown key has a URL read early, as issuers change keys: not sooner than `EARLIEST_S` after last
-time, so that tokens of nobody cannot make a node ask for ever. While a URL cannot be read, the keys that were read last
-stay. The only thread here waits for HTTP, at most `DOCUMENT_S`. Source: `RefreshingHttpsJwks`.
+A token that names an unknown key triggers an early read, because issuers rotate keys. Reads are at least `EARLIEST_S`
+apart, so invalid tokens cannot cause unlimited requests. If a read fails, the previous keys stay in use. The only
+thread here waits for HTTP, at most `DOCUMENT_S`. Source: `RefreshingHttpsJwks`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 EARLIEST_S: Final = 10.0
 ANSWER_S: Final = 10.0
-"""How long a node waits for a connection, and for each piece of an answer."""
+"""The timeout for a connection, and for each read of a response."""
 DOCUMENT_S: Final = 30.0
-"""How long it waits for all of it."""
+"""The timeout for the whole document."""
 BYTES_MAX: Final = 1 << 20
 
 
 class Jwks:
-    """The keys at a URL."""
+    """The key set at one URL."""
 
     def __init__(self, url: str, refresh_ms: int) -> None:
-        """Raises ValueError for a URL of another scheme, OSError and ValueError for a file that has no keys."""
+        """Raises ValueError for an unsupported URL scheme; OSError or ValueError for a file without usable keys."""
         self.keys: tuple[PyJWK, ...] = ()
         self._url = url
         self._refresh_s = refresh_ms / 1000
@@ -51,20 +51,20 @@ class Jwks:
             raise ValueError(f"sasl.oauthbearer.jwks.endpoint.url={url}: write file:///..., https://... or http://...")
 
     async def start(self, died: OnFailure) -> None:
-        """Read the keys for the first time, and go on. Raises OSError, ValueError."""
+        """Read the keys, and start the periodic reads. Raises OSError, ValueError."""
         if not self.keys:
             self.keys = await self._read()
             self._task = supervised_task(self._refresh(), f"keys at {self._url}", died)
 
     async def stop(self) -> None:
-        """Read no more."""
+        """Stop the periodic reads."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
     def want(self, key_id: str) -> None:
-        """A token names a key that is not there: read again soon."""
+        """Request an early read, because a token names an unknown key."""
         if not self._wanted.is_set() and self._task is not None:
             log.info("a token names the key %r: reading %s again", key_id, self._url)
         self._wanted.set()
@@ -82,20 +82,20 @@ class Jwks:
                 log.warning("%s: the keys of tokens stay as they were: %s", self._url, error)
 
     async def _read(self) -> tuple[PyJWK, ...]:
-        """The keys as they are now. Raises TimeoutError, OSError, ValueError."""
+        """Read the current keys. Raises TimeoutError, OSError, ValueError."""
         sockets: list[socket.socket] = []
         try:
             async with asyncio.timeout(DOCUMENT_S):
                 return await asyncio.to_thread(lambda: keys_in(_fetched(self._url, sockets)))
         finally:
-            for one in sockets:  # ends the thread's wait for an answer that comes slowly, or after a stop
+            for one in sockets:  # end a thread that still waits for a response
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
                 one.close()
 
 
 def _fetched(url: str, sockets: list[socket.socket]) -> str:
-    """The document at a URL; `sockets` gets a duplicate of each one that is opened, to shut it down by."""
+    """Return the document at a URL; append a duplicate of each opened socket to `sockets`, to shut it down later."""
     opener = urllib.request.build_opener(_Http(sockets), _Https(sockets), _SameScheme())
     try:
         with opener.open(url, timeout=ANSWER_S) as answer:
@@ -108,26 +108,24 @@ def _fetched(url: str, sockets: list[socket.socket]) -> str:
 
 
 class _Http(urllib.request.HTTPHandler):
-    """Opens connections whose sockets are noted."""
+    """Opens HTTP connections, and records their sockets."""
 
     def __init__(self, sockets: list[socket.socket]) -> None:
         super().__init__()
         self._sockets = sockets
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Send a request."""
         return self.do_open(partial(_noted, http.client.HTTPConnection, self._sockets), req)
 
 
 class _Https(urllib.request.HTTPSHandler):
-    """Opens connections over TLS whose sockets are noted."""
+    """Opens HTTPS connections, and records their sockets."""
 
     def __init__(self, sockets: list[socket.socket]) -> None:
         super().__init__()
         self._sockets = sockets
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Send a request."""
         return self.do_open(partial(_noted, http.client.HTTPSConnection, self._sockets), req)
 
 
@@ -138,7 +136,7 @@ def _noted(
 
     def connect(*where: Any) -> socket.socket:
         opened = socket.create_connection(*where)
-        sockets.append(opened.dup())  # TLS takes the first one over
+        sockets.append(opened.dup())  # TLS detaches the original socket
         return opened
 
     connection._create_connection = connect
@@ -147,12 +145,11 @@ def _noted(
 
 
 class _SameScheme(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, as Java does, but never from HTTPS to HTTP, or to FTP."""
+    """Follows redirects within one scheme: never from HTTPS to HTTP, nor to FTP."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        """The request to send instead. Raises HTTPError."""
         if urllib.parse.urlsplit(newurl).scheme != req.type:
             raise urllib.error.HTTPError(req.full_url, code, f"it redirects to {newurl}", headers, fp)
         return super().redirect_request(req, fp, code, msg, headers, newurl)

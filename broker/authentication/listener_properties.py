@@ -1,11 +1,11 @@
-"""The properties of one listener: its own, over those of all, over Kafka's defaults.
+"""The properties of one listener: its own values, then those for all listeners, then Kafka's defaults.
 
     listener.name.external.scram-sha-256.sasl.jaas.config   one mechanism of one listener
     listener.name.external.ssl.keystore.location            one listener
-    ssl.keystore.location                                   all of them
+    ssl.keystore.location                                   all listeners
 
-Two of Kafka's exceptions: `sasl.jaas.config` counts only with the prefix of listener and mechanism, and without one
-`ssl.client.auth` is for SSL listeners alone. Sources: `JaasContext.loadServerContext`, `ChannelBuilders`.
+Two exceptions are Kafka's: `sasl.jaas.config` needs the prefix of listener and mechanism, and `ssl.client.auth` without
+a prefix applies to SSL listeners only. Sources: `JaasContext.loadServerContext`, `ChannelBuilders`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class ListenerProperties:
-    """What was given for one listener."""
+    """Looks up the properties of one listener."""
 
     def __init__(self, listener: Listener, given: Mapping[str, str]) -> None:
         self.listener = listener
@@ -29,19 +29,19 @@ class ListenerProperties:
         self._prefix = f"{PREFIX}{listener.name.lower()}."
 
     def get(self, name: str) -> str:
-        """The text of a property; its default if it was not given. Raises ConfigError."""
+        """Return a property's value, or its default. Raises ConfigError."""
         key = config_def(Scope.BROKER).known()[name]
         own = self._given.get(self._prefix + name)
         text = own if own is not None else self._given.get(name)
         return key.normal(text) if text is not None else key.default or ""
 
     def of_mechanism(self, name: str, mechanism: str) -> str:
-        """The text of a property of one SASL mechanism."""
+        """Return a property's value for one SASL mechanism."""
         own = self._given.get(f"{self._prefix}{mechanism.lower()}.{name}")
         return own if own is not None else self.get(name)
 
     def jaas(self, mechanism: str) -> str:
-        """The login module of a mechanism. Raises ConfigError when there is none."""
+        """Return the login module of a mechanism. Raises ConfigError if it is missing."""
         name = f"{self._prefix}{mechanism.lower()}.sasl.jaas.config"
         text = self._given.get(name, "")
         if not text:
@@ -54,7 +54,7 @@ class ListenerProperties:
 
     @property
     def client_auth(self) -> str:
-        """Whether clients show a certificate: none, requested or required."""
+        """Whether clients authenticate with a certificate: none, requested or required."""
         if self.listener.protocol != "SSL" and self._prefix + "ssl.client.auth" not in self._given:
             return "none"
         return self.get("ssl.client.auth")

@@ -1,7 +1,7 @@
-"""What a listener demands of those who connect: TLS, a certificate, a login; and as whom it believes them then.
+"""The security of a listener: TLS, client certificates, SASL login, and the resulting principal.
 
-Made once when the node starts, from the properties of the listener; what is wrong with them is said then. Reloading the
-key store (`reload`) changes the certificate for the handshakes to come and leaves open connections as they are.
+It is built from the listener's properties when the node starts; invalid properties raise ConfigError then. `reload`
+reads the key store again: new handshakes use the new certificate, and open connections stay unchanged.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ if TYPE_CHECKING:
 
 NONCE_BYTES: Final = 24
 HANDSHAKE_S: Final = 30.0
-"""How long a handshake of TLS may take from its beginning: as long as clients wait for a connection by default
-(`socket.connection.setup.timeout.max.ms`). `connections.max.idle.ms` ends it sooner where that is shorter."""
+"""The timeout of a TLS handshake: clients' default timeout for a connection (`socket.connection.setup.timeout.max.ms`).
+A shorter `connections.max.idle.ms` ends it earlier.
+"""
 MECHANISMS: Final = ("PLAIN", *DIGESTS, "OAUTHBEARER")
 VALIDATORS: Final = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
-"""Kafka's names for what reads signed tokens."""
+"""Kafka's callback handlers that validate signed tokens."""
 _KINDS: Final = {"PLAIN": "PLAIN", "OAUTHBEARER": "OAUTHBEARER", **dict.fromkeys(DIGESTS, "SCRAM")}
-"""Mechanism -> the kind of its login module."""
+"""Mechanism -> kind of its login module."""
 
 
 class ListenerSecurity:
-    """The demands of one listener that is not PLAINTEXT."""
+    """The security of one listener that is not PLAINTEXT."""
 
     def __init__(
         self,
@@ -65,20 +66,20 @@ class ListenerSecurity:
         clock_ms: Callable[[], int],
         tokens: Tokens | None = None,
     ) -> None:
-        """`clock_ms` tells the time of day. Raises ConfigError."""
+        """`clock_ms` returns the wall-clock time. Raises ConfigError."""
         self._properties = properties = ListenerProperties(listener, given)
         self._clock_ms = clock_ms
         self._credentials = credentials
         self._tokens = tokens
         self.tls: ReportingContext | None = None
         self.mechanisms: dict[str, Callable[[], Exchange]] = {}
-        """Mechanism -> how an authentication by it begins."""
+        """Mechanism -> factory of its exchanges."""
         self.failure_delay_s = int(properties.get("connection.failed.authentication.delay.ms")) / 1000
         self.receive_bytes_max = int(properties.get("sasl.server.max.receive.size"))
-        """The largest frame of who has not authenticated yet."""
+        """The largest frame that a connection may send before it is authenticated."""
         self._rules: PrincipalRules | None = None
         self._name_of: Callable[[bytes], str] | None = None
-        """Reads the name in a client's certificate (DER)."""
+        """Returns the distinguished name of a client certificate (DER)."""
         self._key_sets: list[Jwks] = []
         if listener.tls:
             with _blamed(listener):
@@ -92,20 +93,20 @@ class ListenerSecurity:
                     self.mechanisms[mechanism] = self._exchanges(mechanism)
 
     async def start(self, died: OnFailure) -> None:
-        """Get what the login needs from elsewhere: the keys of tokens. Raises ConfigError."""
+        """Load the key sets for signed tokens. Raises ConfigError."""
         for one in self._key_sets:
             with _blamed(self._properties.listener):
                 await one.start(died)
 
     async def stop(self) -> None:
-        """Read nothing any more."""
+        """Stop the key sets' periodic reads."""
         for one in self._key_sets:
             await one.stop()
 
     def make_authenticator(
         self, connection: AuthenticatedConnection, answerer: Callable[[], Answerer]
     ) -> SaslAuthenticator:
-        """The login of a new connection; `answerer` answers the requests behind it."""
+        """Create the authenticator of a new connection; `answerer` handles requests after the login."""
         return SaslAuthenticator(self, connection, answerer, self._clock_ms)
 
     async def begin_tls(
@@ -116,9 +117,9 @@ class ListenerSecurity:
         peer: Peer,
         early: bytes = b"",
     ) -> tuple[asyncio.Transport, Peer]:
-        """The handshake of a new connection, and who its certificate says the peer is. Raises AuthenticationFailed.
+        """Run the TLS handshake of a new connection, and derive the peer's principal from its certificate.
 
-        `early` is what has arrived before.
+        `early` holds the bytes that were received before the handshake. Raises AuthenticationFailed.
         """
         assert self.tls is not None, "only listeners with TLS shake hands"
         try:
@@ -130,17 +131,17 @@ class ListenerSecurity:
 
     @property
     def listener(self) -> Listener:
-        """Whose demands these are."""
+        """The listener that these settings secure."""
         return self._properties.listener
 
     def check(self, given: Mapping[str, str]) -> None:
-        """Raise ConfigError for a key store that `reload` could not read."""
+        """Raise ConfigError if `reload` cannot read the key store."""
         properties = ListenerProperties(self.listener, given)
         with _blamed(properties.listener):
             server_context(TlsSettings.read(properties.get), "none", ReportingContext)
 
     def reload(self, given: Mapping[str, str]) -> None:
-        """Read the key store again, by these properties. Raises ConfigError, and goes on with what it had."""
+        """Read the key store again with these properties. Raises ConfigError, and keeps the previous key store."""
         assert self.tls is not None, "only listeners with TLS have a key store"
         properties = ListenerProperties(self._properties.listener, given)
         with _blamed(properties.listener):
@@ -148,13 +149,13 @@ class ListenerSecurity:
         self._properties = properties
 
     def principal_of(self, certificate: bytes | None) -> str:
-        """As whom the owner of a certificate (DER) is believed. Raises NoRule."""
+        """Return the principal of a certificate (DER). Raises NoRule."""
         if certificate is None or self._rules is None or self._name_of is None:
             return ANONYMOUS
         return f"User:{self._rules.user(self._name_of(certificate))}"
 
     def lifetime_ms(self, mechanism: str, expires_ms: int | None, now_ms: int) -> int | None:
-        """For how long a login is good from now on; None: for ever (KIP-368)."""
+        """Return how long a login stays valid; None: without limit (KIP-368)."""
         longest = int(self._properties.of_mechanism("connections.max.reauth.ms", mechanism))
         ends = [longest] if longest > 0 else []
         if expires_ms is not None:
@@ -186,7 +187,7 @@ class ListenerSecurity:
         return lambda: OAuthBearerServer(read)
 
     def _signed(self, url: str, mechanism: str) -> Callable[[str, int], Bearer]:
-        """What reads tokens that are signed with the keys at a URL. Raises ValueError, OSError."""
+        """Return the reader of tokens that are signed with the keys at a URL. Raises ValueError, OSError."""
         try:
             from anabranch.broker.authentication.jwks import Jwks
             from anabranch.broker.authentication.signed_tokens import SignedTokens
@@ -210,7 +211,7 @@ class ListenerSecurity:
 
 
 class HandshakeFailed(Exception):
-    """Why there is no TLS, in words."""
+    """A TLS handshake that failed, with its reason."""
 
 
 async def tls_handshake(
@@ -220,7 +221,7 @@ async def tls_handshake(
     protocol: asyncio.BaseProtocol,
     early: bytes,
 ) -> asyncio.Transport:
-    """The server's side of a handshake; `early` is what has arrived before. Raises HandshakeFailed."""
+    """Run the server side of a TLS handshake; `early` holds the bytes received before. Raises HandshakeFailed."""
     with tls.telling(loop, transport, early) as failures:
         try:
             secured = await loop.start_tls(
@@ -234,7 +235,7 @@ async def tls_handshake(
 
 
 def _reason(error: Exception, *consequences: Exception) -> str:
-    """Why a handshake failed, in words. `consequences` follow from that."""
+    """Describe why a handshake failed; only the first error counts."""
     reason = str(getattr(error, "reason", None) or error)
     if reason in NOT_TLS:
         return f"what came is not TLS ({reason}); the client's security.protocol is another one"
@@ -247,7 +248,7 @@ def listener_securities(
     clock_ms: Callable[[], int],
     tokens: Tokens | None = None,
 ) -> dict[str, ListenerSecurity]:
-    """Listener -> its demands, for those that have any. Raises ConfigError."""
+    """Return listener name -> its security, for listeners with TLS or SASL. Raises ConfigError."""
     return {
         one.name: ListenerSecurity(one, settings.given, credentials, clock_ms, tokens)
         for one in settings.listening
@@ -256,7 +257,7 @@ def listener_securities(
 
 
 def between_brokers(settings: BrokerSettings) -> Security:
-    """How this node is let in by others. Raises ConfigError."""
+    """Return the security of this node's connections to other brokers. Raises ConfigError."""
     listener = settings.between_brokers
     properties = ListenerProperties(listener, settings.given)
     mechanism = jaas = ""
@@ -300,7 +301,7 @@ def _unsecured(options: Mapping[str, str]) -> UnsecuredTokens:
 
 @contextlib.contextmanager
 def _blamed(listener: Listener) -> Iterator[None]:
-    """What is wrong with its properties is said of the listener."""
+    """Turn errors into a ConfigError that names the listener."""
     try:
         yield
     except (ValueError, OSError) as error:

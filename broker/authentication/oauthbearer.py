@@ -1,7 +1,7 @@
-"""OAUTHBEARER (RFC 7628, KIP-255): the client shows a token, and what reads tokens says whose it is.
+"""OAUTHBEARER (RFC 7628, KIP-255): authenticates a client by its bearer token.
 
-A refused token does not end the exchange: the client is told why in JSON, answers with one byte, and only then hears
-that its authentication failed, with the same JSON as the text.
+An invalid token does not end the exchange at once. The server sends the error as JSON, the client answers with one
+byte (0x01), and the authentication then fails with the same JSON as its message.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _GIVEN_UP: Final = b"\x01"
 
 @value
 class Bearer:
-    """Whose token it is, and when it ends."""
+    """The user of a valid token, and its expiry."""
 
     user: str
     expires_ms: int
 
 
 class BadToken(Exception):
-    """A token that is not taken. `scope` is what it lacks, if that is all."""
+    """An invalid token. `scope` lists the scopes it lacks, if that is the only problem."""
 
     def __init__(self, reason: str, scope: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
         self.scope = scope
 
     def as_json(self) -> str:
-        """As the client is told, spaced as Kafka does; neither the token nor the reason is part of it."""
+        """Return the error for the client, spaced as in Kafka; it contains neither the token nor the reason."""
         if not self.scope:
             return '{"status":"invalid_token"}'
         lacking = ", ".join(self.scope)
@@ -43,14 +43,14 @@ class BadToken(Exception):
 
 
 class OAuthBearerServer:
-    """One authentication. `read` takes a token and the time in milliseconds; it raises BadToken."""
+    """One OAUTHBEARER exchange. `read` takes a token and the time in milliseconds; it raises BadToken."""
 
     def __init__(self, read: Callable[[str, int], Bearer]) -> None:
         self._read = read
         self._problem: str | None = None
 
     def step(self, token: bytes, now_ms: int) -> Step:
-        """Judge the token, or end what a bad one began."""
+        """Validate the token, or fail after the client has acknowledged the error."""
         if self._problem is not None and token == _GIVEN_UP:
             raise SaslRefused("a bad token", self._problem)
         acts_for, shown = _shown(token)
@@ -69,7 +69,7 @@ class OAuthBearerServer:
 
 
 def _shown(message: bytes) -> tuple[str, str]:
-    """Whom the client acts for, and its token. Raises Refused."""
+    """Return the authorization id and the token of a first message. Raises SaslRefused, SaslProtocolError."""
     first = _FIRST.fullmatch(message.decode(errors="replace"))
     if first is None:
         raise SaslRefused("an invalid first message of OAUTHBEARER")

@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616): the client sends its name and password as they are. Texts and order of the checks are Kafka's."""
+"""PLAIN (RFC 4616): the client sends its name and password in clear text. Messages and order of checks are Kafka's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from anabranch.broker.authentication.sasl_exchange import SaslRefused, Step
 
 
 class PlainServer:
-    """One authentication against the passwords of a listener."""
+    """One PLAIN exchange, checked against the passwords of a listener."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
 
     def step(self, token: bytes, now_ms: int) -> Step:
-        """The only step there is."""
+        """Check the name and password; the exchange has one step."""
         parts = token.decode(errors="replace").split("\0", 3)
         if len(parts) != 3:
             raise _refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
@@ -24,7 +24,7 @@ class PlainServer:
             raise _refused("Authentication failed: username not specified")
         if not password:
             raise _refused("Authentication failed: password not specified")
-        # an unknown user costs a comparison, too; no password that comes so far is empty
+        # compare for unknown users, too, to equalize the time; the received password is never empty here
         expected = self._passwords.get(user, "")
         if not hmac.compare_digest(expected.encode(), password.encode()):
             raise _refused("Authentication failed: Invalid username or password")

@@ -1,9 +1,9 @@
-"""The principal that a client certificate stands for: rules over its distinguished name (KIP-371).
+"""Maps the distinguished name of a client certificate to a principal by rules (KIP-371).
 
     ssl.principal.mapping.rules = RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/, RULE:^CN=(.*?),.*$/$1/L, DEFAULT
 
-The first rule whose pattern matches the whole name wins; `DEFAULT` takes the name as it is. Patterns are Java's: what
-Python writes otherwise (`$1`, `(?<name>`) is translated. Source: `SslPrincipalMapper`.
+The first rule whose pattern matches the whole name wins; `DEFAULT` takes the name unchanged. Patterns have Java's
+syntax: `$1` and `(?<name>` are translated to Python's. Source: `SslPrincipalMapper`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class NoRule(Exception):
 
 
 class PrincipalRules:
-    """The rules of a listener."""
+    """The principal mapping rules of a listener."""
 
     def __init__(self, text: str) -> None:
-        """Read the rules. Raises ConfigError."""
+        """Parse the rules. Raises ConfigError."""
         self._rules: list[Callable[[str], str | None]] = []
         position, text = 0, text.strip()
         while position < len(text):
@@ -40,7 +40,7 @@ class PrincipalRules:
             self._rules.append(_as_it_is if rule["default"] else _rule(rule))
 
     def user(self, distinguished_name: str) -> str:
-        """The name of the user. Raises NoRule."""
+        """Return the user's name. Raises NoRule."""
         for rule in self._rules:
             user = rule(distinguished_name)
             if user is not None:
@@ -72,7 +72,7 @@ def _rule(rule: re.Match[str]) -> Callable[[str], str | None]:
 
 
 def _referred(reference: re.Match[str], found: re.Match[str]) -> str:
-    """What stands for `$1`, or for an escaped character; a group that there is none of stays as it is written."""
+    """Expand `$1` or an escaped character; a reference to a missing group stays unchanged."""
     if reference["escaped"] is not None:
         return reference["escaped"]
     number = int(reference["group"])

@@ -1,12 +1,13 @@
-"""The gate of a SASL listener: what a connection may ask before it is believed, while it logs in, and after that.
+"""Authenticates one connection of a SASL listener, and limits its requests until the login completes.
 
-    first        ApiVersions, SaslHandshake              anything else: closed without a word
-    handshaken   SaslAuthenticate, or bare tokens (v0)   anything else: that API's answer with ILLEGAL_SASL_STATE
-    complete     whatever there is, until the session ends; SaslHandshake logs in again (KIP-368)
+    first        ApiVersions, SaslHandshake              other requests: closed without a response
+    handshaken   SaslAuthenticate, or bare tokens (v0)   other requests: their response with ILLEGAL_SASL_STATE
+    complete     all requests, until the session ends; SaslHandshake starts a re-authentication (KIP-368)
 
-Whoever fails is answered, and closed, only after `connection.failed.authentication.delay.ms`, so that guessing is slow;
-most nonsense ends the connection at once. No request but these three is decoded before the gate is open. Pure but for
-that pause. Source: `SaslServerAuthenticator`, `KafkaChannel.prepare`, `Processor.processCompletedReceives`.
+A failed login is answered and closed only after `connection.failed.authentication.delay.ms`, to slow down password
+guessing. Most malformed input closes the connection at once. Before the login completes, only these three requests
+are decoded. Pure except for that delay. Sources: `SaslServerAuthenticator`, `KafkaChannel.prepare`,
+`Processor.processCompletedReceives`.
 """
 
 from __future__ import annotations
@@ -33,42 +34,42 @@ if TYPE_CHECKING:
 API_VERSIONS: Final = 18
 SASL_HANDSHAKE: Final = 17
 REAUTHENTICATION_PAUSE_MS: Final = 1000
-"""The least time from one renewal of a login to the next (`MIN_REAUTH_INTERVAL_ONE_SECOND`)."""
+"""The minimum time between two re-authentications (`MIN_REAUTH_INTERVAL_ONE_SECOND`)."""
 
 
 class Answerer(Protocol):
-    """What answers requests behind the gate."""
+    """Handles requests of an authenticated connection."""
 
     async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         """See `Dispatcher`."""
 
 
 class AuthenticatedConnection(Protocol):
-    """A connection, as far as its gate is concerned."""
+    """The interface of a connection that its authenticator uses."""
 
     def expect_tokens(self) -> None:
-        """Its frames are bare tokens from now on."""
+        """Treat the following frames as bare tokens (SaslHandshake v0)."""
 
     def on_logged_in(self, principal: str, *, by_token: bool) -> None:
-        """It is believed as this principal, and may ask anything."""
+        """Set the principal, and allow all requests."""
 
     def on_login_required(self, frame_bytes_max: int) -> None:
-        """It has to log in, and may ask nothing else meanwhile, in frames that are no larger than this."""
+        """Require a login: accept only its requests, in frames up to this size."""
 
 
 class SaslSettings(Protocol):
-    """What the listener wants of its clients; see `ListenerSecurity`."""
+    """The SASL settings of a listener; see `ListenerSecurity`."""
 
     mechanisms: dict[str, Callable[[], Exchange]]
     failure_delay_s: float
     receive_bytes_max: int
 
     def lifetime_ms(self, mechanism: str, expires_ms: int | None, now_ms: int) -> int | None:
-        """For how long a login is good from now on; None: for ever."""
+        """Return how long a login stays valid; None: without limit."""
 
 
 class State(enum.Enum):
-    """Where the login of a connection is."""
+    """The state of a connection's login."""
 
     FIRST = enum.auto()
     VERSIONS_TOLD = enum.auto()
@@ -77,7 +78,7 @@ class State(enum.Enum):
 
 
 class SaslAuthenticator:
-    """The login of one connection."""
+    """Authenticates one connection."""
 
     def __init__(
         self,
@@ -96,16 +97,16 @@ class SaslAuthenticator:
         self._principal = ""
         self._ends_ms: int | None = None
         self._again_ms: int | None = None
-        """When it began to log in again, the last time."""
+        """The start of the latest re-authentication."""
         connection.on_login_required(demands.receive_bytes_max)
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether the connection is believed."""
+        """Whether the login has completed."""
         return self._state is State.COMPLETE
 
     async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
-        """The answer to a request; raises CloseConnection, with what may still be said."""
+        """Handle a request. Raises CloseConnection, with the last response, if any."""
         if self._state is State.COMPLETE:
             if request.api.key == SASL_HANDSHAKE and self._may_log_in_again():
                 self._again_ms = self._now_ms()
@@ -135,13 +136,13 @@ class SaslAuthenticator:
             raise
 
     def delays_failure(self, nonsense: DecodeError) -> bool:
-        """Whether who sent this is kept waiting for the end; what begins like a request ends at once, as in Kafka."""
+        """Whether to delay the close after malformed input. A valid request header closes at once, as in Kafka."""
         if self._state is State.COMPLETE:
             return False
         return nonsense.part == "length" or (nonsense.part == "header" and self._state is State.FIRST)
 
     async def wait_failure_delay(self) -> None:
-        """Keep who has failed waiting."""
+        """Wait for the delay after a failed login."""
         await asyncio.sleep(self._demands.failure_delay_s)
 
     def _may_log_in_again(self) -> bool:
@@ -189,9 +190,9 @@ class SaslAuthenticator:
         )
 
     def _token(self, token: bytes) -> bytes:
-        """The same for a client of the first handshake, which is told nothing when it fails.
+        """Handle a bare token of SaslHandshake v0, whose client gets no error message.
 
-        Where the mechanism has no words for it, the connection ends without a pause: Kafka's `SaslException` is an
+        If the mechanism has no error text, the connection closes without delay, because Kafka's `SaslException` is an
         IOException there.
         """
         try:
@@ -202,7 +203,7 @@ class SaslAuthenticator:
             _authentication_failure(str(refused), None)
 
     def _step(self, token: bytes) -> tuple[Step, int]:
-        """The next step, and for how long the login is good, in ms: 0 until it is over, and where it has no end."""
+        """Return the next step and the login's lifetime in ms; 0 before the last step, or without a limit."""
         if self._exchange is None:
             _authentication_failure("it logs in again with another mechanism", None)
         now_ms = self._now_ms()

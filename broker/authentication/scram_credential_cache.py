@@ -1,7 +1,7 @@
-"""The SCRAM credentials that this broker believes: those in ZooKeeper, under /config/users, as they are now.
+"""A cache of the SCRAM credentials in ZooKeeper (/config/users).
 
-All are read when the node joins its cluster; after that a user's are read again when its configuration is announced to
-have changed. A credential that makes no sense is left out, with one line that does not quote it.
+The node loads all credentials when it joins its cluster. It reads a user's credentials again when a change of that
+user's configuration is announced. Invalid credentials are skipped, with one log line that does not quote them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ log: Final = logging.getLogger(__name__)
 
 
 class ScramCredentials:
-    """What checks the passwords of users, by mechanism."""
+    """The SCRAM credentials of all users, by mechanism."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Credential] = {}
 
     def of(self, mechanism: str, user: str) -> Credential | None:
-        """What checks the password of a user; None for one who has no credential of this mechanism."""
+        """Return a user's credential for a mechanism, or None."""
         return self._known.get((mechanism, user))
 
     async def load(self, session: ZkSession) -> None:
@@ -39,7 +39,7 @@ class ScramCredentials:
         await self._read(session, [*users, *gone])
 
     async def changed(self, session: ZkSession, entity: str) -> None:
-        """Read those of one user again; `entity` is the name as paths have it, maybe with a client id behind it."""
+        """Read one user's credentials again; `entity` is the name as in paths, and may include a client id."""
         user = desanitized(entity.partition("/")[0])
         if user is not None:
             await self._read(session, [user])

@@ -1,17 +1,17 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) as Kafka's broker speaks them.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): the server side, as in Kafka's broker.
 
     client  n,,n=<name>,r=<nonce>
     server  r=<nonce><more of it>,s=<salt>,i=<iterations>
     client  c=<channel binding>,r=<whole nonce>,p=<proof>
     server  v=<signature>
 
-What is signed is put together again from the parts of the first message, so a reserved extension (`m=`) does not
-count. The whole nonce must come back: with any other one, a recorded message could be played again (CVE-2024-56128).
-As in Kafka, something may stand before it: librdkafka before 2.6.1 says its own part twice.
-Unlike the RFC, no `e=` is ever sent, passwords are not prepared, and an unknown user is refused at once.
+The signed text is rebuilt from the parts of the first message, without a reserved extension (`m=`). The client must
+return the whole nonce; otherwise a recorded message could be replayed (CVE-2024-56128). As in Kafka, other text may
+precede the nonce: librdkafka before 2.6.1 repeats its own part. Unlike the RFC, the server never sends `e=`, does not
+normalize passwords, and refuses an unknown user at once.
 
-The formulas are the standard library's `hmac`, not a SCRAM library's: those answer `e=`, take channel bindings that
-Kafka refuses, and sign the first message as it was sent.
+The formulas use the standard library's `hmac`. SCRAM libraries answer `e=`, accept channel bindings that Kafka
+refuses, and sign the first message as it was sent.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PARTS: Final = {"salt", "stored_key", "server_key", "iterations"}
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What checks a password, and none of it is ever printed: a `value` would print it."""
+    """A stored SCRAM credential. Not a `value`, because its fields must never be printed."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -54,7 +54,7 @@ class Credential:
 
     @classmethod
     def parse(cls, stored: str) -> Credential:
-        """The credential of a user's configuration. Raises ValueError, which does not quote it."""
+        """Parse a credential of a user's configuration. Raises ValueError, which does not quote it."""
         try:
             named = [part.partition("=")[::2] for part in stored.split(",")]
             parts = dict(named)
@@ -71,7 +71,7 @@ class Credential:
 
 @value
 class TokenLogin:
-    """What checks the secret of a delegation token, and who is believed to have shown it."""
+    """The credential of a delegation token, and the user it authenticates."""
 
     credential: Credential
     user: str
@@ -79,9 +79,9 @@ class TokenLogin:
 
 
 class ScramServer:
-    """One authentication. `credential_of` knows the users; `nonce` is fresh, unguessable and printable.
+    """One SCRAM exchange. `credential_of` finds users' credentials; `nonce` is fresh, unguessable and printable.
 
-    `token_of` knows delegation tokens by their ids; None where there are none.
+    `token_of` finds delegation tokens by id; None if the node has none.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ScramServer:
         self._over = False
 
     def step(self, token: bytes, now_ms: int) -> Step:
-        """The first or the last step."""
+        """Process the client's first or final message."""
         if self._over:
             raise SaslProtocolError("a token after the end of SCRAM")
         self._over = True

@@ -1,8 +1,8 @@
-"""Reads tokens that an issuer has signed (JWS), and believes those whose signature one of its keys explains.
+"""Validates signed tokens (JWS) with an issuer's public keys.
 
-Only asymmetric algorithms count: with `none` everybody could write a token, and with a symmetric one whoever reads the
-issuer's public keys could, where a key is mistaken for a secret. A refused token never says why (the log does), and
-neither text holds the token. Sources: `OAuthBearerValidatorCallbackHandler`, `BrokerJwtCallbackHandler` (KIP-768).
+Only asymmetric algorithms are accepted. `none` would let anyone write tokens; a symmetric algorithm would let anyone
+sign with the public key, if that key were used as a secret. Only the log contains the reason of a refusal, and no text
+contains the token. Sources: `OAuthBearerValidatorCallbackHandler`, `BrokerJwtCallbackHandler` (KIP-768).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EPOCH_S_MAX: Final = 1 << 53
 
 
 def keys_in(text: str) -> tuple[PyJWK, ...]:
-    """The public keys of a JWKS document; those that no signature here could need are left out. Raises ValueError."""
+    """Return the public keys of a JWKS document that can verify accepted algorithms. Raises ValueError."""
     try:
         found = PyJWKSet.from_json(text).keys
     except (jwt.PyJWTError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
@@ -39,22 +39,22 @@ def keys_in(text: str) -> tuple[PyJWK, ...]:
 
 @value
 class SignedTokens:
-    """What a token has to be, by Kafka's properties under shorter names."""
+    """The requirements on a signed token: Kafka's properties under shorter names."""
 
     keys: Callable[[], tuple[PyJWK, ...]]
-    """The issuer's keys as they are now."""
+    """Returns the issuer's current keys."""
     on_unknown_key: Callable[[str], None]
-    """Called with the id of a key that a token names and that is not among them."""
+    """Called with the id of an unknown key that a token names."""
     issuer: str = ""
-    """Empty: any."""
+    """The expected issuer; empty: any."""
     audiences: tuple[str, ...] = ()
-    """One of them must be the token's. Empty: a token for somebody in particular is not for us."""
+    """The accepted audiences. Empty: only tokens without an audience are accepted."""
     user_claim: str = "sub"
     scope_claim: str = "scope"
     clock_skew_ms: int = 30_000
 
     def read(self, token: str, now_ms: int) -> Bearer:
-        """Whose token it is. Raises BadToken."""
+        """Return the token's user and expiry. Raises BadToken."""
         claims = self._verified(token)
         self._check_addressee(claims)
         expires_ms = self._check_time(claims, now_ms)
@@ -68,7 +68,7 @@ class SignedTokens:
         return Bearer(user, expires_ms)
 
     def _verified(self, token: str) -> Mapping[str, Any]:
-        """The claims of a token, once its signature is checked."""
+        """Verify a token's signature, and return its claims."""
         if len(token) > TOKEN_CHARACTERS_MAX:
             raise BadToken(f"more than {TOKEN_CHARACTERS_MAX} characters")
         try:
@@ -106,7 +106,7 @@ class SignedTokens:
             raise BadToken("for another audience")
 
     def _check_time(self, claims: Mapping[str, Any], now_ms: int) -> int:
-        """When the token ends. Raises BadToken for one that has ended, or has not begun."""
+        """Return the token's expiry. Raises BadToken if it has expired or is not valid yet."""
         times = {name: _milliseconds(claims, name) for name in ("exp", "iat", "nbf")}
         expires_ms, issued_ms, begins_ms = times["exp"], times["iat"], times["nbf"]
         if expires_ms is None or issued_ms is None:

@@ -1,10 +1,9 @@
-"""Handshakes of TLS that tell the peer why they have failed.
+"""TLS handshakes that send an alert to the peer when they fail.
 
-OpenSSL writes an alert for that, which asyncio throws away with the connection. A client that only sees its connection
-closed takes that for a broken network and tries again for as long as it may; one that is told "certificate required"
-gives up at once, as with Kafka. `ReportingContext` is what `start_tls` is given: as a handshake of it fails, it
-pretends that more bytes are missing, so that asyncio sends what OpenSSL has written, and the connection is closed
-behind that. Source: `SslTransportLayer.handshakeFailure`.
+OpenSSL writes an alert, but asyncio discards it with the connection. A client that only sees a closed connection takes
+it for a network failure and retries; after an alert such as "certificate required" it stops, as with Kafka.
+`ReportingContext` is the context for `start_tls`: a failed handshake reports that it needs more bytes, so asyncio sends
+OpenSSL's alert; then the connection closes. Source: `SslTransportLayer.handshakeFailure`.
 """
 
 from __future__ import annotations
@@ -17,30 +16,31 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE")
-"""What OpenSSL says of bytes that are no handshake; whoever sent them understands no alert."""
+"""OpenSSL's reasons for bytes that are not a handshake; their sender does not understand alerts."""
 LINGER_S: Final = 1.0
-"""How long a peer may take to read why, and to close."""
+"""How long the peer may take to read the alert and to close."""
 
 HANDSHAKE_BYTES: Final = 8_192
 READ_BYTES: Final = 65_536
-"""What a connection is read by while it shakes hands, and later. asyncio has 256 KiB for each from the beginning: 2,000
-that begin a handshake, and leave it at that, would hold half a gigabyte."""
+"""Sizes of the read buffer during the handshake, and later. asyncio allocates 256 KiB for each connection at once:
+2,000 unfinished handshakes would hold half a gigabyte.
+"""
 
 Tell = Callable[[ssl.SSLError], None]
 
 
 class _Handshake(ssl.SSLObject):
-    """One handshake."""
+    """One TLS handshake."""
 
     tell: Tell | None = None
     transport: asyncio.Transport | None = None
-    """Until the first step."""
+    """None after the first step."""
     _failed = False
 
     def do_handshake(self) -> None:
-        """Shake hands as far as the bytes go. Raises SSLWantReadError to have what was written sent."""
+        """Continue the handshake. Raises SSLWantReadError to make asyncio send what OpenSSL has written."""
         if self._failed:
-            raise ssl.SSLWantReadError  # what follows is read, and no concern of ours
+            raise ssl.SSLWantReadError  # discard further input
         if self.transport is not None:
             _read_by(self.transport, HANDSHAKE_BYTES)
             self.transport = None
@@ -57,16 +57,16 @@ class _Handshake(ssl.SSLObject):
 
 
 class ReportingContext(ssl.SSLContext):
-    """What the connections of a listener with TLS have in common."""
+    """The TLS context of a listener, which reports failed handshakes to the peers."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
         self.sslobject_class = _Handshake
         self._begun: deque[tuple[Tell, bytes, asyncio.Transport]] = deque()
-        """Of those for which the loop has not made a handshake yet. It does so in the order of the calls."""
+        """The `start_tls` calls without a handshake object; the loop creates the objects in the order of the calls."""
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """A handshake: that of the oldest `start_tls`."""
+        """Create the handshake of the oldest `start_tls` call."""
         made = super().wrap_bio(incoming, *arguments, **named)
         if self._begun and isinstance(made, _Handshake):
             made.tell, early, made.transport = self._begun.popleft()
@@ -77,15 +77,15 @@ class ReportingContext(ssl.SSLContext):
     def telling(
         self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, early: bytes
     ) -> Iterator[list[ssl.SSLError]]:
-        """Around `start_tls`: the failure, if there is one, whatever `start_tls` makes of the end that follows.
+        """Wrap `start_tls`, and collect the handshake's failure, whatever error `start_tls` raises afterwards.
 
-        `early` is what the peer has sent before.
+        `early` holds the bytes that the peer sent before.
         """
         failures: list[ssl.SSLError] = []
 
         def failed(error: ssl.SSLError) -> None:
             failures.append(error)
-            loop.call_soon(_close_after_linger, loop, transport)  # the alert is on its way by then
+            loop.call_soon(_close_after_linger, loop, transport)  # asyncio has sent the alert by then
 
         begun = failed, early, transport
         self._begun.append(begun)
@@ -98,21 +98,21 @@ class ReportingContext(ssl.SSLContext):
 
 
 def _read_by(transport: asyncio.Transport, size: int) -> None:
-    """Give back the buffer that asyncio has made; it makes one of `max_size` when it reads."""
+    """Release asyncio's read buffer; asyncio allocates one of `max_size` at the next read."""
     protocol: Any = transport.get_protocol()
-    if hasattr(protocol, "_ssl_buffer"):  # uvloop's has none that Python could see, and needs no help
+    if hasattr(protocol, "_ssl_buffer"):  # uvloop's protocol exposes no such buffer, and needs no change
         protocol.max_size = size
         protocol._ssl_buffer = bytearray(0)
         protocol._ssl_buffer_view = memoryview(protocol._ssl_buffer)
 
 
 def _close_after_linger(loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
-    """Send no more, and close when the peer does: closing with something unread would take the alert back."""
+    """Half-close, and wait for the peer to close: a close with unread input would discard the alert."""
     if transport.is_closing():
         return
     try:
         transport.write_eof()
-    except OSError:  # the peer has gone meanwhile
+    except OSError:  # the peer has disconnected
         transport.abort()
     else:
         loop.call_later(LINGER_S, transport.abort)

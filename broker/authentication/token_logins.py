@@ -1,6 +1,6 @@
-"""Who logs in by a delegation token: its id is the name of SCRAM, its secret in base64 the password.
+"""SCRAM logins with delegation tokens: the token's id is the user name, its secret in base64 the password.
 
-What checks the secret is worked out when it is first needed, and kept for as many tokens as are used at a time. Source:
+Credentials are derived at first use, and cached for up to `KEPT` tokens. Source:
 `DelegationTokenManager.prepareScramCredentials`.
 """
 
@@ -24,7 +24,7 @@ KEPT: Final = 4096
 
 
 def token_login(tokens: Tokens, mechanism: str, token_id: str) -> TokenLogin | None:
-    """What checks the secret of a token, and who that is; None for an unknown token."""
+    """Return the credential and owner of a token; None for an unknown token."""
     token = tokens.find(token_id)
     if token is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads tokens that nobody signed (JWS with `alg: none`): Kafka's default for OAUTHBEARER, and only fit for tests."""
+"""Reads unsigned tokens (JWS with `alg: none`): Kafka's default for OAUTHBEARER, suitable for tests only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UnsecuredTokens:
     clock_skew_ms: int = 0
 
     def read(self, token: str, now_ms: int) -> Bearer:
-        """Whose token it is. Raises BadToken."""
+        """Return the token's user and expiry. Raises BadToken."""
         parts = token.split(".")
         if len(parts) != 3 or parts[2]:
             raise BadToken("not three parts of which the last is empty")
@@ -41,7 +41,7 @@ class UnsecuredTokens:
         if issued_ms is not None and (issued_ms > now_ms + self.clock_skew_ms or issued_ms >= expires_ms):
             raise BadToken("issued in the future, or after it expired")
         scope = claims.get(self.scope_claim)
-        # a text is one element, however many spaces it has: Kafka reads it so
+        # a string is one scope, even with spaces, as in Kafka
         told = scope if isinstance(scope, list) else [scope]
         held = {one.strip() for one in told if isinstance(one, str)}
         if any(one not in held for one in self.required_scope):
@@ -61,7 +61,7 @@ def _decoded(part: str) -> dict[str, Any]:
 
 
 def _is_text(name: str) -> bool:
-    """Whether it can be sent and logged: JSON may write half of a surrogate pair."""
+    """Whether the name is valid Unicode: JSON may contain half of a surrogate pair."""
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
@@ -70,7 +70,7 @@ def _not_a_number(text: str) -> NoReturn:
 
 
 def _milliseconds(claims: dict[str, Any], name: str) -> int | None:
-    """A claim that is a time. One that no calendar knows, such as 1e999, would never expire: it is refused."""
+    """Return a time claim. An out-of-range time such as 1e999 would never expire; it is refused."""
     seconds = claims.get(name)
     if seconds is None:
         return None
