@@ -1,1 +1,1 @@
-"""Authorization: principals, ACLs, the authorizer. Low: imports configuration only."""
+"""Authorization: principals, ACLs and the authorizer. Imports only configuration from other packages."""

@@ -1,11 +1,11 @@
-"""Access control lists as ZooKeeper has them: changed by any broker, and taken up by all of them while they run.
+"""Reads and changes access control lists in ZooKeeper; every broker applies announced changes while it runs.
 
-A change and its announcement are one transaction, under the condition that nobody has changed the pattern's entries in
-between; so two who add to the same resource lose nothing, and no change stays unknown because its writer died. What
-Kafka's brokers and tools write is read alike. The writer does not wait for the others.
+One conditional transaction writes a change and its announcement; it fails if the pattern's entries have changed
+meanwhile. Concurrent additions to one resource therefore lose nothing, and a writer's failure leaves no change
+unannounced. The format is that of Kafka's brokers and tools. The writer does not wait for other brokers.
 
-A list that is not understood stops a node that starts, as it does Kafka's. Found later it leaves in force what was,
-and is logged. Sources: `AclAuthorizer.updateResourceAcls`, `AclAuthorizer.loadCache`, `ZkAclChangeStore`.
+A malformed list prevents a node's start, as in Kafka. Found later, it is logged, and the previous entries stay in
+force. Sources: `AclAuthorizer.updateResourceAcls`, `AclAuthorizer.loadCache`, `ZkAclChangeStore`.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Edit = Callable[[frozenset[Acl]], Iterable[Acl]]
 
 
 async def prepare_parents(session: ZkSession) -> None:
-    """Create what has to be there before entries are."""
+    """Create the parent znodes of access control lists."""
     for path in acl_znodes.all_parents():
         with contextlib.suppress(NodeExists):
             await retry_connection_loss(lambda path=path: session.create(path, make_parents=True))  # type: ignore[misc]
 
 
 async def change_acls(session: ZkSession, pattern: ResourcePattern, edit: Edit) -> frozenset[Acl]:
-    """Replace the entries of a pattern by what `edit` returns for them, announce that, and return what was replaced.
+    """Replace a pattern's entries with the result of `edit`, announce the change, and return the previous entries.
 
-    Others may write at the same time: then `edit` is asked again, about what they wrote. The same happens when the
-    answer of ZooKeeper was lost; what is returned is then what `edit` was given first.
+    After a concurrent write or a lost response of ZooKeeper, `edit` runs again on the current entries. The result is
+    then what `edit` received first.
     """
     path = acl_znodes.path_of(pattern)
     announcement = Create(*acl_znodes.encode_change(pattern), sequence=True)
@@ -84,7 +84,7 @@ class AclWatch:
     def __init__(self, authorizer: Authorizer, died: OnFailure) -> None:
         self._authorizer = authorizer
         self._session: ZkSession | None = None
-        self._turn = asyncio.Lock()  # whoever reads first also puts in first what it has read
+        self._turn = asyncio.Lock()  # apply entries in the order in which they were read
         self._watches = [
             ChangeNotifications("change of ACLs", f"{parent}/{acl_znodes.CHANGE_NAME}", self._announced, "acl-changes")
             for parent in acl_znodes.CHANGES.values()
@@ -93,7 +93,7 @@ class AclWatch:
             watch.on_failure = died
 
     async def watch(self, session: ZkSession) -> None:
-        """Under a new session: watch for changes first, then read all, as something may have changed unnoticed."""
+        """Under a new session, set the watches, then read all entries: earlier changes may have been missed."""
         self._session = session
         await prepare_parents(session)
         for watch in self._watches:
@@ -130,7 +130,7 @@ class AclWatch:
         await self.read_again(acl_znodes.decode_change(path, data))
 
     async def read_again(self, pattern: ResourcePattern) -> None:
-        """Have the entries of a pattern as they are now."""
+        """Read a pattern's entries again."""
         session = self._session
         assert session is not None, "entries are read under a session"
         async with self._turn:

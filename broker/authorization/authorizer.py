@@ -1,13 +1,13 @@
-"""Decides who may do what, from access control lists alone.
+"""Authorizes operations by access control lists.
 
-What it holds true, as Kafka's `AclAuthorizer` does: a super user may do everything; a resource that nobody has an entry
-for is open to all or to none, as configured; otherwise any entry that denies wins over any that allows, however narrow
-the one and wide the other. An entry for somebody else closes a resource to all who have none. What is allowed may imply
-more (`IMPLIED_BY`), what is denied never does.
+The rules are those of Kafka's `AclAuthorizer`. A super user may do everything. A resource without entries is open to
+all or to none, as configured. Otherwise any matching DENY overrides any ALLOW, however specific either is. An entry for
+another principal closes a resource to all principals without an entry. ALLOW may imply other operations (`IMPLIED_BY`);
+DENY never does.
 
-A decision that was made is kept until an entry changes, so that a request pays for a lookup in a dictionary, however
-many entries there are. A decision that was not is found by name and by each length that some prefix has, not by
-walking through all patterns. How many are kept is bounded: clients choose the names that are asked for.
+Decisions are cached until an entry changes, so a request costs one dictionary lookup, whatever the number of entries.
+An uncached decision looks up the name, and its prefix of each length that a prefixed pattern has, instead of scanning
+all patterns. The cache is bounded, because clients choose the names.
 
 Sources: `AclAuthorizer`, `AclEntry`, `Authorizer.authorizeByResourceType` (KIP-11, KIP-290, KIP-679).
 """
@@ -37,16 +37,16 @@ IMPLIED_BY: Final[Mapping[Operation, frozenset[Operation]]] = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-"""Operation -> the operations of which each one allows it, too."""
+"""Operation -> the other operations that imply it."""
 
 _ANY_NAME: Final = None
 
 
 class Authorizer:
-    """The entries of a cluster, and the decisions that follow from them."""
+    """A cluster's access control entries, and cached decisions."""
 
     def __init__(self, super_users: Iterable[str] = (), *, open_without_acls: bool = False) -> None:
-        """`open_without_acls`: what nobody has an entry for is everybody's (`allow.everyone.if.no.acl.found`)."""
+        """`open_without_acls`: resources without entries are open to all (`allow.everyone.if.no.acl.found`)."""
         self._super_users = frozenset(super_users)
         self._open = False
         self._open_without_acls = open_without_acls
@@ -55,21 +55,21 @@ class Authorizer:
         self._prefixed: dict[tuple[int, str], frozenset[Acl]] = {}
         self._lengths: dict[int, Counter[int]] = {}
         self.strangers: set[str] = set()
-        """Principals that wanted to act as brokers, may not, and were named in the log."""
+        """Principals that were refused as brokers and already logged."""
         self._decided: dict[tuple[str, str, int, str | None], bool] = {}
 
     def loaded(self) -> None:
-        """All entries are known. Until then nothing is open: what looks as if nobody had an entry for it may have."""
+        """Note that all entries are loaded. Before that, no resource is open: its entries may not be loaded yet."""
         self._open = self._open_without_acls
         self._decided.clear()
 
     @property
     def acls(self) -> Mapping[ResourcePattern, frozenset[Acl]]:
-        """All entries, by the pattern that they are about; no set is empty."""
+        """All entries by pattern; no set is empty."""
         return self._acls
 
     def replace(self, pattern: ResourcePattern, acls: Iterable[Acl]) -> None:
-        """Have these entries, and no others, for a pattern. Every decision is made anew from now on."""
+        """Replace a pattern's entries, and clear the cached decisions."""
         entries = frozenset(acls)
         had = self._acls.pop(pattern, frozenset())
         if entries:
@@ -88,15 +88,15 @@ class Authorizer:
         self._decided.clear()
 
     def allows(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether a principal that comes from a host may do this to a resource."""
-        key = (principal, host, operation << 3 | resource_type, name)  # enumerations take long to hash
+        """Whether a principal from a host may perform an operation on a resource."""
+        key = (principal, host, operation << 3 | resource_type, name)  # hashing enum members is slow
         decided = self._decided.get(key)
         if decided is None:
             decided = self._keep(key, self._decide(principal, host, operation, resource_type, name))
         return decided
 
     def allows_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether there can be a resource of the type to which the principal may do this; nothing is implied here."""
+        """Whether the principal may perform an operation on some resource of a type, without implied operations."""
         key = (principal, host, operation << 3 | resource_type, _ANY_NAME)
         decided = self._decided.get(key)
         if decided is None:
@@ -104,7 +104,7 @@ class Authorizer:
         return decided
 
     def operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
-        """All that the principal may do to a resource, as a set of bits (KIP-430)."""
+        """Return the principal's allowed operations on a resource as a bit field (KIP-430)."""
         return sum(
             1 << operation
             for operation in SUPPORTED[resource_type]
@@ -162,9 +162,9 @@ class Authorizer:
 
 
 def super_users_in(text: str) -> frozenset[str]:
-    """The principals of `super.users`, between semicolons, as names of certificates have commas.
+    """Parse `super.users`: principals separated by semicolons, because certificate names contain commas.
 
-    Raises ValueError for one that is not a type and a name, and for an empty one that is not the last.
+    Raises ValueError for an entry without type or name, and for an empty entry that is not the last.
     """
     users = [user.strip() for user in text.rstrip("; ").split(";")] if text.strip("; ") else []
     for user in users:
@@ -179,7 +179,7 @@ def _is_about(acl: Acl, principal: str, host: str) -> bool:
 
 
 def _is_left(pattern: ResourcePattern, denied: set[str], barred: tuple[str, ...]) -> bool:
-    """Whether something that a pattern allows is not denied elsewhere."""
+    """Whether the pattern allows a resource that no other pattern denies."""
     if pattern.pattern_type == PatternType.LITERAL:
         if pattern.name == EVERY_NAME:
             return True

@@ -1,7 +1,7 @@
-"""Which authorizer a node has, by its settings: none, or one that goes by access control lists in ZooKeeper.
+"""Creates a node's authorizer from its settings: none, or one with access control lists in ZooKeeper.
 
-Kafka's two class names mean the same one here, as their decisions are the same. What only an authorizer would use is
-refused without one: a cluster that looks protected and is open is worse than none.
+Both of Kafka's class names select the same authorizer, because their decisions are the same. Settings that only an
+authorizer uses are refused without one: the cluster would look protected but be open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLASSES: Final = (
 
 
 def authorizer_of(settings: BrokerSettings) -> Authorizer | None:
-    """A new authorizer without any entry yet; None where everybody may do everything. Raises ConfigError."""
+    """Return a new authorizer without entries, or None if everything is allowed. Raises ConfigError."""
     name = settings.authorizer_class_name
     if not name:
         if settings.super_users or settings.allow_everyone_if_no_acl_found:

@@ -1,6 +1,6 @@
-"""Who is at the other end of a connection: where it comes from, by which listener, and as whom it is believed.
+"""The peer of a connection: its address, listener and principal.
 
-Whoever has not authenticated is Kafka's anonymous user, as everybody is on a listener without TLS or SASL.
+Before authentication, and on listeners without TLS or SASL, the principal is Kafka's anonymous user.
 """
 
 from __future__ import annotations
@@ -18,31 +18,30 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 @value
 class Peer:
-    """The other end of one connection, as requests over it are judged and answered."""
+    """The peer of one connection, for authorization and quotas."""
 
     host: str
-    """Its address without the port."""
+    """The address without the port."""
     port: int = 0
     principal: str = ANONYMOUS
     """Type and name: `User:alice`."""
     listener: str = PLAINTEXT
-    """The name of the listener it came by."""
+    """The listener that accepted the connection."""
     protocol: str = PLAINTEXT
     """The security protocol of that listener."""
     by_token: bool = False
-    """Whether it authenticated with a delegation token."""
     software_name: str = ""
-    """What it has called itself in ApiVersions (KIP-511); nothing says that this is true."""
+    """The client's software name from ApiVersions (KIP-511), which is not verified."""
     software_version: str = ""
 
     @property
     def acl_host(self) -> str:
-        """Its address as access control lists write it."""
+        """The address in the format of access control lists."""
         return self.host if ":" not in self.host else _expand_address(self.host)
 
     @property
     def user(self) -> str:
-        """The name of the principal, by which quotas go."""
+        """The principal's name, which identifies user quotas."""
         return self.principal.partition(":")[2]
 
     def __str__(self) -> str:
@@ -51,7 +50,7 @@ class Peer:
 
 @functools.lru_cache(maxsize=1024)
 def _expand_address(address: str) -> str:
-    """An IPv6 address as Java writes it: with all its zeros, and mapped IPv4 as IPv4."""
+    """Format an IPv6 address as Java does: without `::`, and IPv4-mapped addresses as IPv4."""
     plain, percent, scope = address.partition("%")
     parsed = ipaddress.IPv6Address(plain)
     if parsed.ipv4_mapped is not None:
@@ -60,4 +59,4 @@ def _expand_address(address: str) -> str:
 
 
 UNKNOWN_PEER: Final = Peer("?")
-"""The peer of a connection that has none yet."""
+"""The placeholder for a connection whose peer is unknown."""

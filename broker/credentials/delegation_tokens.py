@@ -1,9 +1,9 @@
-"""Delegation tokens (KIP-48, KIP-373): made, renewed and ended by any broker, known to all of them while they run.
+"""Delegation tokens (KIP-48, KIP-373): any broker creates, renews and expires them; all brokers watch for changes.
 
-A token's secret is the HMAC of its id under a key that all brokers share; it is stored nowhere. Who logs in by SCRAM
-with the id as name and the secret as password is believed to be the token's owner. A change and its announcement are
-one transaction, under the condition that nobody has changed the token in between. The active controller removes tokens
-that have expired. Sources: `DelegationTokenManager`, `DelegationTokenManagerZk`, `DelegationTokenCache`.
+A token's secret is the HMAC of its id under a key that all brokers share; it is not stored. A client logs in by SCRAM
+with the id as user name and the secret as password, and becomes the token's owner. One conditional transaction writes a
+change and its announcement; it fails if the token has changed meanwhile. The active controller removes expired tokens.
+Sources: `DelegationTokenManager`, `DelegationTokenManagerZk`, `DelegationTokenCache`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Change = Callable[[Token], "Token | None"]
 
 
 def tokens_of(settings: BrokerSettings, clock_ms: Callable[[], int]) -> Tokens | None:
-    """The tokens of a node, by its settings; None where no key is set, and so there are none."""
+    """Create the token manager from a node's settings; None if no key is set."""
     key = next((text for name in KEYS if (text := settings.given.get(name, ""))), "")
     if not key:
         return None
@@ -59,7 +59,7 @@ def tokens_of(settings: BrokerSettings, clock_ms: Callable[[], int]) -> Tokens |
 
 
 class Tokens:
-    """The tokens of a cluster as one broker knows them."""
+    """Manages a cluster's delegation tokens, with a cache of all tokens."""
 
     def __init__(
         self, key: str, clock_ms: Callable[[], int], *, lifetime_max_ms: int, renewal_ms: int, sweep_s: float
@@ -77,21 +77,21 @@ class Tokens:
 
     @property
     def all(self) -> Iterable[Token]:
-        """Every token that this broker knows."""
+        """All cached tokens."""
         return self._known.values()
 
     def hmac_of(self, token_id: str) -> bytes:
-        """The secret of a token."""
+        """Return a token's secret."""
         return hmac.digest(self._key, token_id.encode(), "sha512")
 
     def find(self, token_id: str) -> Token | None:
-        """A token by its id; None for one that is not known."""
+        """Return a token by id, or None."""
         return self._known.get(token_id)
 
     # --- watching
 
     async def watch(self, session: ZkSession, is_controller: Callable[[], bool], died: OnFailure) -> None:
-        """Under a new session: watch for changes first, then read all."""
+        """Under a new session, set the watch, then read all tokens."""
         await self.stop()
         self._session = session
         for path in (TOKENS, CHANGES):
@@ -105,7 +105,7 @@ class Tokens:
         self._sweeping = supervised_task(self._sweep(is_controller), "token-expiry", died)
 
     async def stop(self) -> None:
-        """Stop watching."""
+        """Stop the watch and the expiry task."""
         await self._watch.stop()
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -128,7 +128,7 @@ class Tokens:
                 self._known[token_id] = token
 
     async def _read(self, token_id: str) -> tuple[Token, int]:
-        """A token as it is now, and the version of its znode. Raises DELEGATION_TOKEN_NOT_FOUND."""
+        """Read a token and its znode's version. Raises DELEGATION_TOKEN_NOT_FOUND."""
         session, path = self._session, token_znodes.path_of(token_id)
         assert session is not None, "tokens are read under a session"
         try:
@@ -149,7 +149,7 @@ class Tokens:
     # --- changing
 
     async def create(self, owner: str, requester: str, renewers: tuple[str, ...], max_lifetime_ms: int) -> Token:
-        """A new token, good for the longest time if the asked one is not positive or too long."""
+        """Create a token. Its lifetime is the maximum if the requested one is not positive or exceeds it."""
         session, now_ms = self._session, self._clock_ms()
         assert session is not None, "tokens are made under a session"
         longest = self._lifetime_max_ms
@@ -164,14 +164,14 @@ class Tokens:
             max_ms=max_ms,
         )
         announcement = Create(CHANGE, token.token_id.encode(), sequence=True)
-        with contextlib.suppress(NodeExists):  # an attempt whose answer was lost: nobody else draws this id
+        with contextlib.suppress(NodeExists):  # an earlier attempt succeeded: ids are unique
             written = Create(token_znodes.path_of(token.token_id), token_znodes.encode(token))
             await retry_connection_loss(lambda: session.multi([written, announcement]))
         await self._read_again(token.token_id)
         return token
 
     async def renew(self, secret: bytes, caller: str, period_ms: int) -> int:
-        """Let a token live longer; from now on, and no longer than its lifetime. Returns when it ends, in ms.
+        """Renew a token: it expires this long from now, within its maximum lifetime. Returns the expiry in ms.
 
         Raises KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_OWNER_MISMATCH, DELEGATION_TOKEN_EXPIRED.
         """
@@ -187,7 +187,10 @@ class Tokens:
         return changed.expires_ms
 
     async def expire(self, secret: bytes, caller: str, period_ms: int) -> int:
-        """Let a token end in so many ms, or at once if that is negative. Returns when it ends. Raises as `renew`."""
+        """Set a token's expiry to this many ms from now; delete it if negative. Returns the expiry.
+
+        Raises as `renew`.
+        """
         now_ms, token = self._clock_ms(), self._owned(secret, caller)
         if period_ms < 0:
             await self._change(token.token_id, lambda _: None)
@@ -202,7 +205,7 @@ class Tokens:
         return changed.expires_ms
 
     def _owned(self, secret: bytes, caller: str) -> Token:
-        """The token with this secret, if the caller may change it. Raises KafkaError."""
+        """Return the token with this secret if the caller may change it. Raises KafkaError."""
         for token in self._known.values():
             if hmac.compare_digest(self.hmac_of(token.token_id), secret):
                 if caller not in (token.owner, *token.renewers):
@@ -211,7 +214,7 @@ class Tokens:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "Delegation Token is not found")
 
     async def _change(self, token_id: str, change: Change) -> Token | None:
-        """Replace a token by what `change` makes of it; None deletes it. Raises what `change` raises."""
+        """Replace a token with the result of `change`; None deletes it. Raises what `change` raises."""
         session, path = self._session, token_znodes.path_of(token_id)
         assert session is not None, "tokens are changed under a session"
         announcement = Create(CHANGE, token_id.encode(), sequence=True)
@@ -232,7 +235,7 @@ class Tokens:
 
 
 def new_id() -> str:
-    """An id that nobody else draws. None begins with a dash, as an option of a command does (Kafka's `Uuid`)."""
+    """Draw a unique id without a leading dash, which commands would parse as an option (Kafka's `Uuid`)."""
     while True:
         drawn = base64.urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).rstrip(b"=").decode()
         if not drawn.startswith("-"):

@@ -1,8 +1,7 @@
-"""SCRAM credentials of users, as Kafka keeps them: among the configuration of the user, under the mechanism's name.
+"""Stores users' SCRAM credentials as Kafka does: in the user's configuration, under the mechanism's name.
 
-Only what can check a password is stored, never the password. They are kept for tools and for SASL, which
-checks them in `broker.authentication.scram_server`. Sources: KIP-554, `ZkAdminManager`, `ScramCredentialUtils`, RFC
-5802.
+Passwords are never stored. `broker.authentication.scram_server` checks logins with these credentials, and tools list
+them. Sources: KIP-554, `ZkAdminManager`, `ScramCredentialUtils`, RFC 5802.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ITERATIONS_MAX: Final = 16384
 
 @value
 class Upsertion:
-    """A credential to be stored."""
+    """A credential to store."""
 
     user: str
     mechanism: int
@@ -42,14 +41,14 @@ class Upsertion:
 
 @value
 class Deletion:
-    """A credential to be removed."""
+    """A credential to remove."""
 
     user: str
     mechanism: int
 
 
 def credential(asked: Upsertion) -> str:
-    """The credential as it is stored."""
+    """Return the stored format of a credential."""
     digest = "sha256" if asked.mechanism == 1 else "sha512"
     client_key = hmac.digest(asked.salted_password, b"Client Key", digest)
     server_key = hmac.digest(asked.salted_password, b"Server Key", digest)
@@ -63,12 +62,12 @@ def credential(asked: Upsertion) -> str:
 
 
 def iterations_in(stored: str) -> int:
-    """The number of iterations of a stored credential. Raises ValueError for a text that is none."""
+    """Return the iterations of a stored credential. Raises ValueError if it is malformed."""
     return int(dict(part.split("=", 1) for part in stored.split(","))["iterations"])
 
 
 def refusals(upsertions: Iterable[Upsertion], deletions: Iterable[Deletion]) -> dict[str, KafkaError]:
-    """Users whose changes cannot be carried out, whatever is stored: one wrong change spoils all of a user."""
+    """Return user -> error for changes that are always invalid; one invalid change refuses all changes of its user."""
     refused: dict[str, KafkaError] = {}
     pairs = Counter[tuple[str, int]]()
     changes: list[Upsertion | Deletion] = [*deletions, *upsertions]
@@ -99,7 +98,7 @@ def _problem(one: Upsertion | Deletion) -> KafkaError | None:
 async def alter(
     session: ZkSession, upsertions: list[Upsertion], deletions: list[Deletion]
 ) -> dict[str, KafkaError | None]:
-    """Carry out the changes that can be. Returns user -> None, or the error."""
+    """Apply the valid changes. Returns user -> None, or the error."""
     outcome: dict[str, KafkaError | None] = dict(refusals(upsertions, deletions))
     changes: dict[str, dict[str, str | None]] = {}
     turns = YieldBudget()
@@ -132,7 +131,7 @@ async def _alter_user(session: ZkSession, user: str, texts: Mapping[str, str | N
 
 
 async def users(session: ZkSession) -> list[str]:
-    """The users that have a configuration, sorted."""
+    """Return the users that have a configuration, sorted."""
     try:
         nodes = await session.children("/config/users")
     except NoNode:
@@ -141,6 +140,6 @@ async def users(session: ZkSession) -> list[str]:
 
 
 async def credentials_of(session: ZkSession, user: str) -> dict[int, int]:
-    """Mechanism -> iterations."""
+    """Return mechanism -> iterations of a user's credentials."""
     config = await read_config(session, f"users/{sanitized(user)}")
     return {one: iterations_in(config[name]) for one, name in MECHANISMS.items() if name in config}
