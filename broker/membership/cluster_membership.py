@@ -1,7 +1,7 @@
-"""What ties a node to its cluster at the moment: its ZooKeeper session, and its controller candidate under it.
+"""A node's current ZooKeeper session, and the controller candidate that uses it.
 
-A session can expire. The node then opens another one and becomes a candidate again under that, so both values change
-while the node runs. Only `broker.node.app` changes them; all other parts look them up here each time they need them.
+When a session expires, the node opens a new one and becomes a candidate again, so both values change at runtime. Only
+`broker.node.app` sets them; other parts read them here at each use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ClusterMembership:
-    """The live session, and the candidate that runs under it (None on a node that is no controller candidate)."""
+    """The current session and its candidate (None on a node that is no controller candidate)."""
 
     session: ZkSession
     controller: Controller | None = None

@@ -1,12 +1,12 @@
-"""Decides which requests of a controller this broker obeys, and when it can tell.
+"""Fences controller requests by controller epoch and broker epoch.
 
-A LeaderAndIsr, StopReplica or UpdateMetadata names the controller's epoch and the broker epoch that it is meant for.
-The broker refuses a controller that was replaced, and a request that was meant for an earlier life of this broker. The
-three APIs share one fence: an epoch that came with one of them counts for all.
+LeaderAndIsr, StopReplica and UpdateMetadata carry the controller's epoch and the target's broker epoch. The broker
+refuses requests of an earlier controller, and requests for an earlier registration of this broker. The three APIs share
+one fence: an epoch from one of them applies to all.
 
-A request about thousands of partitions is carried out in steps between which the loop has others work. No other
-request of a controller comes in between, and one that was meant for a life of this broker that ends meanwhile goes no
-further: what it has done by then was done in that life.
+A request for thousands of partitions is handled in steps, between which the event loop runs other tasks. Controller
+requests do not interleave. If the broker's registration changes meanwhile, the request stops; completed steps belong to
+the earlier registration.
 
 Source: the epoch checks in Kafka's KafkaApis and ReplicaManager; KIP-380 for broker epochs.
 """
@@ -26,47 +26,47 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 ROWS_AT_ONCE: Final = 10
-"""Partitions of one step: a log that is opened, made or put aside takes some tenths of a millisecond."""
+"""Partitions per step: opening, creating or moving a log takes some tenths of a millisecond."""
 
 
 class ControllerFence:
-    """The highest controller epoch that this broker has seen, and the epoch of its own registration."""
+    """The highest controller epoch received, and the broker epoch of the current registration."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
-        """Held for the whole of a request, so that requests are carried out in the order in which they came.
+        """Held for a whole request, so that requests are handled in order of arrival.
 
-        They may come over two connections: what has to wait here was perhaps given up and sent again, and followed by
-        the deletion of the replica that it is about.
+        Requests may arrive over two connections. The controller may have retried a waiting request, and then sent the
+        deletion of the same replica.
         """
         self.controller_epoch = 0
         self.broker_epoch = -1
-        """The czxid of this broker's registration; -1 while it has none."""
+        """The czxid of the current registration; -1 without one."""
         self._registered: asyncio.Event | None = None
 
     def await_registration(self) -> None:
-        """From now until `register` no request of a controller is admitted, or refused: which life it means is unknown.
+        """Hold all controller requests until `register`, because their target registration is unknown.
 
-        A controller that has not noticed that this broker was killed sends its next request to the process that came
-        after it, and would find a log that may have lost its end with the machine's memory.
+        A controller that has not noticed a broker's crash sends its next request to the restarted process. The log
+        there may have lost its end with the machine's memory.
         """
         self._registered = asyncio.Event()
 
     def register(self, broker_epoch: int) -> None:
-        """Note the (new) epoch with which this broker is registered."""
+        """Set the broker epoch of a new registration."""
         self.broker_epoch = broker_epoch
         if self._registered is not None:
             self._registered.set()
 
     async def registered(self) -> None:
-        """Wait until it is known for which life of this broker a request can be meant."""
+        """Wait until this broker's registration is known."""
         if self._registered is not None:
             await self._registered.wait()
 
     def admit(self, *, controller_epoch: int, broker_epoch: int) -> None:
-        """Raise STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH, or remember the (newer) controller epoch.
+        """Raise STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH, or store the (newer) controller epoch.
 
-        A broker epoch above our own belongs to a registration whose czxid we have yet to read: it is let in.
+        A higher broker epoch belongs to a registration whose czxid this broker has not read yet: it is admitted.
         """
         if broker_epoch != -1 and broker_epoch < self.broker_epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker epoch {broker_epoch} < {self.broker_epoch}")
@@ -79,7 +79,7 @@ class ControllerFence:
     async def in_steps(
         self, request: LeaderAndIsrRequest | StopReplicaRequest, rows: Iterable[Row]
     ) -> AsyncIterator[Row]:
-        """The rows of a request that was admitted, a few at a time. KafkaError as of `admit` if it is so no more."""
+        """Yield the rows of an admitted request in steps. Raises KafkaError, as `admit`, once it is stale."""
         for number, row in enumerate(rows):
             if number and number % ROWS_AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -1,8 +1,7 @@
-"""Finds the active controller and sends requests to it, over one connection to the address that /controller names.
+"""Sends requests to the active controller, over one connection to the address in /controller.
 
-Used for AlterPartition and ControlledShutdown, and to forward admin requests when the active controller is a node
-without replicas, which clients cannot find in Metadata. When the active controller changes, calls fail over to the
-new one.
+It carries AlterPartition and ControlledShutdown, and forwards admin requests when the active controller is a node
+without replicas, which Metadata does not show to clients. After a controller failover, calls go to the new controller.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class ControllerLink:
         self._closing: asyncio.Future[None] | None = None
 
     async def active(self) -> ControllerBody | None:
-        """The active controller, or None while there is none. Known without a read until the watch fires."""
+        """Return the active controller, or None. The result is cached until the watch fires."""
         while self._active is None:
             seen = self._changes
             try:
@@ -67,11 +66,11 @@ class ControllerLink:
                 return None
             if seen == self._changes:
                 self._active = found
-            # Non-obvious: a watch may fire before the read that set it returns; what was read is old then.
+            # The watch may fire before the read that set it returns; the data is stale then.
         return self._active
 
     async def call(self, request: Any, *, timeout_ms: int | None = None) -> Any:
-        """Ask the active controller. Raises ConnectionError when there is none or the connection fails."""
+        """Send a request to the active controller. Raises ConnectionError if there is none or the connection fails."""
         connection = await self._connected()
         try:
             return await connection.call(request, timeout_ms=timeout_ms or self._request_timeout_ms)
@@ -80,9 +79,9 @@ class ControllerLink:
             raise
 
     async def forward(self, request: Any, *, timeout_ms: int, version: int | None = None) -> Any:
-        """Hand a client's admin request on, over a connection of its own.
+        """Forward a client's admin request over a separate connection.
 
-        It may take as long as a resize does, and the resize needs AlterPartition answers meanwhile.
+        A resize can take long, and needs AlterPartition responses on the shared connection meanwhile.
         """
         active = await self.active()
         if active is None:
@@ -103,7 +102,7 @@ class ControllerLink:
             active = await self.active()
             if active is None:
                 raise ConnectionError("there is no active controller")
-            # Non-obvious: the controller may change while a connection is opened, which then leads to the last one.
+            # If the controller changes while a connection opens, the connection leads to the previous one.
             if self._connection is not None and self._connected_to == active and not self._connection.closed:
                 return self._connection
             if self._connection is not None:
@@ -121,7 +120,7 @@ class ControllerLink:
         self._changes += 1
         connection, self._connection = self._connection, None
         if connection is not None:
-            # Its pending calls fail, and their owners ask again, now the new controller.
+            # Pending calls fail; their callers retry with the new controller.
             self._closing = asyncio.ensure_future(connection.close())
 
     async def _drop(self, connection: Connection) -> None:

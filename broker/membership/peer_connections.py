@@ -1,7 +1,7 @@
-"""The connections of one part of this broker to other brokers, itself included: opened when asked for, one to each.
+"""A pool of connections to brokers, this one included: one connection per broker, opened on demand.
 
-Invariant: whoever asks for a broker while it is being connected to gets the same connection. A broker that has moved to
-another address, or whose connection has broken, is connected to anew.
+Invariant: concurrent callers for one broker share one connection. The pool reconnects when a broker's address changes
+or its connection breaks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class PeerConnections:
-    """Connections by the ids of brokers."""
+    """Connections by broker id."""
 
     def __init__(self, settings: Callable[[], BrokerSettings], metadata: MetadataCache, *, name: str) -> None:
-        """`name` and this broker's id are the client id that the other brokers see."""
+        """`name` and this broker's id form the client id that other brokers see."""
         self._settings = settings
         self._metadata = metadata
         self._name = name
@@ -32,7 +32,7 @@ class PeerConnections:
         self._closed = False
 
     async def to(self, node: int) -> Connection:
-        """The connection to a broker. Raises ConnectionError, TimeoutError, KafkaError."""
+        """Return the connection to a broker. Raises ConnectionError, TimeoutError, KafkaError."""
         async with self._connecting.setdefault(node, asyncio.Lock()):
             self._check_open()
             broker = self._metadata.broker(node)
@@ -69,7 +69,7 @@ class PeerConnections:
             raise ConnectionError("this broker stops")
 
     async def close(self) -> None:
-        """Close all of them, for good."""
+        """Close all connections, and refuse new ones."""
         self._closed = True
         while self._connections:
             await self._connections.popitem()[1].close()

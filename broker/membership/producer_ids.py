@@ -1,7 +1,6 @@
-"""Producer ids, handed out from blocks that the controller gives this broker (KIP-730).
+"""Allocates producer ids from blocks that the controller assigns to this broker (KIP-730).
 
-Ids that are left when a broker stops are lost, as in Kafka. While no block can be had, producers are asked to
-try again.
+Unused ids are lost when a broker stops, as in Kafka. Without a block, producers get a retriable error.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
     from anabranch.broker.membership.controller_link import ControllerLink
 
 Claim = Callable[[], Awaitable[tuple[int, int]]]
-"""Claims another block. Returns its first id, and how many ids it has."""
+"""Claims a block. Returns its first id and its size."""
 
 
 class ProducerIds:
-    """The ids of one broker."""
+    """The producer ids of one broker."""
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
@@ -31,7 +30,7 @@ class ProducerIds:
         self._claiming = asyncio.Lock()
 
     async def draw(self) -> int:
-        """A producer id that no other producer has. Raises COORDINATOR_LOAD_IN_PROGRESS while no block can be had."""
+        """Allocate a unique producer id. Raises COORDINATOR_LOAD_IN_PROGRESS if no block is available."""
         async with self._claiming:
             if self._next == self._end:
                 try:
@@ -44,7 +43,7 @@ class ProducerIds:
 
 
 def from_controller(link: ControllerLink, broker_id: int, broker_epoch: Callable[[], int]) -> Claim:
-    """Blocks as the active controller gives them to this broker."""
+    """Return a function that claims blocks from the active controller."""
 
     async def claim() -> tuple[int, int]:
         request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch())

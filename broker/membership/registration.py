@@ -1,9 +1,8 @@
-"""This broker's place in ZooKeeper: the ephemeral `/brokers/ids/N`, whose czxid is the broker epoch.
+"""Registers this broker in ZooKeeper: the ephemeral `/brokers/ids/N`, whose czxid is the broker epoch.
 
-A node that was killed leaves its registration behind until its old session times out. Unlike Kafka, which gives up
-then, a starting broker waits for that session's end, whose timeout can be longer than its own. It gives up when
-another node with the same id answers at the registered address, or when the registration stays for
-`EARLIER_SESSION_LIMIT_S`.
+The registration of a killed node stays until its old session times out. Kafka fails to start then; this broker waits
+for the end of that session, whose timeout may exceed its own. It gives up when another node with the same id accepts
+connections at the registered address, or after `EARLIER_SESSION_LIMIT_S`.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 EARLIER_SESSION_LIMIT_S: Final = 150.0
-"""Longer than a stock ZooKeeper (40 s) or a local one (120 s) lets a session live without its client."""
+"""Longer than a session can outlive its client in a stock ZooKeeper (40 s) or a local one (120 s)."""
 REPORT_EVERY_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 2.0
 
 
 class DuplicateBroker(Exception):
-    """Another process holds this broker's id."""
+    """Another process is registered with this broker's id."""
 
 
 async def prepare_parents(session: ZkSession) -> None:
-    """Create the znodes that every broker expects to be there."""
+    """Create the znodes that every broker requires."""
     for path in paths.ALWAYS_CREATED:
         if await session.exists(path) is None:
             try:
@@ -47,7 +46,7 @@ async def prepare_parents(session: ZkSession) -> None:
 
 
 async def cluster_id(session: ZkSession, fresh: str) -> str:
-    """The id of the cluster; `fresh` if this is its first broker."""
+    """Return the cluster id; the first broker stores `fresh`."""
     while True:
         try:
             data, _ = await session.get(paths.CLUSTER_ID)
@@ -61,9 +60,9 @@ async def cluster_id(session: ZkSession, fresh: str) -> str:
 
 
 async def register(session: ZkSession, settings: BrokerSettings, timestamp_ms: int) -> int:
-    """Create this broker's registration and return its broker epoch. Raises DuplicateBroker.
+    """Register this broker, and return its broker epoch. Raises DuplicateBroker.
 
-    `settings` know the ports that the listeners have got (`BrokerSettings.bound`).
+    `settings` contain the bound ports of the listeners (`BrokerSettings.bound`).
     """
     path = paths.broker(settings.node_id)
     known = supported(settings.withheld_features, profile_for(settings.kafka_version))
@@ -86,14 +85,14 @@ async def register(session: ZkSession, settings: BrokerSettings, timestamp_ms: i
 async def _wait_until_free(
     session: ZkSession, path: str, settings: BrokerSettings, endpoints: tuple[Endpoint, ...]
 ) -> None:
-    """Wait for an earlier registration to vanish or change. Raises DuplicateBroker."""
+    """Wait until an earlier registration is deleted or changed. Raises DuplicateBroker."""
     changed = asyncio.Event()
     try:
         data, stat = await session.get(path, lambda event: changed.set())
     except NoNode:
         return
     if stat.ephemeral_owner == session.session_id:
-        await session.delete(path)  # our own, from a create whose answer was lost
+        await session.delete(path)  # our own: the response to its create was lost
         return
     others = _other_endpoints(path, data, endpoints)
     clock = asyncio.get_running_loop().time
@@ -117,7 +116,7 @@ async def _wait_until_free(
 
 
 def _other_endpoints(path: str, data: bytes, own: tuple[Endpoint, ...]) -> list[Endpoint]:
-    """The registered addresses that are not our own; none if the registration cannot be read."""
+    """Return the registered addresses that are not our own; none if the registration is malformed."""
     try:
         earlier = znodes.decode_broker(path, data, czxid=-1)
     except MalformedZnode:
@@ -127,9 +126,8 @@ def _other_endpoints(path: str, data: bytes, own: tuple[Endpoint, ...]) -> list[
 
 
 async def _any_accepts(endpoints: list[Endpoint]) -> bool:
-    """Whether a process accepts connections at one of the addresses."""
     for one in endpoints:
-        # A registered host can be any text: one that cannot be an address is UnicodeError, a port OverflowError.
+        # A host may be any text: an invalid one raises UnicodeError, an invalid port OverflowError.
         with contextlib.suppress(OSError, ValueError, OverflowError):
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, writer = await asyncio.open_connection(one.host, one.port)
