@@ -1,7 +1,7 @@
-"""Subscriptions to metrics of clients: /config/client-metrics, read under each session, taken up when it changes.
+"""Reads client metrics subscriptions (/config/client-metrics) under each session, and applies their changes.
 
-What stands there is not refused here: another writer may have validated less than `config_requests`. One that cannot be
-understood wants nothing, and the log tells of it.
+Stored subscriptions are not validated as in `config_requests`, because another writer may have stored them. A malformed
+one is logged and ignored.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FOLDER: Final = "client-metrics"
 
 
 def entity(name: str) -> str:
-    """Where a subscription is, below /config."""
+    """Return a subscription's path below /config."""
     return f"{FOLDER}/{quote(name, safe='')}"
 
 
 class ClientMetricsConfigs:
-    """All subscriptions, by name."""
+    """All client metrics subscriptions, by name."""
 
     def __init__(self, session: Callable[[], ZkSession]) -> None:
         self._session = session
@@ -41,19 +41,19 @@ class ClientMetricsConfigs:
 
     @property
     def names(self) -> list[str]:
-        """Those that say anything."""
+        """The names of subscriptions that have properties."""
         return sorted(self._given)
 
     def of(self, name: str) -> Mapping[str, str]:
-        """What was set for a subscription."""
+        """Return a subscription's properties."""
         return self._given.get(name, {})
 
     def on_change(self, listener: Callable[[Sequence[Subscription]], None]) -> None:
-        """Call `listener(subscriptions)` each time that one has changed."""
+        """Call `listener(subscriptions)` after each change."""
         self._listeners.append(listener)
 
     async def load(self) -> None:
-        """Read all of them: changes may have gone unnoticed."""
+        """Read all subscriptions: changes may have been missed."""
         session, before = self._session(), self._given
         try:
             names = await retry_connection_loss(lambda: session.children(paths.config(FOLDER)))
@@ -65,7 +65,7 @@ class ClientMetricsConfigs:
             self._tell()
 
     async def changed(self, name: str) -> None:
-        """A subscription was written."""
+        """Read a changed subscription."""
         given = await read_config(self._session(), f"{FOLDER}/{name}")
         if given:
             self._given[unquote(name)] = given

@@ -1,10 +1,10 @@
-"""The clients that push to a broker: what each was asked for, when it may come again, and how what it sends is refused.
+"""The client instances that push metrics to a broker: their subscriptions, intervals and errors.
 
-A client asks what is wanted of it, and pushes that at most once per interval; its first push may come at any time, and
-so may its last one. What it is asked for is found anew when a subscription has changed, and it is as new then: its next
-push has an id that is not known any more, and it may ask at once. A client that is silent for three intervals, or is
-gone, is forgotten; it says who it is when it comes again. Pure: takes the time, returns what to answer or raises
-KafkaError. Source: `ClientMetricsManager` and `ClientMetricsInstance` of Kafka 4.1 (KIP-714).
+A client gets its subscription, and pushes metrics at most once per interval; its first push and its terminating push
+are exempt. After a subscription changes, an instance is created anew: its next push has an unknown subscription id, and
+it may get its subscription at once. An instance is removed after three silent intervals or when its connection closes.
+Pure: takes the time, and returns an instance or raises KafkaError. Sources: `ClientMetricsManager` and
+`ClientMetricsInstance` of Kafka 4.1 (KIP-714).
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from anabranch.protocol.values import value
 from anabranch.protocol.wire import ZERO_UUID
 
 CLIENTS_MAX: Final = 16_384
-"""Of more, those are forgotten that were silent for longest."""
+"""The maximum number of instances; beyond it, those silent for longest are removed."""
 FORGOTTEN_LEAST_MS: Final = 60_000
 INTERVALS_OF_SILENCE: Final = 3
 COMPRESSIONS: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
-"""What clients are told of, the best first. Without compression they may push, too."""
+"""The accepted compressions, the preferred first; uncompressed pushes are accepted, too."""
 RESERVED: Final = frozenset({ZERO_UUID, bytes(15) + b"\1"})
 MAY_ASK_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-"""Refusals after which a client has to ask at once."""
+"""Errors after which a client may get its subscription before the interval ends."""
 Connection = tuple[str, int]
 
 
 @value
 class Push:
-    """What a client sends."""
+    """A PushTelemetry request."""
 
     client_instance_id: bytes
     subscription_id: int
     terminating: bool
     compression: int
     metrics: bytes
-    """OTLP's MetricsData, compressed."""
+    """OTLP MetricsData, compressed."""
 
 
 class Instance:
-    """One client that pushes."""
+    """A client instance that pushes metrics."""
 
     __slots__ = (
         *("client", "connection", "failed_with", "got_at_ms", "pushed_at_ms", "pushes", "seen_at_ms"),
@@ -56,25 +56,25 @@ class Instance:
         self.wanted = wanted
         self.subscription_id = subscription_id
         self.version = version
-        """How often subscriptions had changed when this was found out."""
+        """The version of the subscriptions when this instance was created."""
         self.got_at_ms: int | None = None
-        """When it was told last what is wanted."""
+        """The time of the last accepted GetTelemetrySubscriptions."""
         self.pushed_at_ms: int | None = None
-        """When it has pushed last at a time when it might."""
+        """The time of the last push within the rate limit."""
         self.pushes = 0
-        """How many pushes were taken."""
+        """The number of accepted pushes."""
         self.seen_at_ms = 0
         self.terminating = False
-        """Whether it has said that it comes no more."""
+        """Whether it has sent its terminating push."""
         self.failed_with = ErrorCode.NONE
 
     @property
     def forgotten_at_ms(self) -> int:
-        """When it is forgotten, if it stays silent."""
+        """The time at which a silent instance is removed."""
         return self.seen_at_ms + max(FORGOTTEN_LEAST_MS, INTERVALS_OF_SILENCE * self.wanted.interval_ms)
 
     def may_get(self, now_ms: int) -> bool:
-        """Whether an interval has passed since it was here; if so, it is here now."""
+        """Whether an interval has passed since the last request; if so, store the time."""
         last_ms = max((one for one in (self.got_at_ms, self.pushed_at_ms) if one is not None), default=None)
         if last_ms is not None and now_ms - last_ms < self.wanted.interval_ms:
             return False
@@ -82,40 +82,40 @@ class Instance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """Whether it is its first push, or an interval has passed; if so, it pushes now."""
+        """Whether this is the first push or an interval has passed; if so, store the time."""
         if self.pushed_at_ms is not None and now_ms - self.pushed_at_ms < self.wanted.interval_ms:
             return False
         self.pushed_at_ms = now_ms
         return True
 
     def taken(self) -> None:
-        """What it has pushed is good."""
+        """Count an accepted push."""
         self.failed_with = ErrorCode.NONE
         self.pushes += 1
 
     def refused(self, code: ErrorCode) -> None:
-        """What it has pushed is not."""
+        """Store the error of a refused push."""
         self.failed_with = code
 
 
 class Instances:
-    """The clients of one broker, by the ids that they were given."""
+    """The client instances of one broker, by client instance id."""
 
     def __init__(self, clients_max: int = CLIENTS_MAX) -> None:
         self._clients_max = clients_max
         self._known: OrderedDict[bytes, Instance] = OrderedDict()
-        """Those that were silent for longest come first."""
+        """In order of the last request, the oldest first."""
         self._by_connection: dict[Connection, bytes] = {}
         self._subscriptions: Sequence[Subscription] = ()
         self._version = 0
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
-        """From now on these are the subscriptions."""
+        """Replace the subscriptions."""
         self._subscriptions = subscriptions
         self._version += 1
 
     def get(self, client_instance_id: bytes, client: Client, now_ms: int) -> Instance:
-        """What a client is asked for. THROTTLING_QUOTA_EXCEEDED if it comes too early."""
+        """Return a client's instance, with its subscription. Raises THROTTLING_QUOTA_EXCEEDED if it is too early."""
         instance = self._instance(client_instance_id, client, now_ms)
         if not instance.may_get(now_ms) and instance.failed_with not in MAY_ASK_AGAIN:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{client.client_id} asks before its time")
@@ -123,7 +123,10 @@ class Instances:
         return instance
 
     def push(self, push: Push, client: Client, now_ms: int, bytes_max: int) -> Instance:
-        """A client sends this: who it is, or KafkaError. Whether it was `taken` shows when it is uncompressed."""
+        """Check a push, and return its instance, or raise KafkaError.
+
+        After decompression the caller reports `taken` or `refused`.
+        """
         if push.client_instance_id in RESERVED:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{client.client_instance_id} is no id of a client")
         instance = self._instance(push.client_instance_id, client, now_ms)
@@ -137,13 +140,13 @@ class Instances:
         return instance
 
     def gone(self, connection: Connection) -> None:
-        """A connection is gone, and with it the client that has come by it."""
+        """Remove the instance of a closed connection."""
         client_instance_id = self._by_connection.pop(connection, None)
         if client_instance_id is not None:
             self._known.pop(client_instance_id, None)
 
     def all(self, now_ms: int) -> Iterator[Instance]:
-        """Every client that is not forgotten."""
+        """Iterate over the instances that are not expired."""
         return (one for one in self._known.values() if now_ms < one.forgotten_at_ms)
 
     def _instance(self, client_instance_id: bytes, client: Client, now_ms: int) -> Instance:
@@ -161,7 +164,7 @@ class Instances:
 
 
 def _check(instance: Instance, push: Push, now_ms: int, bytes_max: int) -> None:
-    """Raise what a push is refused with, of several reasons the first."""
+    """Raise the first error of a push."""
     name = instance.client.client_id
     if instance.terminating:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} pushes after its last push")

@@ -1,9 +1,8 @@
-"""Subscriptions: which metrics are wanted of which clients, and how often. They are Kafka's CLIENT_METRICS resources.
+"""Client metrics subscriptions (Kafka's CLIENT_METRICS resources): metrics, clients and push interval.
 
-Several may be about one client: it is asked for all their metrics, as often as the most impatient of them wants. What
-that comes to has an id, by which broker and client notice that something has changed. Expressions are RE2's, which take
-time that grows with the length of the text alone, where Kafka takes Java's. Pure. Source: `ClientMetricsConfigs` and
-`ClientMetricsManager.computeSubscriptionId` of Kafka 4.1 (KIP-714).
+If several subscriptions match a client, it pushes the metrics of all, at the shortest interval. A hash identifies the
+combination; broker and client detect changes by it. Expressions are RE2's, which match in linear time; Kafka's are
+Java's. Pure. Sources: `ClientMetricsConfigs` and `ClientMetricsManager.computeSubscriptionId` of Kafka 4.1 (KIP-714).
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ _SEPARATOR: Final = re.compile(r"\s*,\s*")
 
 @value
 class Client:
-    """A client as subscriptions see it."""
+    """The attributes of a client that subscriptions match."""
 
     client_instance_id: str
-    """As Kafka writes such ids: 22 letters of base64."""
+    """In Kafka's text format: 22 characters of base64."""
     client_id: str
     software_name: str
     software_version: str
@@ -41,7 +40,7 @@ class Client:
     port: int
 
     def said(self, name: str) -> str:
-        """What an expression for `name` is held against."""
+        """Return the attribute that an expression for `name` matches."""
         return _MATCHED[name](self)
 
 
@@ -64,26 +63,26 @@ class Subscription:
     match: Mapping[str, Callable[[str], bool]]
 
     def means(self, client: Client) -> bool:
-        """Whether it is about this client."""
+        """Whether the subscription matches a client."""
         return all(matches(client.said(name)) for name, matches in self.match.items())
 
 
 @value
 class Wanted:
-    """What one client is asked for."""
+    """The combined subscription of one client."""
 
     metrics: tuple[str, ...]
     interval_ms: int
 
     def id_for(self, client_instance_id: bytes) -> int:
-        """The subscription's id: another one for each client, and for each thing that is wanted."""
+        """Return the subscription id, which depends on the client, the metrics and the interval."""
         text = f"[{', '.join(self.metrics)}]{self.interval_ms}"
         number = crc32c(text.encode()) ^ _java_hash(client_instance_id)
         return number - (1 << 32) if number >> 31 else number
 
 
 def wanted(subscriptions: Iterable[Subscription], client: Client) -> Wanted:
-    """What these ask of a client, all together."""
+    """Combine the subscriptions that match a client."""
     metrics: set[str] = set()
     interval_ms = INTERVAL_DEFAULT_MS
     for one in subscriptions:
@@ -94,7 +93,7 @@ def wanted(subscriptions: Iterable[Subscription], client: Client) -> Wanted:
 
 
 def subscription(given: Mapping[str, str]) -> Subscription:
-    """What these properties say. KafkaError: INVALID_REQUEST or INVALID_CONFIG, as Kafka has it."""
+    """Parse a subscription's properties. Raises KafkaError: INVALID_REQUEST or INVALID_CONFIG, as in Kafka."""
     keys = config_def(Scope.CLIENT_METRICS).known()
     strange = next((name for name in given if name not in keys), None)
     if strange is not None:
@@ -111,12 +110,12 @@ def subscription(given: Mapping[str, str]) -> Subscription:
 
 
 def check(given: Mapping[str, str]) -> None:
-    """Raise what a subscription with these properties is refused with."""
+    """Raise KafkaError if the properties are no valid subscription."""
     subscription(given)
 
 
 def _parts(text: str) -> list[str]:
-    """The parts of a list, as Kafka takes it apart."""
+    """Split a list as Kafka does."""
     return _SEPARATOR.split(text.strip()) if text.strip() else []
 
 
@@ -135,6 +134,6 @@ def _criterion(text: str) -> tuple[str, Callable[[str], bool]]:
 
 
 def _java_hash(uuid: bytes) -> int:
-    """The hash of Java's UUID, as 32 bits."""
+    """Return Java's UUID hash, as 32 bits."""
     folded = int.from_bytes(uuid[:8]) ^ int.from_bytes(uuid[8:])
     return (folded >> 32) ^ (folded & 0xFFFFFFFF)

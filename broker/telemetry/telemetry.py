@@ -1,8 +1,8 @@
-"""A broker's part in telemetry: who asks gets what subscriptions want of it, and what is pushed goes to the receivers.
+"""Handles client telemetry (KIP-714): returns subscriptions to clients, and passes their pushes to receivers.
 
-Nobody here looks into metrics; they are only uncompressed, within bounds, and where that may take long in the thread
-that does so for batches, one at a time. Nothing of this exists on brokers that do not take telemetry
-(`client.telemetry.enable`), where clients see no such APIs, as in a Kafka without a receiver among its plug-ins.
+Pushed metrics are only decompressed, within a size limit. Large pushes are decompressed one at a time in the thread for
+batches. A broker without telemetry (`client.telemetry.enable`) creates none of this, and clients do not see the APIs,
+as in Kafka without a receiver plug-in.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from anabranch.broker.telemetry.client_metrics_configs import ClientMetricsConfigs
 
 UNCOMPRESSED_BYTES_MAX: Final = 16 << 20
-"""More than any client has to say, and no more than a broker can hold for a moment."""
+"""Larger than any client's metrics, and small enough to hold in memory briefly."""
 Unpack = Callable[[int, bytes, int], Awaitable[bytes]]
-"""Takes a compression, what is compressed so, and how much may come out at most. Raises DecodeError."""
+"""Decompresses: takes the compression, the data and the maximum size of the result. Raises DecodeError."""
 
 Receiver = Callable[[Client, Push, bytes], None]
-"""Takes a client, its push, and the metrics in it: OTLP's MetricsData, uncompressed; empty if it had nothing to say."""
+"""Takes a client, its push, and the decompressed OTLP MetricsData; empty for a push without metrics."""
 
 
 class Telemetry:
-    """Answers clients, and hands on what they push."""
+    """Handles telemetry requests of clients."""
 
     def __init__(self, configs: ClientMetricsConfigs, unpack: Unpack, clock_ms: Callable[[], int]) -> None:
         self.receivers: list[Receiver] = []
-        """Called with each push that was taken."""
+        """Called with each accepted push."""
         self._unpack = unpack
         self._clock_ms = clock_ms
         self._instances = Instances()
@@ -39,11 +39,11 @@ class Telemetry:
         configs.on_change(self._instances.subscribe)
 
     def get(self, client_instance_id: bytes, client: Client) -> Instance:
-        """What a client is asked for. Raises KafkaError."""
+        """Return a client's instance, with its subscription. Raises KafkaError."""
         return self._instances.get(client_instance_id, client, self._clock_ms())
 
     async def push(self, push: Push, client: Client, bytes_max: int) -> None:
-        """Take what a client sends. Raises KafkaError: of what cannot be uncompressed INVALID_RECORD, as Kafka does."""
+        """Accept a client's push. Raises KafkaError; INVALID_RECORD if decompression fails, as in Kafka."""
         instance = self._instances.push(push, client, self._clock_ms(), bytes_max)
         try:
             unpacked = (
@@ -57,5 +57,5 @@ class Telemetry:
             receive(client, push, unpacked)
 
     def clients(self) -> Iterator[Instance]:
-        """Those that have come lately."""
+        """Iterate over the instances that are not expired."""
         return self._instances.all(self._clock_ms())
