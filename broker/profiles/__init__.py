@@ -1,1 +1,1 @@
-"""Compatibility profiles: one table for each version of Kafka that a node can show (decision D19)."""
+"""Compatibility profiles: one module for each version of Kafka that a node can emulate (decision D19)."""

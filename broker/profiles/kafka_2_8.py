@@ -1,4 +1,4 @@
-"""Kafka 2.8 with ZooKeeper: no transactions to list, no group protocol but the classic one."""
+"""Kafka 2.8 with ZooKeeper: classic groups only, and no ListTransactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka 3.5 with ZooKeeper: the last one before transactions are verified (KIP-890) and groups get a new protocol."""
+"""Kafka 3.5 with ZooKeeper: the last version before transaction verification (KIP-890) and KIP-848 groups."""
 
 from __future__ import annotations
 

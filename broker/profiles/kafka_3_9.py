@@ -1,4 +1,4 @@
-"""Kafka 3.9 with ZooKeeper: what a node shows if it is not told otherwise, and what the other profiles differ from."""
+"""Kafka 3.9 with ZooKeeper: the default profile, and the base of the others."""
 
 from __future__ import annotations
 

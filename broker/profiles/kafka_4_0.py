@@ -1,7 +1,7 @@
-"""Kafka 4.0: no ZooKeeper to be seen, old versions gone (KIP-896), KIP-848 groups, transactions version 2.
+"""Kafka 4.0: no ZooKeeper APIs, old API versions removed (KIP-896), KIP-848 groups, transactions version 2.
 
-Produce is shown from version 0 on although nothing below 3 is accepted: older librdkafka takes a broker that does not
-for one that cannot compress (KAFKA-18659).
+Produce is advertised from version 0, although versions below 3 are refused: older librdkafka otherwise assumes that the
+broker does not support compression (KAFKA-18659).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kafka 4.1: topics by their ids to produce to, share groups as a preview."""
+"""Kafka 4.1: Produce with topic ids, and share groups as a preview."""
 
 from __future__ import annotations
 

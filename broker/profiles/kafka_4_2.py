@@ -1,4 +1,4 @@
-"""Kafka 4.2: share groups and streams groups, offsets of topics by their ids."""
+"""Kafka 4.2: share groups, streams groups, and committed offsets by topic ids."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What makes a node look like one version of Kafka: the columns of that table, and how a version is found by its name.
+"""The compatibility profile of a Kafka version: API versions, features and differences in behaviour.
 
-A profile is data. It says which versions of each API are shown and accepted, which features there are, and in which
-way the node differs where versions differ; a handler asks it in one place for each difference. What is underneath, the
-controller and ZooKeeper, is the same for all. `broker.config.config_def` says which properties each version has.
-Sources: `ApiKeys`, `Feature` and `ApiVersionManager` of each release.
+A profile is data. It lists the advertised and accepted versions of each API, the features, and each difference between
+Kafka's versions; one handler reads each difference. The controller and ZooKeeper are the same in all profiles.
+`broker.config.config_def` has the properties of each version. Sources: `ApiKeys`, `Feature` and `ApiVersionManager` of
+each release.
 """
 
 from __future__ import annotations
@@ -22,53 +22,54 @@ DEFAULT: Final = "3.9"
 
 @value(kw_only=True)
 class CompatibilityProfile:
-    """One version of Kafka, as its clients see it."""
+    """A Kafka version as clients see it."""
 
     version: str
     ranges: Mapping[str, str] = field(hash=False)
-    """API -> the versions that clients are told of: "0-11"."""
+    """API -> the advertised versions: "0-11"."""
     refused_below: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """API -> the first version that is accepted, where clients are told of older ones."""
+    """API -> the first accepted version, if older ones are advertised."""
     shows_own_apis: bool = False
-    """Whether clients that are not this project's are told of the APIs of KIP-253."""
+    """Whether the APIs of KIP-253 are advertised to other clients than this project's."""
     any_broker_is_controller: bool = False
-    """Whether each broker takes what is for the controller, and hands it on: clients see no controller (KRaft)."""
+    """Whether each broker accepts controller requests and forwards them; clients see no controller (KRaft)."""
     answers_like_a_quorum: bool = False
-    """Whether requests about topics, configurations and quotas are judged as KRaft's controllers do, where those differ
-    from Kafka with ZooKeeper: other codes for some mistakes, and what is named twice is answered once."""
+    """Whether requests about topics, configurations and quotas are validated as in KRaft where that differs from
+    ZooKeeper: some errors have other codes, and duplicate names get one response row.
+    """
     converts_messages: bool = True
-    """Whether old consumers are told that they cannot read what would have to be converted for them."""
+    """Whether old consumers get an error for topics whose batches cannot be down-converted."""
     isolates_failing_records: bool = False
-    """Whether records of a share group that were delivered often come with few others, and for the last time alone."""
+    """Whether a share group's records with many deliveries come in small batches, and alone at their last delivery."""
     drops_expressions_at_once: bool = False
-    """Whether a group of which a member drops its expression begins a new epoch then, and not when topics change."""
+    """Whether a member that removes its regular expression starts a new group epoch at once, not at a topic change."""
     leave_group_removes_all_kinds: bool = False
-    """Whether LeaveGroup removes members that speak the consumer protocol, too."""
+    """Whether LeaveGroup also removes members of the consumer protocol."""
     alter_offsets_creates_share_groups: bool = False
-    """Whether AlterShareGroupOffsets for a group that does not exist creates it."""
+    """Whether AlterShareGroupOffsets creates a missing group."""
     shows_last_assignments: bool = False
-    """Whether DescribeGroups shows the assignments of the last generation while a group rebalances."""
+    """Whether DescribeGroups shows the last generation's assignments during a rebalance."""
     keeps_emptied_groups: bool = False
-    """Whether an Empty group that has lost its last offset stays until the next check of retention."""
+    """Whether an Empty group without offsets stays until the next retention check."""
     clears_start_of_transaction: bool = False
-    """Whether InitProducerId clears the start of the last transaction, which administrators see."""
+    """Whether InitProducerId clears the start time of the last transaction, which DescribeTransactions shows."""
     tests_pending_first: bool = False
     """Whether AddPartitionsToTxn and AddOffsetsToTxn test the pending transition before producer id and epoch."""
     groups_have_configs: bool = False
-    """Whether a group has a configuration, which one may describe and alter."""
+    """Whether groups have configurations."""
     has_client_metrics: bool = False
-    """Whether there are subscriptions to metrics of clients (KIP-714)."""
+    """Whether client metrics subscriptions exist (KIP-714)."""
     updates_features_together: bool = False
-    """Whether one update of a feature that is refused spoils the others of its request (KIP-1022)."""
+    """Whether one refused feature update refuses all updates of the request (KIP-1022)."""
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict, hash=False)
     """Feature -> lowest and highest level."""
     finalized_features: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Feature -> the level with which a new cluster begins; 0 is not finalized."""
+    """Feature -> the level in a new cluster; 0: not finalized."""
 
 
 @functools.cache
 def profile_for(version: str) -> CompatibilityProfile:
-    """The profile of a version. Raises ValueError, which says what there is."""
+    """Return the profile of a version. Raises ValueError, which lists the versions."""
     if version not in VERSIONS:
         raise ValueError(f"{version!r} is no version of Kafka that can be shown: write one of {', '.join(VERSIONS)}")
     module = importlib.import_module(f"anabranch.broker.profiles.kafka_{version.replace('.', '_')}")
@@ -77,12 +78,12 @@ def profile_for(version: str) -> CompatibilityProfile:
 
 
 def table(text: str) -> dict[str, str]:
-    """The lines "NAME VALUE" of a table."""
+    """Parse a table of lines "NAME VALUE"."""
     lines = (line.split(None, 1) for line in text.strip().splitlines())
     return {words[0]: words[1] for words in lines}
 
 
 def changed(before: Mapping[str, str], changes: str) -> dict[str, str]:
-    """A table with lines changed and added; "NAME gone" takes one away."""
+    """Return a table with changed and added lines; "NAME gone" removes a line."""
     after = {**before, **table(changes)}
     return {name: rest for name, rest in after.items() if rest != "gone"}

@@ -1,4 +1,4 @@
-"""Which node shows which Kafka: "4.1" for all of them, "1=3.9,2=4.1" for some, as in the middle of an upgrade."""
+"""Parses the Kafka version of each node: "4.1" for all nodes, or "1=3.9,2=4.1" as during an upgrade."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from anabranch.broker.profiles.profile import DEFAULT, VERSIONS, profile_for
 
 
 def oldest(versions: Iterable[str]) -> str:
-    """The oldest of some versions: with its features a cluster of several begins, or some nodes could not join."""
+    """Return the oldest version. A new cluster starts with its features; otherwise older nodes could not join."""
     return min(versions, key=VERSIONS.index)
 
 
 def versions_of(kafka: str | Mapping[int, str], node_ids: Iterable[int], default: str = DEFAULT) -> dict[int, str]:
-    """The version of each node; `default` for those of which nothing is said. Raises ConfigError."""
+    """Return node -> version; `default` for nodes without one. Raises ConfigError."""
     nodes = list(node_ids)
     said = kafka if isinstance(kafka, Mapping) else _said(kafka, nodes)
     unknown = sorted(said.keys() - set(nodes))
