@@ -30,8 +30,6 @@ Tell = Callable[[ssl.SSLError], None]
 
 
 class _Handshake(ssl.SSLObject):
-    """One TLS handshake."""
-
     tell: Tell | None = None
     transport: asyncio.Transport | None = None
     """None after the first step."""
