@@ -1,4 +1,4 @@
-"""A fault rule at work in a cluster: its hits, held requests and actions."""
+"""An active fault rule of a cluster: its hits, held requests and actions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FaultActions(Protocol):
 
 
 class RuleNeverHit(AssertionError):
-    """A rule was added and never hit: the test did not test what it meant to."""
+    """A rule was never hit, so the test did not exercise its fault."""
 
 
 class ActiveRule:
@@ -64,7 +64,7 @@ class ActiveRule:
         self.met = 0
         """The number of requests that matched the rule."""
         self.hits = 0
-        """How many of these it changed, delayed or left unanswered."""
+        """The number of these that it changed, delayed or left unanswered."""
         self.held = 0
         """The number of requests that wait for `release`."""
         self.removed = False
@@ -86,7 +86,7 @@ class ActiveRule:
 
     @property
     def spent(self) -> bool:
-        """Whether the rule cannot hit any more."""
+        """Whether the rule was removed, or has used up its hits or its time."""
         rule = self.rule
         return self.removed or bool(rule.times and self.hits >= rule.times) or bool(rule.until and self._is_over())
 

@@ -104,7 +104,7 @@ class RequestView:
         self._between_brokers: bool | None = None
 
     def of(self, request: DecodedRequest) -> RequestView:
-        """The same view of the remaining part of the request."""
+        """Return a view of the remaining part of the request."""
         return RequestView(request, self.peer, self.number, self.at)
 
     def forget_body(self) -> None:
@@ -124,7 +124,7 @@ class RequestView:
         return names.identity(body, shape_of(type(body)), self.request.version, {})
 
     def values(self, kind: str) -> set[Any] | None:
-        """All values of a kind in the request; None if only the rows or the response tell."""
+        """Return all values of a kind in the request; None if only the rows or the response contain them."""
         if self._values is None:
             self._values = {}
         if kind not in self._values:

@@ -1,9 +1,9 @@
 """Finds what requests name, and where responses have error codes, from the wire declarations of every API.
 
-A request names things in many ways: `topics[*].partitions[*].partition_index`, `topic_data[*].name`, a list of group
-ids. `ControlRequest.rows` brings them to one form: a row for each named thing, with everything that identifies it
-({topic: "orders", partition: 3}). A response names the same things, and has error codes beside some of them: its
-`Level`s. A field's name determines what it identifies, as Kafka's messages are consistent in that.
+Requests name things in many forms: `topics[*].partitions[*].partition_index`, `topic_data[*].name`, a list of group
+ids. `rows_of` converts them to one form: a row per named thing, with all its identifiers ({topic: "orders",
+partition: 3}). A response names the same things, and has error codes for some of them: its `Level`s. A field's name
+determines what it identifies, because Kafka's messages name fields consistently.
 
 Pure.
 """

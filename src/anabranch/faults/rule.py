@@ -146,7 +146,7 @@ def is_set(rule: Rule, field: str) -> bool:
 
 
 def rule_text(rule: Rule) -> str:
-    """The rule in one line, for people."""
+    """Format the rule as one readable line."""
     shown = []
     for field in FIELDS:
         if field.name != "name" and is_set(rule, field.name):

@@ -146,7 +146,6 @@ def _versions(rule: Rule, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, 
 
 
 def _check_brokers(rule: Rule, brokers: Collection[int]) -> None:
-    """Check that the brokers which a rule names exist."""
     try:
         ends = [one for link in rule.link for one in ends_of(link)]
     except ValueError as error:

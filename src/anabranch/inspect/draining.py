@@ -1,9 +1,9 @@
-"""Draining partitions: which groups must still read them, and deletion of what all groups have read.
+"""Draining partitions: the groups that must still read them, and the deletion of records that all groups have read.
 
-The controller removes such a partition when it is empty, which retention achieves in time. A group without a committed
-offset in the topic does not count. A share group has read everything before its start offset, and nothing of a
-partition without one. Deleting records that a group has not read opens its gates although it never sees them: that
-needs `force` (K705).
+The controller removes a draining partition once it is empty; retention empties it over time. Groups without a committed
+offset in the topic do not count. A share group has read all records before its start offset, and none in a partition
+without one. Deleting unread records opens a group's gates although the group never reads them: that needs `force`
+(K705).
 """
 
 from __future__ import annotations

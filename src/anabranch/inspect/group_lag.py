@@ -1,7 +1,7 @@
 """The lag of a group: its members, and per partition the committed offset, the end offset and the lag.
 
-A share group commits nothing. Its position is the start offset, and records finished beyond it are no lag; if the
-coordinator cannot count them, every record from the start offset on counts.
+A share group commits no offsets. Its position is the start offset, and records finished after it do not count as lag.
+If the coordinator cannot count them, all records from the start offset on count.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class GroupStanding:
 
 
 def member_line(member: Member) -> str:
-    """A member as a line of text; empty if the lines of the partitions say everything."""
+    """Return a member as a line of text; empty if it has no member epoch."""
     if member.epoch is None:
         return ""
     has = member.tasks or " ".join(map(str, member.partitions)) or "nothing"

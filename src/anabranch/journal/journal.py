@@ -1,6 +1,6 @@
-"""The journal of a cluster: the last exchanges of clients and, separately, of brokers among themselves.
+"""The journal of a cluster: the last exchanges of clients, and of brokers among themselves.
 
-Neither pushes the other out.
+The two kinds have separate limits.
 
     journal = Journal(1000, cluster.node_ids)
     cluster.on_node(journal.watch)
@@ -61,8 +61,10 @@ class Journal:
         self._events = events
 
     def explain(self, exchange: JournalEntry | int) -> list[str]:
-        """Explain an exchange's outcome in sentences: "... was refused with NOT_LEADER_OR_FOLLOWER for orders-3: its
-        leader is broker 2 in epoch 5, since 11 ms before." KeyError if no exchange of this number is kept.
+        """Explain an exchange's outcome in sentences. KeyError if no exchange of this number is kept.
+
+        Example: "... was refused with NOT_LEADER_OR_FOLLOWER for orders-3: its leader is broker 2 in epoch 5, since 11
+        ms before."
         """
         kept = list(self)
         if isinstance(exchange, int):

@@ -28,7 +28,7 @@ def plain(message: Any, version: int) -> dict[str, Any]:
 
 
 def _is_secret(setting: str | None) -> bool:
-    """Whether a field that is declared secret is one: always, except values of settings that are known to be public."""
+    """Whether to hide a field that is declared secret: only values of settings known to be public are shown."""
     if setting is None or setting in config_def(Scope.TOPIC).known():
         return setting is None
     key = config_def(Scope.BROKER).known().get(base_name(setting)[1])

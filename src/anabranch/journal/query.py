@@ -83,7 +83,7 @@ class Query:
 
 
 def read(name: str, said: Any) -> Any:
-    """A value as JSON would have it: in a URL all are texts, and lists are separated by commas."""
+    """Convert a value from a URL to its JSON form: lists from comma-separated text, booleans from text."""
     hint = HINTS[name]
     if not isinstance(said, str):
         return said

@@ -1,6 +1,6 @@
 """Reads recorded exchanges from a file: a capture of this package (pcapng), or JSON lines with bytes. Pure.
 
-Other captures can be read if they are alike: IPv4 without fragments, TCP in order and without losses.
+It reads other captures of the same form: IPv4 without fragments, TCP in order and without losses.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Resizes for people: the plan, the lineage, and the affected groups and producers."""
+"""Text about resizes: the plan, the lineage, and the affected groups and producers."""

@@ -49,7 +49,7 @@ def draw(lineage: Lineage, partitions: Collection[int] | None = None) -> list[st
 
 
 def _bend(canvas: list[list[str]], place: dict[int, int], alive: set[int], source: int, target: int) -> None:
-    """Draw one column: the line from a parent down to its child, or from a retiring one up to its merge target."""
+    """Draw one column: a line from a parent down to its child, or from a retiring partition up to its merge target."""
     upper, lower = sorted((place[source], place[target]))
     for partition, row in place.items():
         running = partition in alive

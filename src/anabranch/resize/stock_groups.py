@@ -1,4 +1,4 @@
-"""The lines of a resize's plan about groups with stock consumers."""
+"""The part of a resize plan about groups with stock consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of a resize's plan about stock producers, which know no generations (R16)."""
+"""The part of a resize plan about stock producers, which do not support generations (R16)."""
 
 from __future__ import annotations
 

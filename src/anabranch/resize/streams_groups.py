@@ -1,11 +1,11 @@
-"""The lines of a resize's plan about Kafka Streams (Java) applications that read the topic.
+"""The part of a resize plan about Kafka Streams (Java) applications that read the topic.
 
-Kafka Streams knows no cuts: its tasks do not pass on the state of moved keys. An instance of this package in the same
-group therefore waits for that state as long as a Java member has the task. Kafka Streams itself continues without it,
-or ends: as leader it refuses changelogs of another partition count (`InternalTopicManager`). Java members are
-recognised by the end of their client ids, which an application cannot choose (`StreamThread`,
+Kafka Streams does not support cuts: its tasks do not transfer the state of moved keys. An instance of this package in
+the same group waits for that state as long as a Java member has the task. Kafka Streams itself continues without the
+state, or fails: as group leader it refuses changelogs with another partition count (`InternalTopicManager`). The end of
+a client id identifies Java members, because applications cannot choose it (`StreamThread`,
 `ClientUtils.consumerClientId`). In streams groups (KIP-1071) all members are Java's; there the broker refuses
-changelogs of another partition count.
+changelogs with another partition count.
 """
 
 from __future__ import annotations

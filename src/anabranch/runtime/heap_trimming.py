@@ -1,21 +1,19 @@
-"""Returns memory that a burst of load has left free to the system.
+"""Returns free memory to the system after a burst of load.
 
-glibc keeps free memory below the last block in use. Once large blocks were freed, it takes all others from the same
-heap: 300 MB of batches that were held for seconds leave 370 MB with a process whose logs hold 20 MB. Smaller thresholds
+glibc keeps free memory below the last block in use. After large blocks were freed, it takes further blocks from the
+same heap: 300 MB of batches held for seconds leave 370 MB in a process whose logs hold 20 MB. Smaller thresholds
 (`M_MMAP_THRESHOLD`) would return each block at once, at three times the processor time. By default glibc returns the
-heap's end as soon as 2 MB are free, although the next requests need it: under load a third of all pages were returned
-and taken again, or none, depending on chance. So glibc is told to keep the heap (`Heap.keep`), and the heap is trimmed
-when that pays and the process is nearly idle, because trimming takes some 0.3 ms per megabyte; under constant load,
-once a minute.
+heap's end when 2 MB are free, although the next requests need it: under load, depending on chance, a third of all pages
+were returned and taken again, or none. `Heap.keep` disables that. The heap is trimmed when enough is free and the
+process is nearly idle, because trimming takes some 0.3 ms per megabyte; under constant load, once a minute.
 
-The garbage collector is relieved in a similar way. A full collection visits every object: two seconds for 20,000
-partitions of three replicas, during which the loop stands still, and it repeats while objects are created. Objects that
-survive one are frozen (`runner.freezing_survivors`): later collections skip them. Most of these live as long as the
-process, and most others are freed without the collector. Cycles among frozen objects are found by rare complete
-collections.
+Garbage collection is limited, too. A full collection visits every object. For 20,000 partitions of three replicas it
+blocks the loop for two seconds, and it repeats while objects are created. Objects that survive one are frozen
+(`runner.freezing_survivors`): later collections skip them. Most of these live as long as the process, and most others
+are freed without the collector. Rare complete collections find cycles among frozen objects.
 
-Only the commands do this, which own their process: a `Cluster` inside another project's tests leaves that process's
-heap alone. Without glibc nothing is trimmed.
+Only commands do this, because they own their process: a `Cluster` in another project's tests does not change that
+process's heap. Without glibc nothing is trimmed.
 """
 
 from __future__ import annotations

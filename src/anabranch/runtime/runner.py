@@ -67,7 +67,7 @@ def postpone_collection() -> None:
 
 
 def resume_collection() -> None:
-    """Enable garbage collection again after a failed start or the end of a cluster: the process may go on."""
+    """Enable garbage collection again after a failed start or the end of a cluster: the process may continue."""
     gc.enable()
 
 

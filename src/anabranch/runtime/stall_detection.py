@@ -1,4 +1,4 @@
-"""Waits for child processes as long as they make progress, however slow a busy machine makes them.
+"""Waits for child processes as long as they make progress, even slowly on a busy machine.
 
 A fixed timeout cannot distinguish a slow child from a broken one. These waits fail when a child's output, processor
 time and all other progress values stay the same for `STALL_TIMEOUT_S`.
