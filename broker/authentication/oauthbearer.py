@@ -1,7 +1,7 @@
 """OAUTHBEARER (RFC 7628, KIP-255): authenticates a client by its bearer token.
 
-An invalid token does not end the exchange at once. The server sends the error as JSON, the client answers with one
-byte (0x01), and the authentication then fails with the same JSON as its message.
+An invalid token does not end the exchange at once. The server sends the error as JSON, and the client answers with one
+byte (0x01). The authentication then fails; its error message is that JSON.
 """
 
 from __future__ import annotations

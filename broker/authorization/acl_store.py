@@ -4,7 +4,7 @@ One conditional transaction writes a change and its announcement; it fails if th
 meanwhile. Concurrent additions to one resource therefore lose nothing, and a writer's failure leaves no change
 unannounced. The format is that of Kafka's brokers and tools. The writer does not wait for other brokers.
 
-A malformed list prevents a node's start, as in Kafka. Found later, it is logged, and the previous entries stay in
+A malformed list prevents a node's start, as in Kafka. In a running node it is logged, and the previous entries stay in
 force. Sources: `AclAuthorizer.updateResourceAcls`, `AclAuthorizer.loadCache`, `ZkAclChangeStore`.
 """
 

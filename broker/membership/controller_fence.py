@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 ROWS_AT_ONCE: Final = 10
-"""Partitions per step: opening, creating or moving a log takes some tenths of a millisecond."""
+"""Partitions per step: opening, creating or renaming a log takes some tenths of a millisecond."""
 
 
 class ControllerFence:
@@ -34,10 +34,10 @@ class ControllerFence:
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
-        """Held for a whole request, so that requests are handled in order of arrival.
+        """Held for a whole request: requests are handled in order of arrival.
 
         Requests may arrive over two connections. The controller may have retried a waiting request, and then sent the
-        deletion of the same replica.
+        deletion of its replica.
         """
         self.controller_epoch = 0
         self.broker_epoch = -1

@@ -40,7 +40,7 @@ class CompatibilityProfile:
     converts_messages: bool = True
     """Whether old consumers get an error for topics whose batches cannot be down-converted."""
     isolates_failing_records: bool = False
-    """Whether a share group's records with many deliveries come in small batches, and alone at their last delivery."""
+    """Whether share groups acquire records with many deliveries in small batches, and alone at the last delivery."""
     drops_expressions_at_once: bool = False
     """Whether a member that removes its regular expression starts a new group epoch at once, not at a topic change."""
     leave_group_removes_all_kinds: bool = False

@@ -1,9 +1,9 @@
 """The client instances that push metrics to a broker: their subscriptions, intervals and errors.
 
 A client gets its subscription, and pushes metrics at most once per interval; its first push and its terminating push
-are exempt. After a subscription changes, an instance is created anew: its next push has an unknown subscription id, and
-it may get its subscription at once. An instance is removed after three silent intervals or when its connection closes.
-Pure: takes the time, and returns an instance or raises KafkaError. Sources: `ClientMetricsManager` and
+are exempt. A change of subscriptions replaces the instance: its next push has an unknown subscription id, and it may
+get its subscription at once. An instance is removed after three silent intervals, or when its connection closes. Pure:
+takes the time, and returns an instance or raises KafkaError. Sources: `ClientMetricsManager` and
 `ClientMetricsInstance` of Kafka 4.1 (KIP-714).
 """
 

@@ -181,7 +181,7 @@ class ActiveRule:
             self.held -= 1
 
     def release(self) -> None:
-        """Release what is held, frozen or postponed; from now on nothing is."""
+        """Release held requests, frozen brokers and postponed work; hold nothing from now on."""
         self._is_released = True
         self._release_all()
         if self._released is not None and not self._released.done():

@@ -56,7 +56,7 @@ def with_wrong_correlation_id(frame: bytes) -> bytes:
 
 
 def damage_frame(frame: bytes, rule: Rule) -> bytes:
-    """Damage a response as a rule says."""
+    """Damage a response by a rule."""
     if rule.truncate:
         frame = truncate_frame(frame, rule.truncate)
     if rule.corrupt == "frame":
@@ -103,7 +103,7 @@ class DamagedResponse(ResponseOverride):
         self.response = response
 
     async def apply(self, line: ConnectionHandle) -> None:
-        """Damage the response, and send it as slowly as the rules say."""
+        """Damage the response, and send it at the rules' pace."""
         frame = b"".join(line.encode_response(self.response))
         if not frame:
             return  # Produce with acks=0: no response

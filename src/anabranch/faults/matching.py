@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 FETCH: Final = 1
 UPDATES: Final = ("UpdateMetadata",)
-"""The requests that tell brokers the cluster's metadata."""
+"""The requests that send the cluster's metadata to brokers."""
 BROKERS_ONLY: Final = frozenset({4, 5, 6, 7, 27, 56, 58, 67})
 """LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition, Envelope,
 AllocateProducerIds: never sent by clients.

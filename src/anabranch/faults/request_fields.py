@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anabranch.protocol.registry import Api
 
 Row = dict[str, Any]
-"""What identifies one thing in a request: kind -> value."""
+"""The identifiers of one named object in a request: kind -> value."""
 
 TOPIC: Final = "topic"
 TOPIC_ID: Final = "topic_id"

@@ -1,4 +1,4 @@
-"""A dispatcher that records a node's exchanges: the outermost one, so that it sees the effects of rules."""
+"""A dispatcher that records a node's exchanges. It is the outermost one, and therefore records the effects of rules."""
 
 from __future__ import annotations
 

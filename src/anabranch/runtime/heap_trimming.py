@@ -51,7 +51,7 @@ class _Mallinfo2(ctypes.Structure):
 
 
 class Heap:
-    """The C library's heap; `known` tells whether it can be inspected and trimmed."""
+    """The C library's heap; `known`: whether it can be inspected and trimmed."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None)

@@ -87,7 +87,7 @@ class Snapshot:
     def reading(cls, content: bytes, inflated_bytes_max: int | None = None) -> Steps[Self]:
         """Decode a snapshot in steps, and refuse one that inflates to more than the bound.
 
-        It is checked completely, so that no cluster stops for an unreadable snapshot.
+        It is checked completely before a cluster stops to restore it.
         """
         try:
             found = yield from read_zip(content, inflated_bytes_max)

@@ -1,8 +1,8 @@
 """Reads the zip file of a snapshot in slices, with bounds on its inflated size and number of files. Pure.
 
 The central directory is bounded before `zipfile` reads it, because each of its entries becomes an object. A file is
-inflated in slices and counted as it grows: the sizes stated in a zip file are not trusted. Between two slices the
-generator yields None, so that a loop can serve others.
+inflated in slices and counted as it grows, because the sizes stated in a zip file are not trusted. The generator yields
+None between two slices, to let the loop run other tasks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError
 
 
 class BadZip(ValueError):
-    """A zip file that cannot be read, or is too large; the message says why."""
+    """An unreadable or too large zip file; the message contains the reason."""
 
 
 def finish(steps: Steps[T]) -> T:
