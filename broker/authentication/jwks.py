@@ -108,8 +108,6 @@ def _fetched(url: str, sockets: list[socket.socket]) -> str:
 
 
 class _Http(urllib.request.HTTPHandler):
-    """Opens HTTP connections, and records their sockets."""
-
     def __init__(self, sockets: list[socket.socket]) -> None:
         super().__init__()
         self._sockets = sockets
@@ -119,8 +117,6 @@ class _Http(urllib.request.HTTPHandler):
 
 
 class _Https(urllib.request.HTTPSHandler):
-    """Opens HTTPS connections, and records their sockets."""
-
     def __init__(self, sockets: list[socket.socket]) -> None:
         super().__init__()
         self._sockets = sockets

@@ -52,7 +52,6 @@ VALIDATORS: Final = (
 )
 """Kafka's callback handlers that validate signed tokens."""
 _KINDS: Final = {"PLAIN": "PLAIN", "OAUTHBEARER": "OAUTHBEARER", **dict.fromkeys(DIGESTS, "SCRAM")}
-"""Mechanism -> kind of its login module."""
 
 
 class ListenerSecurity:

@@ -26,9 +26,8 @@ class Peer:
     principal: str = ANONYMOUS
     """Type and name: `User:alice`."""
     listener: str = PLAINTEXT
-    """The listener that accepted the connection."""
     protocol: str = PLAINTEXT
-    """The security protocol of that listener."""
+    """The listener's security protocol."""
     by_token: bool = False
     software_name: str = ""
     """The client's software name from ApiVersions (KIP-511), which is not verified."""

@@ -62,10 +62,8 @@ class Instance:
         self.pushed_at_ms: int | None = None
         """The time of the last push within the rate limit."""
         self.pushes = 0
-        """The number of accepted pushes."""
         self.seen_at_ms = 0
         self.terminating = False
-        """Whether it has sent its terminating push."""
         self.failed_with = ErrorCode.NONE
 
     @property
@@ -164,7 +162,6 @@ class Instances:
 
 
 def _check(instance: Instance, push: Push, now_ms: int, bytes_max: int) -> None:
-    """Raise the first error of a push."""
     name = instance.client.client_id
     if instance.terminating:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} pushes after its last push")

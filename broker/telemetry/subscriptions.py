@@ -115,7 +115,6 @@ def check(given: Mapping[str, str]) -> None:
 
 
 def _parts(text: str) -> list[str]:
-    """Split a list as Kafka does."""
     return _SEPARATOR.split(text.strip()) if text.strip() else []
 
 

@@ -217,7 +217,6 @@ async def _wait(armed: ActiveRule) -> None:
 
 
 async def _answered(armed: ActiveRule, view: RequestView, level: Level | None, rest: Rest) -> Any:
-    """The response with the rule's error, if it has one."""
     if level is None:
         return await rest(view)
     rule, request, matcher = armed.rule, view.request, armed.matcher
@@ -273,7 +272,6 @@ def _with_error(armed: ActiveRule, view: RequestView, level: Level, response: An
 
 
 def _changed(armed: ActiveRule, view: RequestView, response: Any) -> Any:
-    """The response with the rule's field values."""
     rule, version, means = armed.rule, view.request.version, armed.matcher.means
     if rule.throttle_ms:
         response = with_throttle(response, version, rule.throttle_ms)

@@ -85,8 +85,6 @@ def with_errors(
 
 
 class _Placing:
-    """Puts rows into one response."""
-
     def __init__(self, version: int, level: Level, code: int, reason: str | None) -> None:
         self._version = version
         self._level = level
@@ -142,7 +140,6 @@ class _Placing:
         return index
 
     def _kinds(self, field: WireField, row: Row) -> list[tuple[str, str]]:
-        """The fields that identify an element, with their kinds."""
         assert field.struct is not None
         found = shape_of(field.struct).scalars
         return [(one.name, kind) for one, kind in found if one.exists(self._version) and kind in row]

@@ -118,7 +118,6 @@ class Rule:
 
 
 HINTS: Final[Mapping[str, Any]] = typing.get_type_hints(Rule)
-"""Field -> its type."""
 FIELDS: Final[tuple[dataclasses.Field[Any], ...]] = dataclasses.fields(Rule)
 KILL: Final = "kill"
 FREEZE: Final = "freeze"

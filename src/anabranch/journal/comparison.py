@@ -106,9 +106,9 @@ UNORDERED_IN_KAFKA_4: Final = UNORDERED | {
     "ListOffsetsTopicResponse.partitions",
     "ShareGroupDescribeResponse.groups",
 }
-"""Kafka 4 has more hash maps."""
+"""Kafka 4 fills more lists from hash maps."""
 FREE_IN_KAFKA_4: Final = frozenset({"controller_id"})
-"""Any live broker."""
+"""Kafka 4 names any live broker as the controller."""
 OURS_FROM: Final = 2530
 """KIP-253's tags and API keys in this package begin here."""
 OUR_PREFIX: Final = "reshard."
@@ -156,7 +156,7 @@ def _field(owner: str, field_: Any, value: Any, version: int, namer: Namer) -> A
         return _scalar(value, version, namer)
     if f"{owner}.{field_.name}" not in namer.unordered:
         return [_scalar(one, version, namer) for one in value if not _ours(one)]
-    by_name = sorted(value, key=lambda one: getattr(one, "name", None) or "")  # so that both number the ids alike
+    by_name = sorted(value, key=lambda one: getattr(one, "name", None) or "")  # both responses number their ids alike
     return sorted((_scalar(one, version, namer) for one in by_name if not _ours(one)), key=repr)
 
 

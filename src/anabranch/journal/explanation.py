@@ -211,7 +211,7 @@ class _Explanation:
         """The partitions of a topic that events name."""
         return {one.detail[PARTITION] for one in self._events if one.kind == "leader" and one.detail[TOPIC] == topic}
 
-    # --- what was when
+    # --- events by time
 
     def _last(
         self,

@@ -76,8 +76,6 @@ class ReplayedExchange:
 
 
 class _Sent:
-    """An open request."""
-
     def __init__(self, recorded: RecordedExchange, request: DecodedRequest, message: Any) -> None:
         self.recorded = recorded
         self.request = request
