@@ -1,13 +1,13 @@
 """One node, from start to stop: session, listener, replicas, coordinators, registration, controller candidacy.
 
-Starting: ZooKeeper session, listener, replicas, registration, candidacy. The listener comes before the registration,
-because the registration invites the controller to connect. Where users log in or have rights, connections wait at the
-listener until what there is about users has been read: who is refused before takes that for the truth, and gives up.
-Stopping, when there is time for it: ask the controller to move the leaderships away, give up the candidacy and the
-session, and only then close the logs and the listener.
+Start: ZooKeeper session, listener, replicas, registration, candidacy. The listener starts before the registration,
+because the controller connects to registered brokers. With authentication or ACLs, new connections wait at the listener
+until users and ACLs are loaded: a refused client would give up.
+Controlled stop: ask the controller to move the leaderships, end the candidacy and the session, then close the logs and
+the listener.
 
-A ZooKeeper session that expires takes the registration and the candidacy with it: the node opens a new session,
-registers with a new broker epoch and becomes a candidate again. Its listener, logs and clients' connections stay.
+When the ZooKeeper session expires, the registration and the candidacy end. The node opens a new session, registers with
+a new broker epoch and becomes a candidate again. Its listener, logs and client connections stay open.
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ class Node:
         self._protections: Mapping[str, ListenerSecurity] = {}
         self._renewal: asyncio.Task[None] | None = None
         self._joined: ZkSession | None = None
-        """The session under which this node has joined the cluster last."""
+        """The session under which this node last joined the cluster."""
         self._expired: ZkSession | None = None
-        """The last session that is known to have expired."""
+        """The last session that expired."""
         self._stopping = False
         self.failed: asyncio.Future[None]
-        """Gets an exception when the node cannot go on; its owner waits for that."""
+        """Set to an exception when the node cannot continue; the node's owner awaits it."""
 
     @property
     def port(self) -> int:
@@ -118,19 +118,18 @@ class Node:
 
     @property
     def controller(self) -> Controller | None:
-        """This node's controller candidate; None if it has not that role."""
+        """This node's controller candidate; None without the controller role."""
         return self.services.controller
 
     def on_controller_event(self, listener: Callable[[ControllerEvent], None]) -> None:
-        """Call `listener(event)` for each event that this node's controller announces while it is active."""
+        """Call `listener(event)` for each event of this node's controller while it is active."""
         self._on_controller_event.append(listener)
 
     async def start(self) -> None:
-        """Bring the node up; returns when it is registered, which is before the controller has answered.
+        """Start the node, and return once it is registered; the controller may not have sent its state yet.
 
-        It waits for a ZooKeeper that stalls, however long. If no process listens at its address, that is an error:
-        waiting would not mend a mistake.
-        Raises `DirectoryInUse` before anything else is touched.
+        Waits without limit for a ZooKeeper that does not respond. Raises `NoServerListens` if no process listens at
+        ZooKeeper's address, and `DirectoryInUse`, before any other effect, if a data directory is locked.
         """
         self.failed = asyncio.get_running_loop().create_future()
         with contextlib.ExitStack() as undo:
@@ -160,13 +159,13 @@ class Node:
                 await self.services.replicas.start()
             await self._join_in_the_end(session)
         except BaseException:
-            await self._stop(controlled=False)  # what has begun: the listener, and the tasks beside it
+            await self._stop(controlled=False)  # stop the listener and the tasks that have started
             raise
 
     async def stop(self, *, controlled: bool = True) -> None:
-        """Leave the cluster. Without `controlled`, the others learn of it only when the session ends.
+        """Leave the cluster and stop the node. Without `controlled`, leaderships move only after the session ends.
 
-        Each step that needs other processes is given up after a time: without ZooKeeper nothing can be handed over.
+        Each step that needs other processes has a timeout, because ZooKeeper may not respond.
         """
         try:
             await self._stop(controlled=controlled)
@@ -201,7 +200,7 @@ class Node:
         await self.server.stop(drain_s=0.5 if controlled else 0)
 
     def _connection_gone(self, peer: Peer) -> None:
-        """A client is gone, and with it its share sessions, and what it was asked for."""
+        """Discard the share sessions and the telemetry state of a closed connection."""
         broker = self.services.broker
         if broker is not None and broker.shares.built is not None:
             broker.shares.built.connection_gone((peer.host, peer.port))
@@ -217,7 +216,7 @@ class Node:
             log.warning("node %d: gave up %s after %g s", self.settings.node_id, what, seconds)
 
     async def ready(self, timeout_ms: float | None) -> bool:
-        """Wait until the controller has told this broker of itself and of all topics: now it can serve clients."""
+        """Wait until the metadata cache holds this broker and all topics; return False after the timeout."""
 
         def told(image: ClusterImage) -> bool:
             return image.complete and self.settings.node_id in image.brokers
@@ -227,7 +226,6 @@ class Node:
     # --- starting
 
     async def _find_cluster(self) -> tuple[ZkSession, str]:
-        """Open a session, and read the id of the cluster."""
         while True:
             try:
                 session = await self._connect()
@@ -268,7 +266,7 @@ class Node:
         return services
 
     def _protect(self) -> Mapping[str, ListenerSecurity]:
-        """What the listeners demand of those who connect, and how this node is let in by the others. ConfigError."""
+        """Create the security of each listener, and set the credentials for other nodes. Raises ConfigError."""
         if not any(one.tls or one.sasl for one in self.settings.listening):
             return {}
         from anabranch.broker.authentication.listener_security import between_brokers, listener_securities
@@ -282,7 +280,7 @@ class Node:
         return found
 
     async def _user_changed(self, name: str) -> None:
-        """Apply a change of a user: its limits, and what checks its password."""
+        """Reload a changed user's quotas and SCRAM credentials."""
         if self._quota_watch is not None:
             await self._quota_watch.load()
         if self._credentials is not None:
@@ -296,7 +294,7 @@ class Node:
             services.config_changes.on_change(entity_type, self._quota_watch.load)
 
     async def _join(self, session: ZkSession) -> None:
-        """Register, and become a controller candidate, under this session. `SessionExpired` if it has not lasted."""
+        """Register, and become a controller candidate, under this session. Raises `SessionExpired`."""
         services = self.services
         self._attachment.session = session
         session.on_session(lambda event: self._on_session(session, event))
@@ -350,7 +348,6 @@ class Node:
         )
 
     def _too_old(self, features: list[str]) -> None:
-        """End the node: the cluster has finalized features that this software does not support."""
         names = ", ".join(features)
         self._give_up(ConfigError(f"this node does not support what its cluster has finalized: {names}; upgrade it"))
 
@@ -361,7 +358,7 @@ class Node:
     # --- configuration
 
     async def _take_up_configs(self, session: ZkSession) -> None:
-        """Under a new session: watch for changes first, then read what may have changed unnoticed."""
+        """Watch configurations under a new session, then read all: changes between sessions send no notification."""
         services = self.services
         if services.acls is not None:
             await services.acls.watch(session)
@@ -391,7 +388,7 @@ class Node:
         return controller is not None and controller.active
 
     async def _broker_config_changed(self, name: str) -> None:
-        """Apply a change of the settings of all brokers, or of one."""
+        """Apply a changed configuration, if it is this broker's or the default of all brokers."""
         services = self.services
         if name not in (DEFAULT_ENTITY, str(self.settings.node_id)):
             return
@@ -401,7 +398,7 @@ class Node:
         self._reload_key_stores()
 
     def _reload_key_stores(self) -> None:
-        """Take up certificates that a change of this broker's configuration speaks of, were it only to say it again."""
+        """Reload the key stores that this broker's dynamic configuration names, even if their properties are equal."""
 
         def reload(protection: ListenerSecurity, given: Mapping[str, str]) -> None:
             listener = protection.listener.name
@@ -415,20 +412,20 @@ class Node:
         self._with_key_stores(self.services.dynamic.own, reload)
 
     def _try_key_stores(self, own: Mapping[str, str]) -> None:
-        """Raise ConfigError for key stores that could not be read."""
+        """Raise ConfigError for unreadable key stores."""
         self._with_key_stores(own, lambda protection, given: protection.check(given))
 
     def _with_key_stores(
         self, own: Mapping[str, str], act: Callable[[ListenerSecurity, Mapping[str, str]], None]
     ) -> None:
-        """Do it with each listener of whose key store these properties speak, and with all that it is given."""
+        """Call `act(security, all its properties)` for each TLS listener whose key store is among these properties."""
         for listener, protection in self._protections.items():
             prefix = f"{PREFIX}{listener.lower()}.{KEY_STORE}"
             if protection.tls is not None and any(name.startswith(prefix) for name in own):
                 act(protection, {**self.settings.given, **own})
 
     def _apply_settings(self) -> None:
-        """Give the present settings to all parts that use them."""
+        """Pass the current settings to all parts that use them."""
         services = self.services
         settings = services.settings
         services.topic_configs.adopt(settings)
@@ -440,11 +437,11 @@ class Node:
 
     @property
     def files_by_path(self) -> Mapping[str, Files]:
-        """Its disks: directory -> what is in it."""
+        """The files of each data directory, by its path."""
         return self._files if isinstance(self._files, Mapping) else {self.settings.data_dir: self._files}
 
     def _lock_directories(self, undo: contextlib.ExitStack) -> None:
-        """Lock the data directories before anything in them is read, so that no other process writes there."""
+        """Lock the data directories against other processes, before any file in them is read."""
         for files in self.files_by_path.values():
             files.lock()
             undo.callback(files.unlock)
@@ -463,7 +460,7 @@ class Node:
             self._renewal = supervised_task(self._renew(), f"renewal-{self.settings.node_id}", self._give_up)
 
     async def _renew(self) -> None:
-        """Join the cluster again under a new session, however long ZooKeeper takes."""
+        """Join the cluster again under a new session, without a timeout."""
         try:
             await self._leave(self.services.session)
             await self._join_in_the_end(None)
@@ -473,7 +470,7 @@ class Node:
             self._renewal = None
 
     async def _join_in_the_end(self, session: ZkSession | None) -> None:
-        """Join under this session, or else under another one, until that has succeeded."""
+        """Join under this session; after a failure, retry under new sessions until it succeeds."""
         while True:
             try:
                 session = session or await self._connect()
@@ -489,7 +486,7 @@ class Node:
             await asyncio.sleep(RENEWAL_PAUSE_S)
 
     async def _leave(self, session: ZkSession) -> None:
-        """End what ran under a session that is over, and close it, which frees its sockets."""
+        """Stop the controller candidate of an ended session, and close the session to free its sockets."""
         if self.services.controller is not None:
             await self.services.controller.stop()
         await session.close()
@@ -497,7 +494,7 @@ class Node:
     # --- stopping
 
     async def _move_leaderships_away(self) -> None:
-        """Controlled shutdown: ask until the controller has nothing left to move, or the attempts are used up."""
+        """Repeat ControlledShutdown until no partition remains, or the retries are used up."""
         settings, services = self.settings, self.services
         request = ControlledShutdownRequest(broker_id=settings.node_id, broker_epoch=services.fence.broker_epoch)
         for attempt in range(settings.controlled_shutdown_max_retries):

@@ -1,7 +1,7 @@
-"""Puts the parts of one node together: which part is handed which others.
+"""Creates the parts of one node and connects them (dependency injection).
 
-Nothing is started here, and nothing is asked of ZooKeeper. `broker.node.app` starts the parts, keeps the
-`ClusterMembership` what it should be, and stops them again.
+It starts nothing and does not call ZooKeeper. `broker.node.app` starts and stops the parts, and updates the
+`ClusterMembership`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def assemble(
     died: Callable[[Exception], None],
     tokens: Tokens | None = None,
 ) -> Services:
-    """The parts of a node. `failpoint` is called at each step of the coordinators, `died` with a bug that ends it.
+    """Create the parts of a node. Needs a running event loop.
 
-    Needs a running event loop.
+    `failpoint` is called at each step of the coordinators, `died` with an unexpected exception that must end the node.
     """
     dynamic, metadata, fence = DynamicConfig(settings), MetadataCache(settings.inter_broker_listener), ControllerFence()
     topic_configs = TopicConfigs(settings, lambda: attachment.session)

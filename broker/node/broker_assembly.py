@@ -1,6 +1,7 @@
-"""Puts the parts together that a node has as a broker: replicas, groups, transactions, shared partitions, limits.
+"""Creates and connects the parts of a broker: replicas, coordinators, telemetry, throttling, fetch sessions.
 
-What few clusters use is built when it is first needed, but imported here: see `dispatcher`. Nothing is started here.
+Coordinators and the fetch session cache are created on first use, but imported here: see `dispatcher`. It starts
+nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerAssembly:
-    """What the parts of a broker are made from: those that every node has. Needs a running event loop."""
+    """Creates a broker's parts from the parts that every node has. Needs a running event loop."""
 
     dynamic: DynamicConfig
     attachment: ClusterMembership
@@ -57,7 +58,7 @@ class BrokerAssembly:
     died: Callable[[Exception], None]
 
     def assemble(self, files: Files | Mapping[str, Files]) -> BrokerServices:
-        """The parts, each handed those before it."""
+        """Create the parts of the broker."""
         load_codecs()
         replicas = self._replicas(files)
         group_configs = GroupConfigs(lambda: self.attachment.session)
@@ -73,7 +74,7 @@ class BrokerAssembly:
 
         def on_leader(topic: str, _partition: int, _leader_epoch: int) -> None:
             if topic in by_topic:
-                by_topic[topic].get()  # which looks for itself what this broker leads, and listens from then on
+                by_topic[topic].get()  # it loads the partitions that this broker leads, and registers its own listener
 
         replicas.on_leader(on_leader)
         return BrokerServices(

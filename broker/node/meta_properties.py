@@ -1,7 +1,7 @@
-"""Keeps a data directory with the node and the cluster that it belongs to, by the file `meta.properties` in it.
+"""Verifies with `meta.properties` that a data directory belongs to this node and cluster.
 
-Logs of another node, or of another cluster, would be taken for replicas of this one: their records would be served, and
-followers would truncate to them. Source: kafka.server.BrokerMetadataCheckpoint, version 0 of the file.
+Otherwise a broker would serve the logs of another node or cluster as its own replicas, and followers would truncate to
+them. Source: kafka.server.BrokerMetadataCheckpoint, version 0 of the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ META_PROPERTIES: Final = "meta.properties"
 
 
 def claim_directories(files_by_path: Mapping[str, Files], node_id: int, cluster_id: str) -> None:
-    """Write into each directory that has no such file yet whose it is. Raises ConfigError if one is not this node's."""
+    """Check `meta.properties` in each directory, or write it if absent. Raises ConfigError if it names another node."""
     mine = {"version": "0", "broker.id": str(node_id), "cluster.id": cluster_id}
     for path, files in files_by_path.items():
         content = files.read_file(META_PROPERTIES)

@@ -1,14 +1,13 @@
-"""The settings that a node or a cluster starts with: impossible ones are refused, those without effect named.
+"""Validates the settings that a node or a cluster starts with, and warns of properties without effect.
 
-A property of Kafka's may be known here and do nothing. Three kinds of it are told apart, so that no user believes in a
-setting that is not kept:
+Properties that a node does not apply, by kind:
 
-    security, and Java classes      refused: a cluster that looks protected and is open is worse than none
-    anything else without effect    taken, so that a script for Kafka's brokers needs no change, and named in a warning
-    what an option of a command     refused, with the option to write: it would win, or be the same for every node
-    says
+    security, and Java classes      refused, because the cluster would look protected and be open
+    other properties                accepted with a warning, so that scripts for Kafka's brokers work unchanged
+    set by a command-line option    refused with a hint to that option, which would override the property, or because
+                                    the value differs between nodes
 
-Only what differs from Kafka's default counts: to write a default down changes nothing.
+A property set to Kafka's default is always accepted.
 """
 
 from __future__ import annotations
@@ -37,16 +36,13 @@ log: Final = logging.getLogger(__name__)
 
 IDS: Final = ("broker.id", "node.id")
 NOWHERE: Final = ("0.0.0.0", "::", "")
-"""Addresses that a node can listen on, and that no client can connect to."""
+"""Addresses to listen on to which no client can connect."""
 CONNECT_S: Final = 3.0
 CONNECT_INTERVAL_S: Final = 1.0
 
 
 def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
-    """The settings with the properties that a node or a cluster is started with. Raises ConfigError.
-
-    Those that have no effect are named in one warning.
-    """
+    """Apply start properties to settings, and warn once of those without effect. Raises ConfigError."""
     changed = with_properties(settings, properties)
     without_effect = _without_effect(changed)
     for name, key in without_effect.items():
@@ -72,7 +68,7 @@ def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> B
 
 
 def zookeeper_login(settings: BrokerSettings) -> Login | None:
-    """As whom the node stands before ZooKeeper; None: as nobody. Raises ConfigError."""
+    """The node's login at ZooKeeper; None: anonymous. Raises ConfigError."""
     if not settings.zookeeper_auth:
         if settings.zookeeper_set_acl:
             raise ConfigError(
@@ -90,14 +86,14 @@ def zookeeper_login(settings: BrokerSettings) -> Login | None:
 
 
 def refuse_twice(properties: Mapping[str, str], options: Mapping[str, str]) -> None:
-    """Raise ConfigError for a property that an option of the command sets: `options` is property -> what to write."""
+    """Raise ConfigError for a property that a command-line option sets. `options`: property -> the option to write."""
     for name, option in options.items():
         if name in properties:
             raise ConfigError(f"{name} is not the same for every node, or is an option: write {option} instead")
 
 
 def check_reachable(settings: BrokerSettings) -> None:
-    """Raise ConfigError for a node that would tell clients an address that they cannot connect to."""
+    """Raise ConfigError for an advertised address to which clients cannot connect."""
     for listener in settings.listening:
         if listener.reachable_host in NOWHERE:
             raise ConfigError(
@@ -107,9 +103,9 @@ def check_reachable(settings: BrokerSettings) -> None:
 
 
 async def check_peers_resolve(settings: BrokerSettings) -> None:
-    """Raise ConfigError if brokers cannot find each other by the name that their listener between brokers has.
+    """Raise ConfigError if the host name of the inter-broker listener does not resolve.
 
-    A lookup may take many seconds and cannot be cancelled: its thread is a daemon, so that a stop does not wait for it.
+    A lookup may take many seconds and cannot be cancelled: its thread is a daemon, so a stop does not wait for it.
     """
     listener = settings.between_brokers
     host = listener.reachable_host
@@ -128,7 +124,7 @@ async def check_peers_resolve(settings: BrokerSettings) -> None:
             socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, ValueError) as error:
             trouble = str(error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the start has been stopped
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the start was cancelled
             loop.call_soon_threadsafe(tell, trouble)
 
     threading.Thread(target=look_up, name=f"look up {host}", daemon=True).start()
@@ -140,10 +136,10 @@ async def check_peers_resolve(settings: BrokerSettings) -> None:
 
 
 async def warn_while_unreachable(settings: BrokerSettings) -> None:
-    """Name the address by which other brokers cannot connect to this one, until they can.
+    """Log a warning while this node's inter-broker address refuses connections; return once it accepts one.
 
-    Without those connections no broker learns who the controller is, so no broker becomes ready. The start goes on,
-    because a proxy at that address may come up later.
+    Without these connections brokers receive no metadata from the controller and do not become ready. The start
+    continues, because a proxy at that address may start later.
     """
     listener = settings.between_brokers
     host, port = listener.reachable_host, listener.reachable_port(listener.port)
@@ -151,7 +147,7 @@ async def warn_while_unreachable(settings: BrokerSettings) -> None:
         return
     said = ""
     while True:
-        await asyncio.sleep(CONNECT_INTERVAL_S)  # most are ready by then, and try nothing
+        await asyncio.sleep(CONNECT_INTERVAL_S)  # most brokers are ready by then, and skip the check
         trouble = await _connect_trouble(host, port)
         if not trouble:
             return
@@ -181,7 +177,7 @@ async def _connect_trouble(host: str, port: int) -> str:
 
 
 def warn_of_open_doors(settings: BrokerSettings) -> None:
-    """Say in one line which listeners let in everybody on another machine who finds them."""
+    """Log a warning that names the non-loopback listeners without authentication."""
     open_ones = [
         f"{one.name}://{one.host}"
         for one in settings.listening
@@ -205,7 +201,7 @@ def _asks_for_certificates(listener: Listener, given: Mapping[str, str]) -> bool
 
 
 def _without_effect(settings: BrokerSettings) -> dict[str, ConfigKey]:
-    """The properties that no part of a node uses, and whose values are not Kafka's defaults."""
+    """The given properties without effect whose values differ from Kafka's defaults."""
     if not settings.given:
         return {}
     known = config_def(Scope.BROKER).known(settings.kafka_version)
@@ -214,7 +210,7 @@ def _without_effect(settings: BrokerSettings) -> dict[str, ConfigKey]:
 
 
 def _refuse_unused_security(settings: BrokerSettings) -> None:
-    """Raise ConfigError for settings of TLS or SASL where no listener has it: the cluster would be open."""
+    """Raise ConfigError for TLS or SASL properties that no listener uses: the cluster would be open."""
     known = config_def(Scope.BROKER).known()
     has = {"ssl.": any(one.tls for one in settings.listening), "sasl.": any(one.sasl for one in settings.listening)}
     has["delegation.token."] = has["sasl."]

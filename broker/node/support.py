@@ -1,10 +1,9 @@
-"""SUPPORT.md, written by `python -m anabranch.broker.node.support`: what a broker serves, and where it is not like
-Kafka.
+"""Generates SUPPORT.md: the supported APIs, the differences from Kafka, and the properties without effect.
 
-The table is made of the dispatcher's rows, the profiles and the first sentence of each handler, the list of properties
-without effect of `broker.config.config_def`. A difference names the test that shows it, so that the page cannot promise
-what is not checked. How many answers are Kafka's own, and why the others are not, comes from the last comparison with
-Kafka itself (`python -m tests.differential --keep`).
+Run `python -m anabranch.broker.node.support`. The table of APIs comes from the dispatcher's rows, the profiles and the
+first sentence of each handler; the properties come from `broker.config.config_def`. Each difference names a test that
+verifies it. The counts of equal answers come from the last comparison with Kafka itself
+(`python -m tests.differential --keep`).
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from anabranch.broker.profiles.profile import VERSIONS, profile_for
 from anabranch.protocol.values import value
 
 COMPARED: Final = Path(__file__).with_name("compared.json")
-"""The outcome of the last whole comparison with Kafka that was kept (`python -m tests.differential --keep`)."""
+"""The results of the last complete comparison with Kafka 3.9 (`python -m tests.differential --keep`)."""
 COMPARED_WITH_KAFKA_4: Final = Path(__file__).with_name("compared_4.json")
-"""The same with Kafka 4.1."""
+"""The results of the comparison with Kafka 4.1."""
 
 
 @value
 class Difference:
-    """A difference from Kafka, and the test that shows it."""
+    """A difference from Kafka, and the test that verifies it."""
 
     what: str
     shown_by: str
@@ -130,7 +129,7 @@ DIFFERENCES: Final = (
 
 
 def page() -> str:
-    """The whole of SUPPORT.md."""
+    """The text of SUPPORT.md."""
     compared, with_4 = (json.loads(path.read_text()) for path in (COMPARED, COMPARED_WITH_KAFKA_4))
     (asked, equal), (asked_4, equal_4) = map(totals, (compared, with_4))
     shared = {tuple(row) for row in compared["differences"]}
@@ -188,7 +187,7 @@ def page() -> str:
 
 
 def summary(version: str) -> str:
-    """How much of one version of Kafka is served."""
+    """Count the served APIs of one version of Kafka."""
     theirs = profile_for(version).ranges
     served = [row for row in HANDLERS if row.name in theirs]
     whole = sum(told(version, row) == theirs[row.name] for row in served)
@@ -196,31 +195,31 @@ def summary(version: str) -> str:
 
 
 def gaps(version: str) -> list[str]:
-    """The APIs that a version of Kafka has and that are not served at all."""
+    """The APIs of a version of Kafka that are not served."""
     served = {row.name for row in HANDLERS}
     return [name for name in profile_for(version).ranges if name not in served]
 
 
 def told(version: str, row: HandlerRow) -> str:
-    """The versions of an API that clients of a broker are told of that has all switched on: "0-11"; empty for none."""
+    """The advertised versions of an API, with all optional features on: "0-11"; empty for none."""
     span = peer_versions(version, True, telemetry=True).others.advertised.get(row.api.key)
     return "" if span is None else f"{span[0]}-{span[1]}" if span[0] != span[1] else f"{span[0]}"
 
 
 def cell(version: str, row: HandlerRow) -> str:
-    """What stands in the column of a version."""
+    """The cell of an API in the column of a Kafka version."""
     theirs, shown = profile_for(version).ranges.get(row.name, ""), told(version, row)
     return f"{shown} of {theirs}" if theirs and theirs != shown else shown or "-"
 
 
 def totals(compared: dict[str, Any]) -> tuple[int, int]:
-    """How many answers were compared, and how many of them are equal."""
+    """Count the compared and the equal answers."""
     counts = compared["apis"].values()
     return sum(one["answers"] for one in counts), sum(one["equal"] for one in counts)
 
 
 def line(row: HandlerRow, *compared: dict[str, Any]) -> str:
-    """The row of one API."""
+    """The table row of one API."""
     counts = [one.get(row.name) for one in compared]
     equal = " | ".join(f"{one['equal']} of {one['answers']}" if one else "" for one in counts)
     cells = " | ".join(cell(version, row) for version in VERSIONS)
@@ -228,13 +227,13 @@ def line(row: HandlerRow, *compared: dict[str, Any]) -> str:
 
 
 def headline(row: HandlerRow) -> str:
-    """The first sentence of the handler, without the name."""
+    """The first sentence of a handler's docstring, without the API's name."""
     text = inspect.cleandoc(importlib.import_module(row.module).__doc__ or "").partition("\n\n")[0]
     return " ".join(text.partition(": ")[2].split()).rstrip(".")
 
 
 def properties_without_effect() -> list[str]:
-    """The rows of the properties of brokers and topics that do nothing, by the reason of each."""
+    """The table rows of broker and topic properties without effect, grouped by reason."""
     names: dict[str, list[str]] = {}
     for scope in (Scope.BROKER, Scope.TOPIC):
         for key in config_def(scope).known().values():
@@ -245,7 +244,7 @@ def properties_without_effect() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page."""
+    """Write SUPPORT.md."""
     Path(arguments[0] if arguments else "SUPPORT.md").write_text(page())
     return 0
 
