@@ -1,1 +1,1 @@
-"""The node's view of the cluster: the metadata cache, configurations of topics and groups, features."""
+"""The metadata that a node caches: brokers, topics, configurations of topics and groups, features."""

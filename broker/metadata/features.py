@@ -1,8 +1,8 @@
-"""The features of the cluster as this node knows them: what it supports, and what is finalized in `/feature`.
+"""The supported features of this node, and the finalized features of the cluster in `/feature` (KIP-584).
 
-Code that uses a feature asks for its `level`; it is 0 until a controller has finalized one. A finalized level that this
-software does not support means that the node is too old for its cluster: it must not go on (`incompatible`). Sources:
-Kafka's `BrokerFeatures`, `FinalizedFeatureChangeListener`.
+Code that uses a feature reads its `level`, which is 0 until a controller has finalized one. If a finalized level is not
+supported, the node is too old for its cluster and must stop (`incompatible`). Sources: Kafka's `BrokerFeatures`,
+`FinalizedFeatureChangeListener`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ RETRY_S: Final = 0.5
 
 
 def supported(withheld: str, shown: CompatibilityProfile) -> dict[str, tuple[int, int]]:
-    """The features that a node claims to support: ours and its profile's. Feature -> lowest and highest level."""
+    """The features that a node advertises, ours and its profile's: feature -> lowest and highest level."""
     every = {**SUPPORTED, **shown.supported_features}
     return {name: levels for name, levels in every.items() if name not in withheld.split(",")}
 
 
 def at_first(release: CompatibilityProfile) -> dict[str, int]:
-    """The features that a new cluster finalizes if all its brokers support them, and their levels."""
+    """The feature levels that a new cluster finalizes if all its brokers support them."""
     ours = {name: most for name, (_, most) in SUPPORTED.items()}
     return {**ours, **{name: level for name, level in release.finalized_features.items() if level > 0}}
 
 
 def incompatible(features: Features, own: Mapping[str, tuple[int, int]]) -> list[str]:
-    """The features that are finalized at a level which a node with these levels does not support."""
+    """List the finalized features whose level is outside the supported range."""
     wrong = []
     for name, level in features.levels.items():
         least, most = own.get(name, (0, -1))
@@ -53,24 +53,24 @@ def incompatible(features: Features, own: Mapping[str, tuple[int, int]]) -> list
 
 
 class FinalizedFeatures:
-    """Watches `/feature` under one session at a time."""
+    """Watches `/feature` under the current ZooKeeper session."""
 
     def __init__(self, withheld: str = "", shown: CompatibilityProfile | None = None) -> None:
         self.supported = supported(withheld, shown or profile_for(DEFAULT))
         self.present = Features()
         self.too_old: Callable[[list[str]], None] = lambda names: log.error("unsupported features: %s", names)
-        """Told once the cluster has finalized something that this software does not support."""
+        """Called with the finalized features that this node does not support."""
         self.died: OnFailure = log_failure
         self._session: ZkSession | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def level(self, name: str) -> int:
-        """The finalized level of a feature; 0 if there is none."""
+        """The finalized level of a feature; 0 if it has none."""
         return self.present.levels.get(name, 0)
 
     async def watch(self, session: ZkSession) -> None:
-        """Read and watch under a (new) session."""
+        """Read `/feature`, and watch it under this session."""
         await self.stop()
         self._session = session
         await self._read()
@@ -89,7 +89,7 @@ class FinalizedFeatures:
             try:
                 await self._read()
             except SessionExpired:
-                return  # the node opens a new session, and watches under that
+                return  # the node opens a new session and calls `watch` again
             except ZkError as error:
                 log.warning("finalized features have to wait: %s", error)
                 await asyncio.sleep(RETRY_S)

@@ -1,6 +1,6 @@
-"""What was set for single groups: /config/groups, read under each session and taken up when it changes.
+"""The dynamic configurations of groups in /config/groups, read under each session and after each change.
 
-Names of groups are percent-encoded in znodes' names, as those of users are.
+Group ids are percent-encoded in znode names, as user names are.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ NOTHING: Final[Mapping[str, str]] = {}
 
 
 def entity(group_id: str) -> str:
-    """Where the settings of a group are, below /config."""
+    """The path of a group's configuration below /config."""
     return f"groups/{quote(group_id, safe='')}"
 
 
 class GroupConfigs:
-    """The settings of all groups that have some."""
+    """Cache of /config/groups."""
 
     def __init__(self, session: Callable[[], ZkSession]) -> None:
         self._session = session
         self._given: dict[str, Mapping[str, str]] = {}
 
     def of(self, group_id: str) -> Mapping[str, str]:
-        """What was set for a group."""
+        """The properties that are set for a group."""
         return self._given.get(group_id, NOTHING)
 
     async def load(self) -> None:
-        """Read all of them: changes may have gone unnoticed."""
+        """Read the configurations of all groups, for changes between sessions."""
         session = self._session()
         try:
             names = await retry_connection_loss(lambda: session.children(paths.config("groups")))
@@ -46,7 +46,7 @@ class GroupConfigs:
         self._given = {unquote(name): await read_config(session, f"groups/{name}") for name in names}
 
     async def changed(self, name: str) -> None:
-        """The settings of a group were written."""
+        """Read the changed configuration of one group; `name` is percent-encoded."""
         given = await read_config(self._session(), f"groups/{name}")
         if given:
             self._given[unquote(name)] = given

@@ -1,15 +1,15 @@
-"""What this broker knows of the cluster: an immutable image, replaced by each UpdateMetadata of the controller.
+"""The metadata cache: an immutable image of the cluster, replaced by each UpdateMetadata of the controller.
 
-Handlers take `cache.image` once and answer from it, so that one answer never mixes two states. A topic's update is
-applied whole: its generation, history and partitions change together.
+A handler reads `cache.image` once, so one response never mixes two states. A topic's update is applied as a whole: its
+generation, history and partitions change together.
 
 Invariant (R12): an image never shows a leader epoch >= genStart_p[g] while the topic's generation is < g. A resize
-raises the epochs of affected partitions *before* it publishes the new generation; until then the image clamps such
-an epoch to the last one of the published generation and hides new partitions, because a consumer that fetched with
-the new epoch would read records of a generation whose gate it cannot know yet.
+raises the epochs of affected partitions *before* it publishes the new generation. Until then the image clamps such an
+epoch to the last one of the published generation, and hides new partitions. Otherwise a consumer that fetched with the
+new epoch would read records of a generation whose gate it cannot know yet.
 
-An update costs what it tells of, beside two copies of a dict of all topics: nothing here goes through all topics, or
-through all partitions of a topic of which one has changed.
+The cost of an update is proportional to the partitions it names, apart from two copies of a dict of all topics. Nothing
+iterates over all topics, or over all partitions of a topic when one changes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BrokerImage:
 
     id: int
     host: str
-    """Where other nodes reach it: its endpoint at the listener between brokers."""
+    """The host of the inter-broker endpoint, to which other nodes connect."""
     port: int
     rack: str | None
     epoch: int
@@ -53,13 +53,13 @@ class BrokerImage:
     """Listener -> host and port."""
 
     def at(self, listener: str) -> tuple[str, int] | None:
-        """Where clients of the listener of this name reach it; None if it has no such listener."""
+        """The endpoint at a listener; None if the broker has no listener of this name."""
         return self.endpoints.get(listener)
 
 
 @value
 class PartitionImage:
-    """One partition as clients may see it."""
+    """The state of one partition."""
 
     index: int
     leader: int
@@ -70,7 +70,7 @@ class PartitionImage:
     partition_epoch: int
     generation: int = -1
     gen_start: tuple[tuple[int, int], ...] = ()
-    """(generation, first leader epoch that serves it), ascending."""
+    """(generation, first leader epoch of it), ascending."""
     marked_for_deletion: bool = False
 
 
@@ -90,25 +90,25 @@ class TopicImage:
     ordered_delivery: bool = False
     min_insync_replicas: int = -1
     stamped: bool = False
-    """Whether it has batches stamped with generations."""
+    """Whether the topic holds batches with a generation."""
     reported: Mapping[int, PartitionImage] = field(default_factory=dict, repr=False)
-    """The partitions as the controller sent them; `partitions` is what of it may be shown."""
+    """The partitions as the controller sent them; `partitions` holds what clients may see of them (R12)."""
 
 
 @value
 class ClusterImage:
-    """The cluster as Metadata answers show it."""
+    """An immutable snapshot of the cluster's brokers and topics."""
 
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     names: Mapping[bytes, str] = field(default_factory=dict)
     """Topic id -> name."""
     alike: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Topics whose names hold '.' or '_', by what `spelled` makes of them."""
+    """Topics whose names contain '.' or '_', by their name in metrics (`spelled`)."""
     controller_id: int = -1
-    """The active controller as it named itself, whether or not it is a broker."""
+    """The id of the active controller, which need not be a broker."""
     complete: bool = False
-    """Whether a controller has sent all topics: before that, a topic that is not here may exist all the same."""
+    """Whether a controller has sent a full update; before that, a missing topic may exist."""
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
         """One partition, or None when the topic or the index is unknown."""
@@ -117,7 +117,7 @@ class ClusterImage:
 
 
 class MetadataCache:
-    """Holds the current image, applies UpdateMetadata, and wakes the tasks that wait for a change."""
+    """Holds the current image, applies UpdateMetadata, calls listeners and wakes waiting tasks."""
 
     def __init__(self, inter_broker_listener: str = PLAINTEXT) -> None:
         self.image = ClusterImage()
@@ -140,7 +140,7 @@ class MetadataCache:
         return self.image.partition(topic, index)
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name behind a topic id."""
+        """The name of the topic with this id."""
         return self.image.names.get(topic_id)
 
     def topic_id(self, name: str) -> bytes:
@@ -153,15 +153,15 @@ class MetadataCache:
         self._listeners.append(listener)
 
     def on_gone(self, listener: Callable[[Mapping[str, bytes]], None]) -> None:
-        """Call `listener(ids by name)` after topics are gone; new topics may have their names by now."""
+        """Call `listener(ids by name)` after topics are deleted; new topics may already have their names."""
         self._on_gone.append(listener)
 
     def on_lineages(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Call `listener(names)` after an update that tells of topics that were resized, perhaps by this update."""
+        """Call `listener(names)` after an update that contains topics with a generation above 0."""
         self._on_lineages.append(listener)
 
     async def wait_until(self, condition: Callable[[ClusterImage], bool], timeout_ms: float | None) -> bool:
-        """Wait until the image satisfies `condition`; False when the time is up first (None: never)."""
+        """Wait until the image satisfies `condition`; return False after the timeout (None: no timeout)."""
         if condition(self.image):
             return True
         if timeout_ms is not None and timeout_ms <= 0:
@@ -179,7 +179,7 @@ class MetadataCache:
         return True
 
     def apply(self, request: UpdateMetadataRequest) -> None:
-        """Replace the image by one that includes this update."""
+        """Replace the image with one that includes this update, and call the listeners."""
         before = self.image
         self.image = applied(before, request, self._inter_broker_listener)
         for listener in self._listeners:
@@ -198,9 +198,9 @@ class MetadataCache:
 def applied(
     image: ClusterImage, request: UpdateMetadataRequest, inter_broker_listener: str = PLAINTEXT
 ) -> ClusterImage:
-    """The image after an update: brokers are replaced, topics are merged one by one.
+    """Return the image after an update: brokers are replaced, topics are merged one by one.
 
-    A full update (type 2) also forgets the topics and partitions that it does not mention.
+    A full update (type 2) also removes the topics and partitions that it does not name.
     """
     full = request.type == FULL_UPDATE
     topics = {} if full else copied(image.topics)
@@ -224,22 +224,22 @@ def applied(
 
 
 def copied(known: Mapping[Key, Known]) -> dict[Key, Known]:
-    """A copy of a dict. `dict(known)` copies entry by entry once an entry was ever removed; this does not."""
+    """Copy a dict. `dict(known)` copies entry by entry once an entry was ever removed; `dict.copy` does not."""
     return known.copy() if isinstance(known, dict) else dict(known)
 
 
 def spelled(name: str) -> str:
-    """A topic's name as Kafka's metrics write it, where '.' and '_' are the same: two such topics would be mixed up."""
+    """A topic's name in Kafka's metrics, in which '.' and '_' collide."""
     return name.replace(".", "_")
 
 
 def can_collide(name: str) -> bool:
-    """Whether another name can have the same spelling in metrics."""
+    """Whether another topic name can collide with this one in metrics."""
     return "." in name or "_" in name
 
 
 def respelled(alike: Mapping[str, tuple[str, ...]], name: str, *, there: bool) -> Mapping[str, tuple[str, ...]]:
-    """The names by their spelling, now that this one has come or gone."""
+    """Return `alike` with this topic added (`there`) or removed."""
     others = tuple(one for one in alike.get(spelled(name), ()) if one != name)
     changed = {**alike, spelled(name): (*others, name) if there else others}
     if not changed[spelled(name)]:
@@ -248,7 +248,7 @@ def respelled(alike: Mapping[str, tuple[str, ...]], name: str, *, there: bool) -
 
 
 def gone(before: ClusterImage, after: ClusterImage, request: UpdateMetadataRequest) -> dict[str, bytes]:
-    """The topics that an update has taken away, or replaced by others of the same names, and the ids that they had."""
+    """The topics that an update has removed or replaced by new ones of the same name: name -> old id."""
     told = before.topics if request.type == FULL_UPDATE else [one.topic_name for one in grouped_by_topic(request)]
     lost = {}
     for name in told:
@@ -259,12 +259,12 @@ def gone(before: ClusterImage, after: ClusterImage, request: UpdateMetadataReque
 
 
 def is_another(known: TopicImage, topic_id: bytes) -> bool:
-    """Whether the name of a topic was deleted and created again: it has another id now."""
+    """Whether the topic was deleted and created again, with another id."""
     return ZERO_UUID not in (known.topic_id, topic_id) and known.topic_id != topic_id
 
 
 def grouped_by_topic(request: UpdateMetadataRequest) -> Iterable[UpdateMetadataTopicState]:
-    """The topics of an update; versions up to 4 list partitions without grouping them."""
+    """The topics of an update; requests up to version 4 list partitions without topics."""
     if not request.ungrouped_partition_states:
         return request.topic_states
     grouped: dict[str, UpdateMetadataTopicState] = {}
@@ -277,14 +277,14 @@ def grouped_by_topic(request: UpdateMetadataRequest) -> Iterable[UpdateMetadataT
 
 
 def merge_topic(before: TopicImage | None, state: UpdateMetadataTopicState) -> TopicImage | None:
-    """A topic after its update, or None when nothing of it is left.
+    """Return a topic after its update, or None when it has no partition left.
 
-    A different topic id means that the name was deleted and created again: nothing of the old one survives.
+    A different topic id means that the topic was deleted and created again: nothing of the old one is kept.
     """
     if before is not None and is_another(before, state.topic_id):
         before = None
     if before is not None and -1 < state.generation < before.generation:
-        return before  # Non-obvious: an update sent before the last resize was published must not take it back.
+        return before  # Non-obvious: an update sent before the last resize was published must not revert it.
     reported = {} if before is None else dict(before.reported)
     for partition in state.partition_states:
         if partition.leader == LEADER_DURING_DELETE:
@@ -311,14 +311,14 @@ def merge_topic(before: TopicImage | None, state: UpdateMetadataTopicState) -> T
 def visible(partition: PartitionImage, topic_generation: int) -> PartitionImage | None:
     """The partition as clients may see it while its topic is at this generation (R12); None hides it.
 
-    The leader itself may be shown: a consumer that comes with the clamped epoch is fenced and asks again.
+    The leader is not hidden: it fences a consumer with the clamped epoch, which then refreshes its metadata.
     """
     unpublished = next((start for start in partition.gen_start if start[0] > topic_generation), None)
     if unpublished is None:
         return partition
     published = tuple(start for start in partition.gen_start if start[0] <= topic_generation)
     if not published:
-        return None  # created by a resize that clients do not know yet
+        return None  # created by a resize that is not published yet
     return replace(
         partition,
         leader_epoch=min(partition.leader_epoch, unpublished[1] - 1),
@@ -329,7 +329,7 @@ def visible(partition: PartitionImage, topic_generation: int) -> PartitionImage 
 
 
 def partition_image(state: UpdateMetadataPartitionState) -> PartitionImage:
-    """One partition as the controller reported it."""
+    """Convert a partition of UpdateMetadata."""
     return PartitionImage(
         index=state.partition_index,
         leader=state.leader,
@@ -345,7 +345,7 @@ def partition_image(state: UpdateMetadataPartitionState) -> PartitionImage:
 
 
 def broker_image(state: UpdateMetadataBroker, inter_broker_listener: str) -> BrokerImage:
-    """One live broker as the controller reported it. Endpoints that have no names are of PLAINTEXT listeners."""
+    """Convert a broker of UpdateMetadata. An endpoint without a listener name gets the name of its protocol."""
     named = dict(enumerate(PROTOCOLS))
     endpoints = {
         one.listener or named.get(one.security_protocol, PLAINTEXT): (one.host, one.port) for one in state.endpoints
@@ -356,7 +356,7 @@ def broker_image(state: UpdateMetadataBroker, inter_broker_listener: str) -> Bro
 
 
 def _with_topic_fields(before: TopicImage | None, state: UpdateMetadataTopicState) -> TopicImage:
-    """The topic-level fields after an update; one that leaves them out (an older version) keeps what was known."""
+    """The topic-level fields after an update; an update without them (an older version) keeps the known ones."""
     if state.generation == -1 and before is not None:
         return before
     return TopicImage(

@@ -1,8 +1,8 @@
-"""The rows of Metadata answers, kept as long as they are true.
+"""A cache of the topic rows of Metadata responses.
 
-A client that lists all topics asks for as many rows as there are partitions, and nearly all of them are those that
-others were told. A row says what a topic's image says, seen from a listener, and which brokers are live. Both are
-immutable: a row is kept as long as neither has been replaced. Nobody changes a row that he was given.
+A client that lists all topics needs as many rows as there are partitions, nearly all equal to those of earlier
+responses. A row depends on the topic's image, the listener and the live brokers. Images are immutable: a row is valid
+until the topic's image or the brokers are replaced. Callers must not modify a row.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import BrokerImage, ClusterImage, PartitionImage, TopicImage
 
 FIRST_VERSION_WITH_LISTENERS: Final = 6
-"""From which on clients are told that a leader has no listener like theirs."""
+"""The first version whose response may have LISTENER_NOT_FOUND."""
 GONE_MAX: Final = 100
-"""How many rows of topics that are gone may be kept."""
+"""The most cached rows of deleted topics."""
 
 
 class MetadataRows:
-    """What clients were told of topics."""
+    """Caches the rows of topics for Metadata responses."""
 
     def __init__(self) -> None:
         self._brokers: Mapping[int, BrokerImage] = {}
         self._rows: dict[tuple[str, int, bool], dict[str, tuple[TopicImage, MetadataResponseTopic]]] = {}
-        """By listener, versions that are answered alike, and generation-aware clients or others: topic -> what its row
-        was made of, and the row."""
+        """(listener, first of the versions with equal rows, generation-aware) -> topic -> its image and its row."""
 
     def row(
         self, image: ClusterImage, topic: TopicImage, listener: str, version: int, *, generation_aware: bool
     ) -> MetadataResponseTopic:
-        """The row of a topic of this image; tagged fields of ours are in rows for generation-aware clients only."""
+        """Return the row of a topic; only rows for generation-aware clients contain our tagged fields."""
         if image.brokers is not self._brokers:
             if image.brokers != self._brokers:
                 self._rows.clear()
@@ -55,7 +54,7 @@ class MetadataRows:
 
 
 def topic_row(image: ClusterImage, topic: TopicImage, listener: str, version: int) -> MetadataResponseTopic:
-    """The row of a topic."""
+    """Create the row of a topic."""
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -66,7 +65,7 @@ def topic_row(image: ClusterImage, topic: TopicImage, listener: str, version: in
 
 
 def add_generations(row: MetadataResponseTopic, topic: TopicImage) -> None:
-    """Fill in the tagged fields that generation-aware clients read."""
+    """Set the tagged fields for generation-aware clients."""
     row.undeleted_partition_count = topic.undeleted_partition_count
     row.generation = topic.generation
     row.initial_partition_count = topic.initial_partition_count
@@ -86,9 +85,9 @@ def add_generations(row: MetadataResponseTopic, topic: TopicImage) -> None:
 def partition_row(
     image: ClusterImage, partition: PartitionImage, listener: str, version: int
 ) -> MetadataResponsePartition:
-    """The row of a partition.
+    """Create the row of a partition.
 
-    Without a live leader it keeps its leader epoch, so that clients see which answer is newer.
+    Without a live leader it keeps the leader epoch, so that clients can tell which response is newer.
     """
     live = image.brokers
     leader, code = partition.leader, ErrorCode.NONE

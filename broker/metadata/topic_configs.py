@@ -1,8 +1,8 @@
-"""The effective configuration of topics: /config/topics/T over what the broker's settings say now.
+"""The effective configurations of topics: /config/topics/T over the broker's current settings.
 
-`get` never waits: before a topic was loaded it answers with the broker's defaults, so a caller that needs the topic's
-own (LeaderAndIsr before it opens a log) awaits `load` first. Listeners, which hold values derived from a configuration,
-are called when it becomes another one, because the topic's changed or because the broker's did.
+`get` never waits: before a topic is loaded it returns the broker's defaults. A caller that needs the topic's own
+configuration (LeaderAndIsr, before it opens a log) awaits `load` first. Listeners are called when a topic's effective
+configuration changes, through the topic's properties or the broker's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TopicConfigs:
         self._forgotten = 0
 
     def on_change(self, listener: Listener) -> None:
-        """Call `listener(topic)` whenever a loaded topic's effective configuration becomes another one."""
+        """Call `listener(topic)` whenever the effective configuration of a loaded topic changes."""
         self._listeners.append(listener)
 
     def get(self, topic: str) -> TopicConfig:
@@ -43,44 +43,44 @@ class TopicConfigs:
         return self._effective.get(topic, self._defaults)
 
     def properties(self, topic: str) -> dict[str, str]:
-        """The properties that were set for the topic itself."""
+        """The properties that are set for the topic itself."""
         return self._properties.get(topic, {})
 
     async def load(self, topic: str, *, again: bool = False) -> TopicConfig:
-        """Read a topic's configuration, unless it is known already."""
+        """Read a topic's configuration if it is not loaded, or if `again`."""
         if again or topic not in self._effective:
             forgotten = -1
-            while forgotten != self._forgotten:  # what was read before the topic was forgotten may be its namesake's
+            while forgotten != self._forgotten:  # read again if the topic was deleted meanwhile
                 forgotten = self._forgotten
                 self._properties[topic] = await self._read(topic)
             self._settle(topic)
         return self._effective[topic]
 
     async def changed(self, topic: str) -> None:
-        """A topic's configuration was written: read it again, if it is in use here."""
+        """Read the changed configuration of a topic, if it is loaded."""
         if topic in self._effective:
             await self.load(topic, again=True)
 
     async def reload(self) -> None:
-        """Read all loaded configurations again: changes may have gone unnoticed."""
+        """Read all loaded configurations again, for changes between sessions."""
         for topic in list(self._effective):
             await self.load(topic, again=True)
 
     def adopt(self, settings: BrokerSettings) -> None:
-        """Apply changed settings of the broker to the values that topics inherit."""
+        """Apply changed broker settings to the values that topics inherit."""
         self._settings = settings
         self._defaults = topic_config(settings, {})
         for topic in list(self._effective):
             self._settle(topic)
 
     def forget(self, topic: str) -> None:
-        """The topic is gone, or may have changed: read again on next use."""
+        """Remove a topic from the cache; the next `load` reads it again."""
         self._forgotten += 1
         self._effective.pop(topic, None)
         self._properties.pop(topic, None)
 
     def forget_all(self, topics: Iterable[str]) -> None:
-        """Forget topics that are gone, before topics of the same names are created."""
+        """Remove deleted topics from the cache, before topics of the same names are created."""
         for topic in topics:
             self.forget(topic)
 
@@ -89,7 +89,7 @@ class TopicConfigs:
         try:
             after = topic_config(self._settings, self._properties[topic])
         except KafkaError:
-            # Written by something that validates less than we do: the defaults are the safe reading.
+            # Another writer may validate less: use the defaults.
             after = self._defaults
         self._effective[topic] = after
         if before is not None and after != before:
