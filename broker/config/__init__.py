@@ -1,1 +1,1 @@
-"""The properties of brokers, topics and groups: their declaration, their values, and changes at run time."""
+"""Configuration of brokers, topics and groups: declared properties, parsed settings, dynamic changes."""

@@ -1,8 +1,8 @@
-"""Broker and topic settings as a node works by them: typed, immutable, with Kafka's names.
+"""Typed, immutable settings of brokers and topics, with Kafka's names.
 
-A property is a field: `num.partitions` is `num_partitions`. A field that says DECLARED begins with the default of
-`broker.config.config_def` (Kafka 3.9's, D1, but for the few that KIP-253 adds). `broker.config.effective_config` turns
-`key=value` text into these settings.
+A property is a field: `num.partitions` is `num_partitions`. The default of a DECLARED field comes from
+`broker.config.config_def` (Kafka 3.9's, D1, except for the few that KIP-253 adds). `broker.config.effective_config`
+parses `key=value` text into these settings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 INT64_MAX: Final = 2**63 - 1
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
 DECLARED: Final[Any] = object()
-"""Stands for the default of the field's property."""
+"""Placeholder for the declared default of the field's property."""
 Settings = TypeVar("Settings")
 
 _PROPERTY_OF: Final[Mapping[str, str]] = {"node_id": "broker.id", "rack": "broker.rack"}
@@ -38,12 +38,12 @@ def property_name(field: str) -> str:
 
 
 def field_name(name: str) -> str:
-    """The settings field that holds a property, if there is one."""
+    """The settings field of a property, whether or not the field exists."""
     return _FIELD_OF.get(name) or name.replace(".", "_")
 
 
 def field_value(annotation: str, key: ConfigKey, text: str) -> object:
-    """What a field with this annotation holds when its property is set to a text. Raises ConfigError."""
+    """Parse a property's text into the value of a field with this annotation. Raises ConfigError."""
     parsed = key.parse(text)
     if annotation.startswith("tuple"):
         return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -71,47 +71,47 @@ class BrokerSettings:
     host: str = "127.0.0.1"
     port: int = 9092
     advertised_host: str = ""
-    """The host that clients and other nodes are told to connect to; empty: `host`."""
+    """The host that clients and other nodes connect to; empty: `host`."""
     advertised_port: int = 0
-    """The port they connect to, if something stands before this node, such as a proxy; 0: the one it listens on."""
+    """The port that clients and other nodes connect to, such as a proxy's; 0: the port of the listener."""
     listeners: tuple[Listener, ...] = ()
-    """Where the node listens, if `listeners` or a protocol was set; the four fields above are the first one's then."""
+    """The listeners, if `listeners` or a protocol is set; then the four fields above are those of the first."""
     inter_broker_listener: str = PLAINTEXT
-    """The name of the listener by which nodes reach each other."""
+    """The name of the listener for connections between nodes."""
     security: Security | None = field(default=None, hash=False)
-    """How this node is let in by the others; the node makes it of `given` when it starts."""
+    """This node's credentials for connections to other nodes, created from `given` at the start."""
     authorizer_class_name: str = DECLARED
-    """Kafka's name of an authorizer; empty: everybody may do everything."""
+    """Kafka's class name of an authorizer; empty: no authorization."""
     super_users: str = DECLARED
-    """Who may do everything: "User:admin;User:broker"."""
+    """The principals that need no ACL: "User:admin;User:broker"."""
     allow_everyone_if_no_acl_found: bool = DECLARED
-    """Whether what nobody has an entry for is everybody's."""
+    """Whether every principal may use a resource without an ACL."""
     rack: str = ""
     data_dir: str = ""
-    """The directory of the logs; empty: they are in memory."""
+    """The directory of the logs; empty: in memory."""
     log_dirs: tuple[str, ...] = ()
-    """Several directories for logs, in place of `data_dir`."""
+    """Several directories for logs, instead of `data_dir`."""
 
     # network
     socket_request_max_bytes: int = DECLARED
     queued_max_request_bytes: int = DECLARED
     """Kafka has no bound by default."""
     queued_max_response_bytes: int = DECLARED
-    """Kafka has no such bound. A Fetch gets half of what is left: all of `fetch.max.bytes` while nothing is held."""
+    """Not in Kafka. A Fetch gets half of the remaining bytes: all of `fetch.max.bytes` while no response is held."""
     max_request_partition_size_limit: int = DECLARED
-    """Kafka's 2000 bounds DescribeTopicPartitions alone, which goes on where an answer ended; here every request."""
+    """Bounds every request; Kafka's 2000 bounds only DescribeTopicPartitions, which is paginated."""
     connections_max_idle_ms: int = DECLARED
     max_connections: int = DECLARED
     max_connections_per_ip: int = DECLARED
     max_connections_per_ip_overrides: tuple[str, ...] = DECLARED
-    """Bounds of single addresses: "10.0.0.1:5"."""
+    """Limits of single addresses: "10.0.0.1:5"."""
     max_connection_creation_rate: int = DECLARED
     request_timeout_ms: int = DECLARED
     zookeeper_session_timeout_ms: int = DECLARED
     zookeeper_set_acl: bool = DECLARED
-    """Whether znodes belong to the login of the nodes, so that nobody else changes them."""
+    """Whether only the nodes' login may write znodes."""
     zookeeper_auth: str = field(default="", repr=False)
-    """As whom this node does what it does in ZooKeeper: "digest:USER:PASSWORD"; empty: as nobody."""
+    """This node's login at ZooKeeper, "digest:USER:PASSWORD"; empty: anonymous."""
     # topics
     auto_create_topics_enable: bool = DECLARED
     delete_topic_enable: bool = DECLARED
@@ -120,7 +120,7 @@ class BrokerSettings:
     min_insync_replicas: int = DECLARED
     message_max_bytes: int = DECLARED
     message_max_decompressed_ratio: int = DECLARED
-    """How many times `max.message.bytes` (or 1 MiB, if that is more) the records of a batch may be uncompressed."""
+    """The bound of a batch's uncompressed records, as a multiple of `max.message.bytes` (of 1 MiB, if that is more)."""
     log_segment_bytes: int = DECLARED
     log_roll_ms: int = WEEK_MS
     """Kafka's log.roll.hours."""
@@ -156,7 +156,7 @@ class BrokerSettings:
     producer_id_expiration_ms: int = DECLARED
     producer_id_expiration_check_interval_ms: int = DECLARED
     transaction_partition_verification_enable: bool = DECLARED
-    """Whether the first batch of a transaction waits until its coordinator says that the partition is part of it."""
+    """Whether a transaction's first batch waits until its coordinator confirms the partition."""
     # replication
     replica_lag_time_max_ms: int = DECLARED
     replica_fetch_max_bytes: int = DECLARED
@@ -168,7 +168,7 @@ class BrokerSettings:
     fetch_max_bytes: int = DECLARED
     max_incremental_fetch_session_cache_slots: int = DECLARED
     replica_selector_class: str = ""
-    """Empty: consumers read from leaders; Kafka's rack-aware one sends them to an in-sync replica in their rack."""
+    """Empty: consumers read from leaders; Kafka's RackAwareReplicaSelector: from an in-sync replica in their rack."""
     controlled_shutdown_enable: bool = DECLARED
     controlled_shutdown_max_retries: int = DECLARED
     controlled_shutdown_retry_backoff_ms: int = DECLARED
@@ -179,7 +179,7 @@ class BrokerSettings:
     group_initial_rebalance_delay_ms: int = DECLARED
     group_max_size: int = DECLARED
     group_coordinator_rebalance_protocols: str = ""
-    """The protocols that groups may use; empty: those of the Kafka that the node shows itself as."""
+    """The enabled group protocols; empty: those of the compatibility profile."""
     group_consumer_assignors: str = DECLARED
     group_consumer_heartbeat_interval_ms: int = DECLARED
     group_consumer_min_heartbeat_interval_ms: int = DECLARED
@@ -189,8 +189,8 @@ class BrokerSettings:
     group_consumer_max_session_timeout_ms: int = DECLARED
     group_consumer_max_size: int = DECLARED
     group_consumer_migration_policy: str = DECLARED
-    """Which groups may change their kind while members run."""
-    # groups of Kafka Streams
+    """Which groups may change their protocol while they have members."""
+    # streams groups
     group_streams_heartbeat_interval_ms: int = DECLARED
     group_streams_min_heartbeat_interval_ms: int = DECLARED
     group_streams_max_heartbeat_interval_ms: int = DECLARED
@@ -201,7 +201,7 @@ class BrokerSettings:
     group_streams_num_standby_replicas: int = DECLARED
     group_streams_max_standby_replicas: int = DECLARED
     group_streams_initial_rebalance_delay_ms: int = DECLARED
-    # shared partitions
+    # share groups
     group_share_delivery_count_limit: int = DECLARED
     group_share_heartbeat_interval_ms: int = DECLARED
     group_share_session_timeout_ms: int = DECLARED
@@ -234,28 +234,28 @@ class BrokerSettings:
     transaction_state_log_replication_factor: int = DECLARED
     transaction_state_log_min_isr: int = DECLARED
     transaction_state_log_segment_bytes: int = DECLARED
-    # telemetry of clients
+    # client telemetry
     client_telemetry_enable: bool = DECLARED
     telemetry_max_bytes: int = DECLARED
     # requests between brokers
     inter_broker_requests_restricted: bool = DECLARED
-    """Whether they are refused on other listeners than that between brokers; no property of Kafka's."""
-    # what clients see
+    """Whether only the inter-broker listener accepts requests between brokers. Not in Kafka."""
+    # compatibility profile
     kafka_version: str = DECLARED
-    """Which Kafka the node shows to its clients (D19); no property of Kafka's."""
+    """The version of Kafka that the node shows to clients (D19). Not in Kafka."""
     kafka_release: str = DECLARED
-    """The Kafka with whose levels of features a new cluster begins, if it is not `kafka_version`."""
+    """The version of Kafka whose feature levels a new cluster finalizes, if not `kafka_version`."""
     # failure injection
     crash_at: str = DECLARED
-    """A step of controller or coordinator at which this process exits hard, such as "resize:after-plan"; for tests."""
+    """A step of controller or coordinator at which this process exits, such as "resize:after-plan"; for tests."""
     withheld_features: str = DECLARED
-    """Features, with commas between them, that this node pretends not to support, like an older release; for tests."""
+    """Comma-separated features that this node does not advertise, as an older release; for tests."""
     given: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
-    """The properties that were given as text, also those that have no effect here."""
+    """All properties that were set as text, including those without effect."""
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """The directories of the logs; none: they are in memory."""
+        """The directories of the logs; none: in memory."""
         return self.log_dirs or ((self.data_dir,) if self.data_dir else ())
 
     @property
@@ -267,23 +267,23 @@ class BrokerSettings:
 
     @property
     def first_listener(self) -> Listener:
-        """The one that users are told of when the node is ready."""
+        """The listener whose address the command line prints when the node is ready."""
         return self.listening[0]
 
     @property
     def between_brokers(self) -> Listener:
-        """The listener by which nodes reach each other."""
+        """The listener for connections between nodes."""
         return next(one for one in self.listening if one.name == self.inter_broker_listener)
 
     def bound(self, ports: Mapping[str, int]) -> BrokerSettings:
-        """These settings with the ports that the listeners have got, by name."""
+        """Return these settings with the ports that the system assigned, by listener name."""
         first = self.first_listener
         listeners = tuple(dataclasses.replace(one, port=ports[one.name]) for one in self.listeners)
         return dataclasses.replace(self, port=ports[first.name], listeners=listeners)
 
     @property
     def is_broker(self) -> bool:
-        """Whether this node holds replicas and registers under /brokers/ids."""
+        """Whether this node has replicas and registers under /brokers/ids."""
         return "broker" in self.roles
 
     @property
@@ -295,7 +295,7 @@ class BrokerSettings:
 @value(kw_only=True)
 @_with_declared_defaults(Scope.TOPIC)
 class TopicConfig:
-    """One topic's effective settings: what /config/topics/T says, over the broker's defaults."""
+    """One topic's effective settings: /config/topics/T over the broker's defaults."""
 
     cleanup_policy: str = DECLARED
     compression_type: str = DECLARED
@@ -321,18 +321,18 @@ class TopicConfig:
     message_timestamp_after_max_ms: int = DECLARED
     message_timestamp_difference_max_ms: int = DECLARED
     message_downconversion_enable: bool = DECLARED
-    """Whether consumers that only know message sets (Fetch v0 to v3) get them."""
+    """Whether batches are down-converted for consumers that only know message sets (Fetch v0 to v3)."""
     unclean_leader_election_enable: bool = DECLARED
     enable_ordered_delivery: bool = DECLARED
-    """KIP-253: resizes keep the order of keys; false grows a topic the way Kafka does today."""
+    """Whether resizes keep the order of keys (KIP-253); false: partitions are added as in Kafka."""
     reshard_legacy_producers: str = DECLARED
-    """R16: whether producers that know nothing of generations may write to a topic that was resized.
+    """R16: whether producers without generations may write to a resized topic.
 
-    "auto" stands here only where the topic says nothing of `enable.ordered.delivery`, which decides it otherwise.
+    "auto" becomes "refuse" or "allow" where the topic sets `enable.ordered.delivery`.
     """
     reshard_legacy_consumers: str = DECLARED
-    """Whether coordinators hold the gates of members that hold none; "auto" and `enable.ordered.delivery` as above."""
+    """Whether coordinators hold the gates for stock consumers; `enable.ordered.delivery` replaces "auto" as above."""
     reshard_legacy_consumers_uncommitted_ms: int = DECLARED
-    """How long a group without a commit on a parent is waited for; -1: until it has one."""
+    """How long a gate waits for a group without a commit on the parent, in ms; -1: without bound."""
     reshard_legacy_consumers_shrink: str = DECLARED
-    """Whether the topic may shrink while such members read it, whose order a merge breaks."""
+    """Whether the topic may shrink while stock consumers, whose order a merge breaks, read it."""

@@ -1,13 +1,12 @@
-"""Changes of configuration: written below /config, announced below /config/changes, and noticed by every node.
+"""Configuration changes through ZooKeeper: written below /config, with a notification below /config/changes.
 
-A change and its announcement are one transaction, so that no change stays unknown because its writer died; the formats
-are Kafka's (`config_change_N`, version 2, the path of the entity). An announcement is a small znode in a sequence that
-says what to read again: here, the configuration of an entity. ACLs and delegation tokens use such announcements too.
+A change and its notification are one ZooKeeper transaction, so a crash of the writer cannot separate them. A
+notification is a sequential znode in Kafka's format (`config_change_N`, version 2) that names the entity to read again.
+ACLs and delegation tokens use such notifications, too.
 
-An announcement that is read twice does no harm, and one that was made while this node was away needs no reading: a
-node that starts or comes back reads everything it uses anyway. Each node removes announcements that it has known for a
-quarter of an hour. Kafka goes by their age instead; counting from when one was first seen needs no agreement between
-clocks. Sources: `ZkConfigManager`, `ZkNodeChangeNotificationListener`.
+Handling a notification twice is harmless. A node need not handle those of the time before its session, because it then
+reads all configurations that it uses. Each node deletes a notification 15 minutes after it first saw it; Kafka uses the
+znode's age, which needs synchronized clocks. Sources: `ZkConfigManager`, `ZkNodeChangeNotificationListener`.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Edit = Callable[[dict[str, str]], Mapping[str, str]]
 
 
 async def read_config(session: ZkSession, entity_path: str) -> dict[str, str]:
-    """The configuration of an entity, such as "topics/T" or "brokers/<default>"."""
+    """Read the configuration of an entity, such as "topics/T" or "brokers/<default>"."""
     path = paths.config(entity_path)
     try:
         data, _ = await retry_connection_loss(lambda: session.get(path))
@@ -58,10 +57,10 @@ async def read_config(session: ZkSession, entity_path: str) -> dict[str, str]:
 
 
 async def change_config(session: ZkSession, entity_path: str, edit: Edit) -> None:
-    """Replace the configuration of an entity by what `edit` returns for it, and announce that, both or neither.
+    """Replace the configuration of an entity with the result of `edit`, and create its notification, atomically.
 
-    Others may write at the same time: then `edit` is asked again, about what they wrote. It is also asked again when
-    the answer of ZooKeeper was lost.
+    `edit` is called again with the new configuration after a concurrent write, or after a lost response of ZooKeeper.
+    Raises KafkaError(INVALID_CONFIG) if the configuration is too large for a znode.
     """
     path = paths.config(entity_path)
     announcement = Create(paths.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity_path), sequence=True)
@@ -89,10 +88,10 @@ async def change_config(session: ZkSession, entity_path: str, edit: Edit) -> Non
 
 
 class ChangeNotifications:
-    """Watches the announcements below one znode under one session, and has each new one taken up."""
+    """Watches the notifications below one znode, and handles each new one."""
 
     def __init__(self, what: str, prefix: str, take: NotificationHandler, task: str) -> None:
-        """`what`: one of them. `prefix`: their paths, up to the number. `take` may raise MalformedZnode."""
+        """`what`: their name in the log. `prefix`: their path up to the number. `take` may raise MalformedZnode."""
         self.on_failure: OnFailure = log_failure
         self._what = what
         self._parent, _, self._name = prefix.rpartition("/")
@@ -105,7 +104,7 @@ class ChangeNotifications:
         self._seen: dict[str, float] = {}
 
     async def watch(self, session: ZkSession) -> None:
-        """Watch under a (new) session. What was announced before is taken as known: read all after this."""
+        """Watch under this session. Skips existing notifications, so read all configurations after this."""
         await self.stop()
         self._session = session
         self._changed.clear()
@@ -128,7 +127,7 @@ class ChangeNotifications:
             try:
                 await self._take(await self._names())
             except SessionExpired:
-                return  # the node opens a new session, and watches under that
+                return  # the node opens a new session and calls `watch` again
             except ZkError as error:
                 log.warning("each %s has to wait: %s", self._what, error)
                 await asyncio.sleep(RETRY_S)
@@ -141,7 +140,7 @@ class ChangeNotifications:
         return sorted(name for name in names if self._number_of(name) >= 0)
 
     async def _take(self, names: list[str]) -> None:
-        """Handle new announcements, and remove old ones."""
+        """Handle new notifications, and delete old ones."""
         self._note(names)
         for name in names:
             if self._number_of(name) > self._last:
@@ -176,15 +175,15 @@ class ChangeNotifications:
 
 
 class ConfigChanges(ChangeNotifications):
-    """Watches the announcements under one session, and calls the handlers of their entity types."""
+    """Watches configuration changes, and calls the handlers of their entity types."""
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
-        """`handlers`: entity type ("topics", "brokers", "clients", ...) -> what to do about an entity's change."""
+        """`handlers`: entity type ("topics", "brokers", "clients", ...) -> handler of an entity's change."""
         super().__init__("change of configuration", paths.CONFIG_CHANGE_PREFIX, self._announced, "config-changes")
         self._handlers = dict(handlers)
 
     def on_change(self, entity_type: str, handler: Handler) -> None:
-        """Call `handler(entity name)` for every announced change of an entity of this type."""
+        """Call `handler(entity name)` for each change of an entity of this type."""
         self._handlers[entity_type] = handler
 
     async def _announced(self, path: str, data: bytes) -> None:
@@ -201,6 +200,6 @@ class ConfigChanges(ChangeNotifications):
 
 
 def sequence_number(name: str, prefix: str) -> int:
-    """The sequence number of an announcement; -1 if it is something else."""
+    """The sequence number of a notification znode; -1 for another name."""
     suffix = name.removeprefix(prefix)
     return int(suffix) if suffix.isdecimal() and suffix != name else -1

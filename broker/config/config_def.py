@@ -1,25 +1,25 @@
-"""The one declaration of configuration properties, of brokers, topics, groups and metrics subscriptions (ConfigDef).
+"""The declaration of all configuration properties of brokers, topics, groups and metrics subscriptions (ConfigDef).
 
-Parsing, refusals, DescribeConfigs, IncrementalAlterConfigs and the defaults of `broker.config.broker_settings` are all
-made of three tables, `node_properties`, `storage_properties` and `coordinator_properties`. A table is text of one line
-per property, so that five hundred of them read like a page:
+Three tables, `node_properties`, `storage_properties` and `coordinator_properties`, are the source of parsing,
+validation, DescribeConfigs, IncrementalAlterConfigs and the defaults of `broker.config.broker_settings`. A table is
+text with one line per property:
 
-    name versions | kind | default | accepts | update mode, or the broker's property of a topic's | what it does
+    name versions | kind | default | accepts | update mode, or the broker's property of a topic's | documentation
 
-versions  of Kafka that describe it: none: all; "4.0..": since 4.0; "..3.9": until 3.9; "internal": never described.
+versions  Kafka's versions that have it: none: all; "4.0..": since 4.0; "..3.9": until 3.9; "internal": none.
           A property that changes between versions has a line for each.
-kind      Kafka's (`ConfigDef.Type`), with the numbers that DescribeConfigs uses
+kind      Kafka's (`ConfigDef.Type`), with the numbers in DescribeConfigs
 default   "-": none; otherwise this text, which may be empty
-accepts   "14.." at least 14; "0..1" between; "a, b" one of these, or for a list some of these; "-1 or 1..9" either
-update    "": when a broker starts; "broker": of one broker while it runs; "cluster": of one or of all (KIP-226)
+accepts   "14..": at least 14; "0..1": a range; "a, b": one of these, or for a list any of these; "-1 or 1..9": either
+update    "": read-only; "broker": dynamic, per broker; "cluster": dynamic, per broker or cluster-wide (KIP-226)
 
-A line in brackets begins a section, and names the resource whose properties follow, such as [topic]. Those of
-[broker: REASON] are known, checked and described, but have no effect, for this reason. Another value than the default
-of one in [broker refused: REASON] is refused: the broker does not start, and the topic is not created or altered.
+A line in brackets begins a section, and names the resource of the properties below it, such as [topic]. Properties in
+[broker: REASON] are parsed and described, but have no effect, for this reason. In [broker refused: REASON] only the
+default is accepted: with another value the broker does not start, and the topic is not created or altered.
 
-To give a property an effect, move its line to a section without a reason, say what it does, and add the field of its
-name to `BrokerSettings` or `TopicConfig`. Where the fifth column of a topic's property names a broker's property, a
-topic inherits that property's value, and both lines have the same default.
+To implement a property, move its line to a section without a reason, document it, and add the field of its name to
+`BrokerSettings` or `TopicConfig`. Where the fifth column of a topic's property names a broker's property, the topic
+inherits that property's value, and both lines must have the same default.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from anabranch.broker.config.storage_properties import STORAGE
 from anabranch.protocol.values import value
 
 REFERENCE_VERSION: Final = "3.9"
-"""The version of Kafka whose declaration counts where a caller names none."""
+"""The default version of Kafka for lookups."""
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be used; the message says which and what to write instead."""
+    """An invalid property; the message names it and a valid value."""
 
 
 class Kind(enum.IntEnum):
-    """The kind of a property's values, by Kafka's numbers."""
+    """The type of a property's values, with Kafka's numbers."""
 
     BOOLEAN = 1
     STRING = 2
@@ -58,7 +58,7 @@ class Kind(enum.IntEnum):
 
 
 class UpdateMode(enum.Enum):
-    """Where a broker's property may be changed while the broker runs (KIP-226)."""
+    """Whether a broker's property can change at run time, per broker or cluster-wide (KIP-226)."""
 
     NEVER = ""
     PER_BROKER = "broker"
@@ -83,7 +83,7 @@ Parsed = bool | int | float | str
 
 @value
 class ConfigKey:
-    """One line of the declaration."""
+    """One declared property: one line of a table."""
 
     name: str
     kind: Kind
@@ -91,17 +91,17 @@ class ConfigKey:
     accepts: str = ""
     changes: UpdateMode = UpdateMode.NEVER
     synonym: str = ""
-    """The broker's property that gives a topic's default."""
+    """The broker's property from which a topic inherits."""
     documentation: str = ""
     versions: str = ""
     without_effect: str = ""
-    """Why it has no effect here; empty: it has one."""
+    """Why the property has no effect; empty: it has one."""
     refused: bool = False
-    """Whether a broker does not start with another value than the default."""
+    """Whether only the default is accepted."""
 
     @property
     def sensitive(self) -> bool:
-        """Whether its value is never shown."""
+        """Whether responses and logs omit the value."""
         return self.kind is Kind.PASSWORD
 
     @property
@@ -115,7 +115,7 @@ class ConfigKey:
         return not self.internal and since <= version <= (until or version)  # no part of a version has two digits
 
     def parse(self, text: str) -> Parsed:
-        """The value that a text stands for. Raises ConfigError."""
+        """Parse and validate a text. Raises ConfigError."""
         text = text.strip()
         if self.kind is Kind.BOOLEAN:
             if text.lower() not in ("true", "false"):
@@ -132,12 +132,12 @@ class ConfigKey:
         return text
 
     def normal(self, text: str) -> str:
-        """The value as a configuration writes it: `TRUE ` is `true`."""
+        """Normalize a text: `TRUE ` becomes `true`. Raises ConfigError."""
         return text_of(self.parse(text))
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The texts that a value, or each part of a list, may be; empty: any."""
+        """The valid texts of a value, or of each part of a list; empty: any."""
         return tuple(one.strip() for one in self.accepts.split(",") if one.strip())
 
     def _number(self, text: str) -> int:
@@ -181,7 +181,7 @@ class ConfigDef:
         self._described: dict[str, Mapping[str, ConfigKey]] = {}
 
     def known(self, version: str = REFERENCE_VERSION) -> Mapping[str, ConfigKey]:
-        """Every property by name: as this version of Kafka has it, or else as the first one that does."""
+        """All properties by name: as this version of Kafka declares them, else as the first line in the table does."""
         if version not in self._known:
             first = {key.name: key for key in reversed(self._keys)}
             self._known[version] = {name: self.described(version).get(name, first[name]) for name in sorted(first)}
@@ -195,7 +195,7 @@ class ConfigDef:
 
 
 def config_def(scope: Scope) -> ConfigDef:
-    """What is declared for one kind of resource."""
+    """The declared properties of one kind of resource."""
     return _definitions()[scope]
 
 
@@ -241,7 +241,7 @@ def _columns(line: str) -> list[str]:
 
 
 def text_of(value: object) -> str:
-    """A setting as it is written in a configuration."""
+    """Format a parsed value as the text of a property."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,8 +1,8 @@
-"""A broker's settings as they are now: what it was started with, under what was changed since (KIP-226).
+"""A broker's current settings: its start settings, overridden by dynamic configuration (KIP-226).
 
-Precedence: /config/brokers/ID, then /config/brokers/<default>, then the start, then Kafka's default. What stands in
-ZooKeeper is never refused here: a name that may not change, or a value that does not parse, is left out with one line
-in the log, because another writer may validate less than `broker.administration.config_alterations` does.
+Precedence: /config/brokers/ID, /config/brokers/<default>, start settings, Kafka's default. Invalid entries in ZooKeeper
+(read-only properties, unparsable values) are ignored with an error in the log, because another writer may validate less
+than `broker.administration.config_alterations` does.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ log: Final = logging.getLogger(__name__)
 
 
 class DynamicConfig:
-    """The layers of one broker's configuration; `current` is the settings that result."""
+    """The layers of one broker's configuration; `current` holds the effective settings."""
 
     def __init__(self, static: BrokerSettings) -> None:
         self.static = static
         self.default: Mapping[str, str] = {}
-        """The properties that were changed for all brokers."""
+        """The dynamic properties of all brokers."""
         self.own: Mapping[str, str] = {}
-        """The properties that were changed for this broker."""
+        """The dynamic properties of this broker."""
         self.current = static
         self.trials: list[Callable[[Mapping[str, str]], None]] = []
-        """What else a change for this broker has to stand, all its properties together. They raise ConfigError."""
+        """Further checks of this broker's dynamic properties before a change; they raise ConfigError."""
 
     def update(self, *, default: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> bool:
-        """Apply the properties that are in ZooKeeper now. Returns whether the settings have changed."""
+        """Replace the dynamic properties with those in ZooKeeper. Return whether the settings changed."""
         if default is not None:
             self.default = valid_properties(default, self.static.kafka_version, per_broker=False)
         if own is not None:
@@ -49,7 +49,7 @@ class DynamicConfig:
 
 
 def valid_properties(properties: Mapping[str, str], kafka_version: str, *, per_broker: bool) -> dict[str, str]:
-    """Those properties that may be changed at this level, with values that make sense; unknown names are kept."""
+    """Select the properties that are dynamic at this level and valid; log the others. Unknown names are kept."""
     if not properties:
         return {}
     kept, known = {}, config_def(Scope.BROKER).described(kafka_version)
@@ -68,12 +68,12 @@ def valid_properties(properties: Mapping[str, str], kafka_version: str, *, per_b
 
 
 def is_updatable(key: ConfigKey, *, per_broker: bool) -> bool:
-    """Whether a property may be changed for one broker, or for all."""
+    """Whether a property is dynamic for one broker (`per_broker`), or cluster-wide."""
     return key.changes is UpdateMode.ANYWHERE or (per_broker and key.changes is UpdateMode.PER_BROKER)
 
 
 def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings:
-    """The settings with these changes; what was given at the start stays on record."""
+    """Apply dynamic properties to the start settings; `given` keeps the start properties."""
     if not changed:
         return static
     known = config_def(Scope.BROKER).described(static.kafka_version)
@@ -82,7 +82,7 @@ def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings
 
 
 def static_text(static: BrokerSettings, name: str) -> str | None:
-    """What a property was set to when the broker started; None if it was left at its default."""
+    """The text of a property in the start settings; None for its default."""
     text = _derived(static, name)
     if text is not None:
         return text
@@ -102,7 +102,7 @@ def static_text(static: BrokerSettings, name: str) -> str | None:
 
 
 def _derived(static: BrokerSettings, name: str) -> str | None:
-    """The text of a property that options or arguments set instead, such as `broker.id`."""
+    """The text of a property whose field command-line options or arguments set, such as `broker.id`."""
     match name:
         case "broker.id" | "node.id":
             return str(static.node_id)

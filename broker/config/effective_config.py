@@ -1,9 +1,9 @@
-"""Turns `key=value` text into settings, and says what is wrong, and what to write instead, when it cannot.
+"""Parses and validates `key=value` properties into settings of brokers, topics and groups.
 
-`with_properties` makes a node's settings of the properties that it was started with or given since, `topic_config` a
-topic's of those that were set for it and of the broker's defaults, and `group_value` what a group goes by. A version
-of Kafka may lack a property, or bound it otherwise. A broker starts with properties of every version, so that one file
-serves nodes of different profiles; requests are held to the version that the node shows.
+`with_properties` applies a node's start or dynamic properties, `topic_config` combines a topic's properties with the
+broker's defaults, and `group_value` a group's. Versions of Kafka differ in properties and bounds. A broker accepts the
+properties of all versions at the start, so one file works with every compatibility profile; requests may use only those
+of the node's profile.
 
 Pure. Source: Kafka's KafkaConfig, LogConfig and GroupConfig (KIP-848, KIP-932), 4.2.
 """
@@ -33,7 +33,7 @@ _FIELDS: Final = {one.name: one for one in dataclasses.fields(BrokerSettings) if
 
 
 def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
-    """These settings with `key=value` properties applied; ConfigError names the first one that is wrong."""
+    """Apply `key=value` properties to settings. Raises ConfigError for the first invalid one."""
     if not properties:
         return settings
     known = config_def(Scope.BROKER).known(properties.get("kafka.version", settings.kafka_version))
@@ -60,7 +60,7 @@ def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> 
 
 
 def with_profile_defaults(settings: BrokerSettings) -> BrokerSettings:
-    """The settings in which what was not set is the default of the version that the node shows."""
+    """Set the properties that were not given to the defaults of the node's compatibility profile."""
     declared, changes = config_def(Scope.BROKER), {}
     reference = declared.known()
     for name, key in declared.described(settings.kafka_version).items():
@@ -73,9 +73,9 @@ def with_profile_defaults(settings: BrokerSettings) -> BrokerSettings:
 
 
 def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> TopicConfig:
-    """The effective configuration of a topic: what was set for it, over the broker's defaults.
+    """The effective configuration of a topic: its own properties over the broker's defaults.
 
-    Raises KafkaError(INVALID_CONFIG) for a name that Kafka does not know, and for a value that it refuses.
+    Raises KafkaError(INVALID_CONFIG) for an unknown name or an invalid value.
     """
     known = config_def(Scope.TOPIC).known()
     for name in properties:
@@ -104,7 +104,7 @@ def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> Top
 
 
 def check_topic_properties(kafka_version: str, properties: Mapping[str, str]) -> None:
-    """Raise INVALID_CONFIG for what topics of this version cannot be set to, and those of others can."""
+    """Raise INVALID_CONFIG for topic properties and values that only other versions of Kafka accept."""
     declared = config_def(Scope.TOPIC)
     for name, text in properties.items():
         if name not in declared.known():
@@ -145,7 +145,7 @@ def _check_per_ip(changes: Mapping[str, Any], settings: BrokerSettings) -> None:
 
 
 def _check_queue(changes: dict[str, Any], settings: BrokerSettings) -> None:
-    """Raise the bound of queued bytes to the largest request; ConfigError if the bound was set explicitly."""
+    """Increase the bound of queued bytes to the largest request. Raises ConfigError if the bound was set explicitly."""
     largest = changes.get("socket_request_max_bytes", settings.socket_request_max_bytes)
     queued = changes.get("queued_max_request_bytes", settings.queued_max_request_bytes)
     if not 0 < queued < largest:
@@ -159,9 +159,9 @@ def _check_queue(changes: dict[str, Any], settings: BrokerSettings) -> None:
 
 
 def _in_milliseconds(settings: BrokerSettings, properties: Mapping[str, str]) -> dict[str, Any]:
-    """The values in milliseconds of properties in hours and minutes, unless a finer one is set."""
+    """Convert properties in hours and minutes to milliseconds, unless a finer one is set."""
     changes = {}
-    for name, (fine, factor) in COARSE.items():  # minutes come after hours, and win
+    for name, (fine, factor) in COARSE.items():  # minutes override hours
         if name in properties and fine not in properties and fine not in settings.given:
             units = int(config_def(Scope.BROKER).known()[name].parse(properties[name]))
             changes[field_name(fine)] = units * factor if units >= 0 else -1
@@ -169,7 +169,7 @@ def _in_milliseconds(settings: BrokerSettings, properties: Mapping[str, str]) ->
 
 
 def _listeners(settings: BrokerSettings, properties: Mapping[str, str]) -> dict[str, Any]:
-    """The listeners that properties describe; the fields of the only one there was, of the first of them."""
+    """The settings of the listeners in properties; `host`, `port` and advertised fields are the first listener's."""
     listeners = listeners_in(properties, dataclasses.replace(settings, listeners=()).first_listener)
     first = listeners[0]
     return {
@@ -199,7 +199,7 @@ _SESSION: Final = "session.timeout.ms"
 
 
 def group_value(settings: BrokerSettings, given: Mapping[str, str], name: str) -> int:
-    """A number that a group goes by: its own, or the broker's."""
+    """The effective value of a group's property: its own, or the broker's."""
     if name in given:
         return int(given[name])
     number: int = getattr(settings, "group_" + name.replace(".", "_"))
@@ -207,13 +207,13 @@ def group_value(settings: BrokerSettings, given: Mapping[str, str], name: str) -
 
 
 def group_default(settings: BrokerSettings, key: ConfigKey) -> str | None:
-    """What a group goes by for which nothing was set."""
+    """The default of a group's property: the broker's setting, or the declared one."""
     field = "group_" + key.name.replace(".", "_")
     return str(getattr(settings, field)) if hasattr(settings, field) else key.default
 
 
 def check_group_config(settings: BrokerSettings, given: Mapping[str, str]) -> None:
-    """Raise INVALID_CONFIG for what no group of this broker can be set to."""
+    """Raise INVALID_CONFIG for an unknown group property, or a value that this broker does not accept."""
     try:
         for name, text in given.items():
             key = config_def(Scope.GROUP).known().get(name)
@@ -235,7 +235,7 @@ def check_group_config(settings: BrokerSettings, given: Mapping[str, str]) -> No
 
 
 def _check_bounds(settings: BrokerSettings, name: str, text: str) -> None:
-    """Raise ConfigError for a number outside of the bounds that the broker's properties set, where there are some."""
+    """Raise ConfigError for a number outside the bounds that the broker's properties set."""
     kind, _, rest = name.partition(".")
     for word, side, wrong in (("min", "at least", int.__lt__), ("max", "at most", int.__gt__)):
         bound_name = f"group.{kind}.{word}.{rest}"
@@ -247,7 +247,7 @@ def _check_bounds(settings: BrokerSettings, name: str, text: str) -> None:
 
 
 def duration_ms(text: str) -> int:
-    """How long ago `by_duration:PT1H30M` is. Raises ConfigError."""
+    """Parse the duration of `by_duration:PT1H30M`, in ms. Raises ConfigError."""
     found = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
     if found is None or not any(found.groups()):
         raise ConfigError(f"{RESET}={text!r} must be latest, earliest or such as by_duration:P1DT2H30M")

@@ -1,13 +1,13 @@
-"""Where a node listens: several addresses, each with a name, a security protocol and what clients are told of it.
+"""The listeners of a node: addresses, each with a name, a security protocol and an advertised address.
 
     listeners=INTERNAL://127.0.0.1:9092,EXTERNAL://0.0.0.0:9094
     advertised.listeners=INTERNAL://127.0.0.1:9092,EXTERNAL://kafka.example:9094
     listener.security.protocol.map=INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL
     inter.broker.listener.name=INTERNAL
 
-Pure. The rules, and what is refused, are those of `KafkaConfig.validateValues` and `CoreUtils.listenerListToEndPoints`.
-A setting of one listener is written `listener.name.external.ssl.client.auth`, and counts before one without a prefix.
-The addresses of clients are here too: how they are compared, and how many connections each may have.
+Pure. Validation follows `KafkaConfig.validateValues` and `CoreUtils.listenerListToEndPoints`. A property of one
+listener, such as `listener.name.external.ssl.client.auth`, overrides the one without a prefix. This module also
+normalizes client addresses, and parses the limits of connections per address.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from anabranch.protocol.values import value
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Kafka's security protocols, in the order of their numbers."""
+"""Kafka's security protocols, by number."""
 PROTOCOL_MAP: Final = "listener.security.protocol.map"
 INTER_BROKER_NAME: Final = "inter.broker.listener.name"
 INTER_BROKER_PROTOCOL: Final = "security.inter.broker.protocol"
 PREFIX: Final = "listener.name."
 SETTLED_BY: Final = ("listeners", "advertised.listeners", PROTOCOL_MAP, INTER_BROKER_NAME, INTER_BROKER_PROTOCOL)
-"""The properties that say where a node listens; they only make sense together."""
+"""The properties that determine the listeners; they are parsed together."""
 
 
 @value
 class Listener:
-    """One address of a node. With port 0 the system chooses when the node starts."""
+    """One address of a node. With port 0 the system chooses the port when the node starts."""
 
     name: str
     protocol: str
     host: str
     port: int
     advertised_host: str = ""
-    """What clients and other nodes are told; empty: `host`."""
+    """The host that clients and other nodes connect to; empty: `host`."""
     advertised_port: int = 0
-    """What they are told; 0: the port it listens on."""
+    """The port that they connect to; 0: the listener's port."""
 
     @property
     def reachable_host(self) -> str:
-        """The host that clients and other nodes are told to connect to."""
+        """The host that clients and other nodes connect to."""
         return self.advertised_host or self.host
 
     def reachable_port(self, listening: int) -> int:
-        """The port that they are told, given the one that the node listens on."""
+        """The port that clients and other nodes connect to, given the bound port."""
         return self.advertised_port or listening
 
     @property
@@ -60,7 +60,7 @@ class Listener:
 
     @property
     def sasl(self) -> bool:
-        """Whether clients authenticate by SASL before anything else."""
+        """Whether clients must authenticate by SASL."""
         return self.protocol.startswith("SASL_")
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Listener:
 
 
 def listeners_in(properties: Mapping[str, str], default: Listener) -> tuple[Listener, ...]:
-    """The listeners that properties describe; `default` alone where they name none. Raises ConfigError."""
+    """Parse the listeners from properties; `default` alone without `listeners`. Raises ConfigError."""
     protocols = _protocols(properties.get(PROTOCOL_MAP))
     told = _addresses("listeners", properties["listeners"]) if "listeners" in properties else None
     if told is None:
@@ -97,7 +97,7 @@ def listeners_in(properties: Mapping[str, str], default: Listener) -> tuple[List
 
 
 def inter_broker_name(properties: Mapping[str, str], listeners: tuple[Listener, ...]) -> str:
-    """The name of the listener by which nodes reach each other. Raises ConfigError."""
+    """Find the name of the listener for connections between nodes. Raises ConfigError."""
     name = properties.get(INTER_BROKER_NAME, "").strip().upper()
     protocol = properties.get(INTER_BROKER_PROTOCOL, "").strip()
     if name and protocol:
@@ -114,10 +114,10 @@ def inter_broker_name(properties: Mapping[str, str], listeners: tuple[Listener, 
 
 
 def base_name(name: str) -> tuple[str, str]:
-    """Listener and property of `listener.name.external.ssl.client.auth`: ("EXTERNAL", "ssl.client.auth").
+    """Split `listener.name.external.ssl.client.auth` into listener and property: ("EXTERNAL", "ssl.client.auth").
 
-    The settings of a mechanism, `listener.name.external.plain.sasl.jaas.config`, come as ("EXTERNAL",
-    "sasl.jaas.config"); a property without a prefix as ("", name).
+    The prefix of a mechanism is dropped: `listener.name.external.plain.sasl.jaas.config` is ("EXTERNAL",
+    "sasl.jaas.config"). A property without a listener is ("", name).
     """
     if not name.startswith(PREFIX):
         return "", name
@@ -164,7 +164,7 @@ def _addresses(what: str, text: str) -> dict[str, tuple[str, int]]:
 
 
 def _check_ports(addresses: Mapping[str, tuple[str, int]]) -> None:
-    """Raise ConfigError for a port that two listeners share, unless one is IPv4 and the other IPv6."""
+    """Raise ConfigError if two listeners share a port, unless one is IPv4 and the other IPv6."""
     seen: dict[int, list[str]] = {}
     for host, port in addresses.values():
         if port:
@@ -182,7 +182,7 @@ def _ip_version(host: str) -> int:
 
 
 def address_bounds(overrides: Sequence[str]) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`: how many connections each of these addresses may have. ConfigError."""
+    """Parse `max.connections.per.ip.overrides`: address -> most connections. Raises ConfigError."""
     if not overrides:
         return {}
     bounds = {}
@@ -199,7 +199,7 @@ def address_bounds(overrides: Sequence[str]) -> dict[str, int]:
 
 
 def canonical(address: str) -> str:
-    """An address as it is compared: `::ffff:10.0.0.1` comes from 10.0.0.1."""
+    """Normalize an address: `::ffff:10.0.0.1` becomes 10.0.0.1."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

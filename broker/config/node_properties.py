@@ -1,7 +1,7 @@
 """The declared properties of a node, its network and its security. `broker.config.config_def` explains the columns.
 
-Each property of listeners, TLS and SASL may also be given for one listener: `listener.name.external.ssl.client.auth`.
-Sources: Kafka's `KafkaConfig`, and `DynamicBrokerConfig` for what may change while a broker runs.
+A property of listeners, TLS or SASL can also be set for one listener: `listener.name.external.ssl.client.auth`.
+Sources: Kafka's `KafkaConfig`, and `DynamicBrokerConfig` for the update modes.
 """
 
 from __future__ import annotations

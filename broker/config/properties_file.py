@@ -1,4 +1,4 @@
-"""Reads files of properties as Java writes them: server.properties of a broker, client.properties of a tool.
+"""Parses and writes Java properties files, such as server.properties of a broker or client.properties of a tool.
 
     # a comment
     listeners = SASL_SSL://127.0.0.1:9093
@@ -24,7 +24,7 @@ _SIGNS: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
 def properties_of(path: str | None, pairs: Sequence[str]) -> dict[str, str]:
-    """The properties of a file, and over them those of `NAME=VALUE` options. Raises ConfigError."""
+    """Read the properties of a file, overridden by `NAME=VALUE` options. Raises ConfigError."""
     given = {}
     if path is not None:
         try:
@@ -35,7 +35,7 @@ def properties_of(path: str | None, pairs: Sequence[str]) -> dict[str, str]:
 
 
 def parse_properties(pairs: Sequence[str]) -> dict[str, str]:
-    """`["num.partitions=3"]` -> `{"num.partitions": "3"}`."""
+    """Parse options: `["num.partitions=3"]` -> `{"num.partitions": "3"}`. Raises ConfigError."""
     properties = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -46,7 +46,7 @@ def parse_properties(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def properties_in(text: str) -> dict[str, str]:
-    """The properties that a text holds; of two of one name the last counts."""
+    """Parse the text of a properties file; of two equal names the last takes precedence."""
     properties = {}
     lines = iter(text.splitlines())
     for line in lines:
@@ -62,7 +62,7 @@ def properties_in(text: str) -> dict[str, str]:
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """The text of a file that holds these properties: what `properties_in` reads."""
+    """Format properties as the text of a file; the inverse of `properties_in`."""
     return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in properties.items())
 
 

@@ -210,11 +210,11 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
-"""Properties that set the same thing, the ones that take precedence first."""
+"""Property -> its synonyms, in order of precedence."""
 
 COARSE: Final[Mapping[str, tuple[str, int]]] = {
     "log.retention.hours": ("log.retention.ms", 3600000),
     "log.retention.minutes": ("log.retention.ms", 60000),
     "log.roll.hours": ("log.roll.ms", 3600000),
 }
-"""Property in a coarse unit -> the one in milliseconds, and how many of them one is. Weaker ones first."""
+"""Property in hours or minutes -> the property in ms, and ms per unit. Later entries take precedence."""
