@@ -1,1 +1,1 @@
-"""Logic of administrative requests: topic creation, configurations, ACLs, tokens, shrink checks."""
+"""Logic of admin requests: topic creation, configurations, ACLs, delegation tokens, shrink checks."""

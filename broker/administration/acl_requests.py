@@ -1,9 +1,9 @@
-"""Reads entries and filters of access control lists out of requests, and changes the lists by them.
+"""Parses, creates and deletes ACLs for CreateAcls, DescribeAcls and DeleteAcls.
 
-The number 0, which says that a client did not know its own word, closes the connection, as Kafka's brokers fail while
-they read such a request. A number that later releases may give a meaning matches nothing, and cannot be granted. What
-cannot be granted is refused alone, but for the words of filters, ANY and MATCH: they spoil the whole request. Sources:
-`AclApis`, `AclAuthorizer`, `CreateAclsRequest.aclBinding`; compared with Kafka's answers.
+The code 0 (UNKNOWN) closes the connection, because Kafka's brokers fail to parse such a request. Codes of later
+releases match nothing, and cannot be created. An invalid ACL fails alone, except for the filter codes ANY and MATCH,
+which fail the whole request. Sources: `AclApis`, `AclAuthorizer`, `CreateAclsRequest.aclBinding`; compared with Kafka's
+responses.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 Entry = tuple[ResourcePattern, Acl]
 _TYPES: Final = frozenset(map(int, ResourceType))
 UNKNOWN: Final = 0
-"""What clients make of a word that they do not know, and do not send."""
+"""Kafka's code UNKNOWN, which clients do not send."""
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
 
 def filter_of(asked: Any) -> AclFilter:
-    """The filter of a DescribeAcls request, or of one in a DeleteAcls request. Raises CloseConnection."""
+    """Parse the filter of a DescribeAcls request, or one of a DeleteAcls request. Raises CloseConnection."""
     _check(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
     return AclFilter(
         resource_type=asked.resource_type_filter,
@@ -55,18 +55,18 @@ def filter_of(asked: Any) -> AclFilter:
 
 
 def check_creation(asked: AclCreation) -> None:
-    """Raise CloseConnection for a number that no client should send."""
+    """Raise CloseConnection for a code UNKNOWN."""
     _check(asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type)
 
 
 def has_words_of_filters(asked: AclCreation) -> bool:
-    """Whether it leaves open what is to be granted."""
+    """Whether a creation contains the filter codes ANY or MATCH."""
     words = (asked.resource_type, asked.operation, asked.permission_type)
     return ANY in words or asked.resource_pattern_type in (ANY, MATCH)
 
 
 def entry_of(asked: AclCreation) -> Entry:
-    """The entry that is to be created. Raises KafkaError for one that cannot be."""
+    """Parse the ACL of a creation. Raises KafkaError for an invalid one."""
     if asked.resource_type == ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not asked.resource_name:
@@ -82,7 +82,7 @@ def entry_of(asked: AclCreation) -> Entry:
 
 
 async def create(services: Services, entries: Iterable[Entry]) -> dict[ResourcePattern, KafkaError]:
-    """Add entries, all those of a pattern at once. Returns pattern -> why it was refused, of those that were."""
+    """Add ACLs, grouped by resource pattern. Return the errors: pattern -> error."""
     added: dict[ResourcePattern, set[Acl]] = {}
     for pattern, acl in entries:
         added.setdefault(pattern, set()).add(acl)
@@ -105,10 +105,10 @@ async def create(services: Services, entries: Iterable[Entry]) -> dict[ResourceP
 async def delete(
     services: Services, filters: Sequence[AclFilter]
 ) -> tuple[list[list[Entry]], dict[ResourcePattern, KafkaError]]:
-    """Take away what filters mean.
+    """Delete the ACLs that match filters.
 
-    Returns the entries of each filter, one that several mean under the first of them, and pattern -> why its entries
-    were not taken away.
+    Returns the deleted ACLs of each filter (an ACL that several match belongs to the first), and the errors:
+    pattern -> error.
     """
     assert services.authorizer is not None
     patterns = [one for one in services.authorizer.acls if any(each.covers(one) for each in filters)]
@@ -135,7 +135,7 @@ async def delete(
 
 
 async def _change(services: Services, pattern: ResourcePattern, edit: Any) -> None:
-    """Change the entries of a pattern; in force here when this returns, at other brokers soon. Raises KafkaError."""
+    """Change the ACLs of a pattern in ZooKeeper and in this broker's cache. Raises KafkaError."""
     assert services.acls is not None
     try:
         await change_acls(services.session, pattern, edit)
@@ -146,7 +146,7 @@ async def _change(services: Services, pattern: ResourcePattern, edit: Any) -> No
 
 
 def _named(one: AclFilter) -> list[ResourcePattern]:
-    """The patterns that a filter names, which others may have changed a moment ago."""
+    """The patterns that a filter names, which this broker's cache may not hold yet."""
     if one.name is None or not is_valid_name(one.name) or one.resource_type not in _TYPES:
         return []
     trees = [tree for tree in PatternType if one.pattern_type in (ANY, tree)]

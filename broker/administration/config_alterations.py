@@ -1,9 +1,9 @@
-"""Checks the changes of AlterConfigs and IncrementalAlterConfigs in Kafka's order, and carries them out.
+"""Validates AlterConfigs and IncrementalAlterConfigs in Kafka's order, and applies them.
 
-A resource is checked first for what is wrong with the request itself (twice the same resource or name, null values, a
-kind that cannot be altered), then for whether it exists, then for its values as a whole: what was set before counts
-too. Broker properties that may not be changed are INVALID_REQUEST and wrong values of topics INVALID_CONFIG, as Kafka
-has it. Sources: `ConfigAdminManager`, `ZkAdminManager`, `DynamicBrokerConfig.validate`.
+Checks, in order: the request itself (duplicate resources or names, null values, unknown resource types), the existence
+of the resource, and its new properties together with the existing ones. As in Kafka, a read-only broker property is
+INVALID_REQUEST and an invalid topic property INVALID_CONFIG. Sources: `ConfigAdminManager`, `ZkAdminManager`,
+`DynamicBrokerConfig.validate`.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ THREADS: Final = frozenset(
         "num.replica.fetchers",
     }
 )
-"""Properties that may only change to a value between half and double the present one."""
+"""Properties whose new value must be between half and double the current one."""
 ORDERED: Final = "enable.ordered.delivery"
 
 
 @value
 class Operation:
-    """One change of one property."""
+    """One operation on a property (AlterConfigOp)."""
 
     name: str
     kind: int
@@ -63,7 +63,7 @@ class Operation:
 async def alter_each(
     resources: Sequence[Any], alter: Callable[[Any], Awaitable[None]]
 ) -> list[AlterConfigsResourceResponse]:
-    """Alter each resource. Returns the outcomes; resources that a request names twice are all refused."""
+    """Alter each resource, and return the outcomes. Duplicate resources fail with INVALID_REQUEST."""
     times = Counter((one.resource_type, one.resource_name) for one in resources)
     outcomes, turns = [], YieldBudget()
     for one in resources:
@@ -87,7 +87,7 @@ async def alter_each(
 
 
 def authorize_alter(ctx: RequestContext, resource_type: int, name: str) -> None:
-    """Raise KafkaError unless the client may change the configuration of this."""
+    """Raise KafkaError unless the client is authorized to alter the configuration of a resource."""
     if resource_type == TOPIC:
         authorize(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.TOPIC, name)
     elif resource_type == GROUP:
@@ -104,7 +104,7 @@ async def alter(
     *,
     validate_only: bool,
 ) -> None:
-    """Change the configuration of a topic, a group, a subscription, a broker, or (name "") all brokers. KafkaError."""
+    """Alter a topic, group, metrics subscription, broker, or (name "") all brokers. Raises KafkaError."""
     if resource_type == TOPIC:
         entity, check = f"topics/{name}", await _topic_check(services, name)
     elif resource_type == BROKER:
@@ -131,7 +131,7 @@ async def alter(
 
 
 def check_operations(operations: Iterable[Operation]) -> None:
-    """Raise INVALID_REQUEST for a name that comes twice, a missing value, an operation that does not exist."""
+    """Raise INVALID_REQUEST for a duplicate name, a missing value or an unknown operation."""
     operations = list(operations)
     if max(Counter(one.name for one in operations).values(), default=0) > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -146,7 +146,7 @@ def check_operations(operations: Iterable[Operation]) -> None:
 def apply_operations(
     before: Mapping[str, str], operations: Iterable[Operation], keys: Mapping[str, ConfigKey]
 ) -> dict[str, str]:
-    """The configuration after these operations. Raises INVALID_CONFIG for an addition to a value that is no list."""
+    """Return the configuration after these operations. Raises INVALID_CONFIG for APPEND or SUBTRACT to a non-list."""
     after = dict(before)
     for one in operations:
         if one.kind == DELETE:
@@ -172,15 +172,15 @@ def apply_operations(
 
 
 def keys_of(resource_type: int, kafka_version: str) -> Mapping[str, ConfigKey]:
-    """The properties that a resource of this type may have."""
+    """The declared properties of a resource type."""
     if resource_type == CLIENT_METRICS:
-        return {}  # Kafka appends to no list of theirs
+        return {}  # Kafka allows no APPEND or SUBTRACT for them
     scope = {GROUP: Scope.GROUP, TOPIC: Scope.TOPIC}.get(resource_type, Scope.BROKER)
     return config_def(scope).known(kafka_version)
 
 
 def check_broker_name(node_id: int, name: str) -> None:
-    """Raise unless the name is this broker's own, or "" for all brokers: a broker does not answer for another."""
+    """Raise INVALID_REQUEST unless the name is this broker's id, or "" for all brokers."""
     if not name:
         return
     try:
@@ -192,7 +192,7 @@ def check_broker_name(node_id: int, name: str) -> None:
 
 
 def check_logger_broker(node_id: int, name: str) -> None:
-    """Loggers belong to the one broker that is named."""
+    """Raise INVALID_REQUEST unless the name is this broker's id."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
     try:
@@ -206,7 +206,7 @@ def check_logger_broker(node_id: int, name: str) -> None:
 def check_broker(
     static: BrokerSettings, current: BrokerSettings, after: Mapping[str, str], *, per_broker: bool
 ) -> None:
-    """Raise INVALID_REQUEST for properties that cannot change while a broker runs, and for impossible values."""
+    """Raise INVALID_REQUEST for read-only broker properties and invalid values."""
     known = config_def(Scope.BROKER).described(static.kafka_version)
     fixed = [name for name in after if name in known and not is_updatable(known[name], per_broker=True)]
     if fixed:

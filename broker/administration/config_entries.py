@@ -1,8 +1,8 @@
-"""The answers of DescribeConfigs: each property's value, where it comes from, and which values it overrides.
+"""The entries of DescribeConfigs responses: each property's value, its source and its synonyms.
 
-Pure: from the layers of a `DynamicConfig` and the overrides of a topic. Kafka's rules (`ConfigHelper`), also where they
-are odd: of the places in the order of precedence those before the one that bears the property's own name are dropped,
-so `retention.ms` of a topic has no synonyms while the broker knows only `log.retention.hours`.
+Pure: computed from the layers of a `DynamicConfig` and the overrides of a topic. Follows Kafka's `ConfigHelper`, which
+drops the synonyms that precede the first with the property's own name: a topic's `retention.ms` has no synonyms if the
+broker sets only `log.retention.hours`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ LINEAGE: Final = {
     "reshard.base": "Linear hashing places keys over this: the odd part of the count that the topic began with.",
     "reshard.history": "GENERATION:COUNT of each resize, the present one last. Keys lie by the last count.",
 }
-"""What is told of a topic that was resized, and cannot be set: with it any client places keys as the topic does."""
+"""Read-only properties of a resized topic, from which a client can compute the partition of a key."""
 
 
 @value
 class ConfigSynonym:
-    """A place that sets a property, and its value there."""
+    """A property's value in one source, under one of its names."""
 
     name: str
     value: str | None
@@ -49,7 +49,7 @@ class ConfigSynonym:
 
 @value
 class ConfigEntry:
-    """One property, its effective value, and all places that name one, in the order of precedence."""
+    """One property: its effective value and its synonyms in order of precedence."""
 
     name: str
     value: str | None
@@ -62,7 +62,7 @@ class ConfigEntry:
 
 
 def topic_entries(brokers: DynamicConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every property of a topic, given what was set for the topic itself."""
+    """The entries of all properties of a topic, given its overrides."""
     rows = []
     version = brokers.static.kafka_version
     for name, key in config_def(Scope.TOPIC).described(version).items():
@@ -86,7 +86,7 @@ def topic_entries(brokers: DynamicConfig, overrides: Mapping[str, str]) -> list[
 
 
 def group_entries(settings: BrokerSettings, given: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every property of a group, given what was set for it; not those whose default this version's brokers lack."""
+    """The entries of a group's properties; those whose broker default this version of Kafka lacks are omitted."""
     here = config_def(Scope.BROKER).described(settings.kafka_version)
     return [
         _own_row(key, given.get(name), group_default(settings, key), DYNAMIC_GROUP)
@@ -96,7 +96,7 @@ def group_entries(settings: BrokerSettings, given: Mapping[str, str]) -> list[Co
 
 
 def subscription_entries(given: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every property of a subscription to metrics of clients, given what was set for it."""
+    """The entries of all properties of a client metrics subscription."""
     return [
         _own_row(key, _normal(key, given[name]) if name in given else None, key.default, DYNAMIC_CLIENT_METRICS)
         for name, key in config_def(Scope.CLIENT_METRICS).known().items()
@@ -104,7 +104,7 @@ def subscription_entries(given: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 def lineage_entries(base: int, history: Sequence[tuple[int, int]]) -> list[ConfigEntry]:
-    """How the keys of a topic lie, as published; nothing for one that was never resized: there it is Kafka's way."""
+    """The entries of a topic's published lineage; none for a topic that was never resized."""
     if len(history) < 2 or base < 1:
         return []
     steps = ",".join(f"{generation}:{count}" for generation, count in history)
@@ -125,7 +125,7 @@ def lineage_entries(base: int, history: Sequence[tuple[int, int]]) -> list[Confi
 
 
 def broker_entries(brokers: DynamicConfig) -> list[ConfigEntry]:
-    """Every property of this broker, also those that Kafka does not know and that were set."""
+    """The entries of all properties of this broker, including unknown ones that are set."""
     version = brokers.static.kafka_version
     declared = config_def(Scope.BROKER)
     described = declared.described(version)
@@ -135,7 +135,7 @@ def broker_entries(brokers: DynamicConfig) -> list[ConfigEntry]:
 
 
 def cluster_default_entries(brokers: DynamicConfig) -> list[ConfigEntry]:
-    """The properties that were changed for all brokers."""
+    """The entries of the dynamic properties of all brokers."""
     return [
         _broker_row(
             brokers.static.kafka_version,
@@ -148,7 +148,7 @@ def cluster_default_entries(brokers: DynamicConfig) -> list[ConfigEntry]:
 
 
 def inherited(brokers: DynamicConfig, key: ConfigKey) -> str | None:
-    """The value of a topic's property without an override."""
+    """The value that a topic's property inherits."""
     if not key.synonym:
         return key.default
     field = field_name(key.synonym)
@@ -159,7 +159,7 @@ def inherited(brokers: DynamicConfig, key: ConfigKey) -> str | None:
 
 
 def places(brokers: DynamicConfig, name: str) -> list[ConfigSynonym]:
-    """Where a broker's property is set, under any of its names, the strongest first."""
+    """The synonyms of a broker's property that are set, in order of precedence."""
     known = config_def(Scope.BROKER).described(brokers.static.kafka_version)
     layers: tuple[tuple[int, Mapping[str, str]], ...] = (
         (DYNAMIC_BROKER, brokers.own),
@@ -184,24 +184,24 @@ def places(brokers: DynamicConfig, name: str) -> list[ConfigSynonym]:
 
 
 def synonyms_of(name: str) -> tuple[str, ...]:
-    """The names under which a property may be set, the strongest first."""
+    """The names of a property, in order of precedence."""
     return next((names for names in SYNONYMS.values() if name in names), (name,))
 
 
 def documentation_of(kafka_version: str, name: str) -> str:
-    """The description of a broker's property."""
+    """The documentation of a broker's property."""
     key = config_def(Scope.BROKER).described(kafka_version).get(name)
     return key.documentation if key is not None else ""
 
 
 def select_entries(rows: list[ConfigEntry], names: list[str] | None) -> Iterator[ConfigEntry]:
-    """The rows that were asked for by name; all, if no name was given."""
+    """Select entries by name; all of them without names."""
     wanted = set(names or ())
     return (row for row in rows if not wanted or row.name in wanted)
 
 
 def _own_row(key: ConfigKey, text: str | None, default: str | None, source: int) -> ConfigEntry:
-    """A property of something that inherits nothing; `text` is what was set for it."""
+    """The entry of a property that inherits nothing; `text` is its own value."""
     return ConfigEntry(
         name=key.name,
         value=default if text is None else text,
@@ -230,7 +230,7 @@ def _broker_row(kafka_version: str, name: str, synonyms: list[ConfigSynonym], te
 
 
 def _sensitive(key: ConfigKey | None) -> bool:
-    """Whether a value is hidden. Kafka hides that of a property that it does not know, as it might be a password."""
+    """Whether a value is hidden. Kafka also hides values of unknown properties, which may be passwords."""
     return key is None or key.sensitive
 
 
@@ -238,4 +238,4 @@ def _normal(key: ConfigKey | None, text: str) -> str:
     try:
         return text if key is None else key.normal(text)
     except ConfigError:
-        return text  # it stands in ZooKeeper although no broker can use it: show it
+        return text  # an invalid value in ZooKeeper is shown unchanged

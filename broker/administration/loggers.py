@@ -1,7 +1,7 @@
-"""The loggers of this process, as BROKER_LOGGER resources show and change them (KIP-412): levels live as long as it.
+"""Describes and alters the log levels of this process, the resource BROKER_LOGGER (KIP-412).
 
-Level names are Kafka's (`LogLevelConfig`); what Python has no name for is the nearest that it has. The logger "root" is
-above all others and can be set but not unset.
+Changes last until the process ends. Level names are Kafka's (`LogLevelConfig`), mapped to Python's nearest level. The
+level of "root" can be set but not removed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ LEVELS: Final[Mapping[str, int]] = {
 
 
 def levels() -> dict[str, str]:
-    """Every logger with its effective level."""
+    """The effective level of each logger, by name."""
     names = [name for name, known in logging.root.manager.loggerDict.items() if isinstance(known, logging.Logger)]
     found = {ROOT: level_name(logging.root.getEffectiveLevel())}
     return found | {name: level_name(logging.getLogger(name).getEffectiveLevel()) for name in sorted(names)}
 
 
 def level_name(level: int) -> str:
-    """The name of the highest level that is not above this number."""
+    """Kafka's name of the highest level that is not above a Python level."""
     return max((number, name) for name, number in LEVELS.items() if number <= max(level, LEVELS["TRACE"]))[1]
 
 
 def check(operations: Iterable[Operation]) -> None:
-    """Raise KafkaError for operations that are not possible for loggers."""
+    """Raise KafkaError for operations that loggers do not support."""
     known = levels()
     for one in operations:
         if one.kind in (APPEND, SUBTRACT):
@@ -58,7 +58,7 @@ def check(operations: Iterable[Operation]) -> None:
 
 
 def apply(operations: Iterable[Operation]) -> None:
-    """Set the levels of loggers, or unset them, so that the level of the logger above holds."""
+    """Set log levels, or remove them, so that the parent's level applies."""
     for one in operations:
         logger = logging.root if one.name == ROOT else logging.getLogger(one.name)
         logger.setLevel(logging.NOTSET if one.kind == DELETE else LEVELS[one.value or "INFO"])

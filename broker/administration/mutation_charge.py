@@ -1,6 +1,7 @@
-"""Charges one request for the partitions that it creates or deletes (KIP-599).
+"""Charges a request for the partitions that it creates or deletes (controller mutation quota, KIP-599).
 
-A handler makes one `MutationCharge` per request, spends before each change, and puts `wait_ms` into its answer.
+A handler creates one `MutationCharge` per request, calls `spend` before each change, and returns `wait_ms` as throttle
+time.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class MutationCharge:
-    """The charges of one request."""
+    """The controller mutation quota as applied to one request."""
 
     def __init__(self, ctx: RequestContext, *, strict: bool) -> None:
-        """`strict`: refuse a client that has changed too much, instead of making it wait after its answer."""
+        """`strict`: refuse a client over its quota, instead of throttling it after the response."""
         throttling = ctx.services.throttling
         self._quotas = None if throttling is None or not throttling.active else throttling.mutations
         self._client_id = ctx.client_id
@@ -25,10 +26,10 @@ class MutationCharge:
         self._now_ms = ctx.services.now_ms
         self._strict = strict
         self.wait_ms = 0
-        """How long the client should wait before its next request."""
+        """The throttle time of the response."""
 
     def spend(self, partitions: int) -> None:
-        """Raise THROTTLING_QUOTA_EXCEEDED if the client has changed too much already."""
+        """Charge for partitions. Raises THROTTLING_QUOTA_EXCEEDED if the client is over its quota."""
         if self._quotas is None:
             return
         allowed, wait_ms = self._quotas.spend(

@@ -1,19 +1,20 @@
-"""Whether a topic may shrink while groups read it whose members hold no gates: asked by the controller's node, of all.
+"""Checks on the controller's node whether a topic may shrink while stock consumers read it.
 
-Across growth their coordinator keeps the order for them. Across a merge nobody can: a merge target's log goes on behind
-the cut, and such a member reads on. So `reshard.legacy.consumers.shrink` says whether a topic may shrink meanwhile:
+When a topic grows, the coordinator holds the gates for stock consumers. When partitions merge it cannot: the merge
+target's log continues after the cut, and a stock consumer reads on. `reshard.legacy.consumers.shrink` decides whether
+the topic may shrink while stock consumers read it:
 
-    auto      not if the topic is one whose order is kept for them
+    auto      not if coordinators hold gates for this topic
     warn      yes
     refuse    no
 
-A group is known to its coordinator alone, so each leader of a partition of `__consumer_offsets` is asked which of its
-groups read the topic, and says which of those partitions it has looked at. While one is missing the groups are not
-known, and the topic does not shrink. Growth asks nobody, whoever wants it.
+Only its coordinator knows a group. So the check asks each leader of a partition of `__consumer_offsets` which of its
+groups read the topic, and which partitions of `__consumer_offsets` its response covers. Until all partitions are
+covered, the topic does not shrink. Growth needs no check.
 
-Invariant: no plan of a shrink is written unless every coordinator has said, after the request came, that nobody of its
-groups stands against it. A group that comes later, also while the plan is being written, is one that begins to read a
-topic that has shrunk: it has no more than that is promised.
+Invariant: the plan of a shrink is written only if every coordinator, after the request arrived, has reported no such
+group. A group that starts later, even while the plan is written, counts as a reader of the shrunk topic, for which no
+order is promised.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ log: Final = logging.getLogger(__name__)
 
 SHRINK: Final = "reshard.legacy.consumers.shrink"
 PAUSE_S: Final = 0.1
-"""Between two times of asking, while some coordinator is on its way."""
+"""The pause between two attempts, while a coordinator is unavailable."""
 SHARE_OF_TIME: Final = 0.5
-"""How much of the time that a request may take is left to asking."""
+"""The part of the request's timeout for this check."""
 PATIENCE_MIN_S: Final = 1.0
-"""What is left to it at least: a request that may take no time at all asks to be answered before the resize is done."""
+"""The least time for this check; a timeout of 0 asks for a response before the resize completes, not for no check."""
 NAMED_MAX: Final = 5
 
 
 async def groups_blocking_shrink(
     services: Services, controller: Controller, request: CreatePartitionsRequest
 ) -> dict[str, KafkaError]:
-    """The topics of a request that may not shrink, each with the refusal. Raises NOT_CONTROLLER."""
+    """The topics of a request that may not shrink: name -> error. Raises NOT_CONTROLLER."""
     found = {}
     for asked in request.topics:
         if is_shrink_request(state_of(controller), asked):
@@ -67,7 +68,7 @@ async def groups_blocking_shrink(
 
 
 async def check(services: Services, controller: Controller, topic: str, timeout_ms: int) -> None:
-    """Raise POLICY_VIOLATION if the topic may not shrink now, and what went wrong if that cannot be told."""
+    """Raise POLICY_VIOLATION if the topic may not shrink now, or another KafkaError if the check fails."""
     try:
         config = await services.topic_configs.load(topic, again=True)
     except ZkError as error:
@@ -97,7 +98,7 @@ async def check(services: Services, controller: Controller, topic: str, timeout_
 
 
 async def stock_readers(services: Services, controller: Controller, topic: str, patience_s: float) -> list[ListedGroup]:
-    """The groups that read a topic so. Raises OSError, TimeoutError if they do not get known, and NOT_CONTROLLER."""
+    """List groups whose stock consumers read a topic, with retries. Raises OSError, TimeoutError, NOT_CONTROLLER."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + patience_s
     while True:
@@ -112,7 +113,7 @@ async def stock_readers(services: Services, controller: Controller, topic: str, 
 
 
 async def groups_on(services: Services, state: ClusterState, topic: str, timeout_s: float) -> list[ListedGroup]:
-    """Ask every coordinator once. Raises OSError, TimeoutError unless all of them have told of all their groups."""
+    """Ask every coordinator once for such groups. Raises OSError, TimeoutError unless all respond completely."""
     partitions = is_coordinated(state)
     leaders = sorted(set(partitions.values()))
     outcomes = await asyncio.gather(
@@ -131,7 +132,7 @@ async def groups_on(services: Services, state: ClusterState, topic: str, timeout
 async def ask_broker(
     services: Services, state: ClusterState, node: int, topic: str, timeout_s: float
 ) -> ListGroupsResponse:
-    """Which of its groups read the topic so, by the word of one broker. Raises OSError, TimeoutError."""
+    """Request from one coordinator its groups whose stock consumers read the topic. Raises OSError, TimeoutError."""
     settings = services.settings
     broker = state.brokers.get(node)
     endpoint = None if broker is None else broker.endpoint(settings.inter_broker_listener)
@@ -155,7 +156,7 @@ async def ask_broker(
 
 
 def is_coordinated(state: ClusterState) -> dict[int, int]:
-    """The partitions of `__consumer_offsets`, and who leads each; -1: nobody."""
+    """The leader of each partition of `__consumer_offsets`; -1: none."""
     topic = state.topics.get(CONSUMER_OFFSETS_TOPIC)
     found = {}
     for index in () if topic is None else topic.body.assignment:
@@ -165,7 +166,7 @@ def is_coordinated(state: ClusterState) -> dict[int, int]:
 
 
 def state_of(controller: Controller) -> ClusterState:
-    """What the active controller believes. Raises NOT_CONTROLLER."""
+    """The active controller's state. Raises NOT_CONTROLLER."""
     state = controller.state
     if state is None:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
@@ -173,7 +174,7 @@ def state_of(controller: Controller) -> ClusterState:
 
 
 def group_names(groups: list[ListedGroup]) -> str:
-    """The groups, each with some of those members."""
+    """Format groups, each with some of its stock consumers, for a message."""
     named = [f"the group {row.group_id}: {row.readers}" for row in groups[:NAMED_MAX]]
     more = len(groups) - len(named)
     return "; ".join([*named, *([f"and {more} more groups"] if more else [])])

@@ -1,4 +1,4 @@
-"""What the requests for delegation tokens have in common: who may make them, and how principals are written there.
+"""Common checks of delegation token requests: authentication, authorization, principals.
 
 Sources: `KafkaApis.allowTokenRequests`, `DelegationTokenManager.filterToken`.
 """
@@ -22,7 +22,7 @@ NO_TIME: Final = -1
 
 
 def check_allowed(ctx: RequestContext) -> None:
-    """Raise KafkaError for a client who is not known by more than its address, or who came by a token."""
+    """Raise KafkaError for a client that is not authenticated, or authenticated with a token."""
     peer = ctx.peer
     unknown = peer.protocol == "PLAINTEXT" or (peer.protocol == "SSL" and peer.principal == ANONYMOUS)
     if unknown or peer.by_token:
@@ -30,13 +30,13 @@ def check_allowed(ctx: RequestContext) -> None:
 
 
 def tokens_for(ctx: RequestContext) -> Tokens:
-    """The node's tokens, for a client that may ask about them. Raises KafkaError."""
+    """The node's tokens, if the client may make token requests. Raises KafkaError."""
     check_allowed(ctx)
     return enabled(ctx)
 
 
 def enabled(ctx: RequestContext) -> Tokens:
-    """The node's tokens. Raises KafkaError where there are none."""
+    """The node's tokens. Raises KafkaError if delegation tokens are not enabled."""
     tokens = ctx.services.tokens
     if tokens is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, "Delegation Token feature is not enabled")
@@ -44,7 +44,7 @@ def enabled(ctx: RequestContext) -> Tokens:
 
 
 def may_see(ctx: RequestContext, token: Token) -> bool:
-    """Whether the client may see a token: it is its own, or it has a right to."""
+    """Whether the client may describe a token: as its owner, requester or renewer, or by an ACL."""
     if ctx.peer.principal in (token.owner, token.requester, *token.renewers):
         return True
     return is_authorized(ctx, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id) or is_authorized(
@@ -53,6 +53,6 @@ def may_see(ctx: RequestContext, token: Token) -> bool:
 
 
 def halves(principal: str) -> tuple[str, str]:
-    """Type and name of a principal."""
+    """Split a principal into type and name."""
     kind, _, name = principal.partition(":")
     return kind, name

@@ -1,8 +1,8 @@
-"""Creates topics for admins: checks what they ask for, places replicas, and finds the node that may carry it out.
+"""Creates topics: validates requests, places replicas, writes the topic, and forwards requests to the controller.
 
-Pure but for `create` and `settle`, the two steps that the handlers CreateTopics, Metadata (automatic creation) and
-FindCoordinator share: write the topic to ZooKeeper, then wait until this broker's own metadata shows leaders. The
-rules are those of Kafka's `ZkAdminManager` and `AdminZkClient`.
+CreateTopics, Metadata (automatic creation) and FindCoordinator share two steps: `create` writes the topic to ZooKeeper,
+and `wait_until_created` waits until this broker's metadata shows leaders. Validation and placement are pure, and follow
+Kafka's `ZkAdminManager` and `AdminZkClient`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 CONTROLLER_PAUSE_S: Final = 0.05
-"""Between two looks for a controller, where clients do not look for it themselves."""
+"""The pause between two attempts to reach the controller, in profiles whose clients do not look for it."""
 FORWARDING_MARGIN_MS: Final = 5000
 """How much longer than the request's own timeout a broker waits for the controller when it forwards the request."""
 CLUSTER_METADATA: Final = "__cluster_metadata"
 NEW_PARTITIONS_MAX: Final = 10000
-"""The most partitions of a new topic, as in Kafka's KRaft mode: one number in a request must not fill the memory."""
+"""The most partitions of a new topic, as in Kafka's KRaft mode: bounds the memory that one request can use."""
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 @value
 class TopicPlan:
-    """A topic that passed every check and only has to be written."""
+    """A validated new topic, ready to be written to ZooKeeper."""
 
     name: str
     topic_id: bytes
@@ -52,15 +52,15 @@ class TopicPlan:
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of the first partition."""
+        """The number of replicas of the first partition."""
         return len(self.assignment[0])
 
 
 def controller_to_show(services: Services) -> int:
-    """The broker to which clients bring admin requests.
+    """Choose the broker that Metadata responses show as controller, to which clients send admin requests.
 
-    The active controller, if it is a live broker; otherwise the live broker with the lowest id, which forwards to it. A
-    profile without a controller shows any of them.
+    It is the active controller if that is a live broker; otherwise the live broker with the lowest id, which forwards
+    to it. A KRaft profile shows a random live broker.
     """
     image = services.metadata.image
     if services.profile.any_broker_is_controller and image.brokers:
@@ -73,7 +73,7 @@ def controller_to_show(services: Services) -> int:
 async def refuse_unless_controller(services: Services) -> None:
     """Raise NOT_CONTROLLER when another live broker is the active controller, or when there is none.
 
-    Where every broker is the controller to clients, none of them does; there only an active one is needed.
+    In profiles in which any broker acts as the controller, only the absence of an active one raises.
     """
     if services.controller is not None and services.controller.active:
         return
@@ -81,7 +81,7 @@ async def refuse_unless_controller(services: Services) -> None:
     if active is None:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "There is no active controller.")
     if active.broker_id == services.settings.node_id:
-        # Elected and not ready, or out of touch: handed on, the request would come back here, again and again.
+        # Elected but not ready, or disconnected: forwarding would send the request back here in a loop.
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "The controller is not ready.")
     if active.broker_id in services.metadata.image.brokers and not services.profile.any_broker_is_controller:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller is node {active.broker_id}.")
@@ -95,10 +95,11 @@ async def forward_to_controller(
     timeout_ms: int,
     version: int | None = None,
 ) -> Answer:
-    """Ask the active controller: this node's, or that of a node which clients cannot see. Returns its answer.
+    """Call the active controller on this node, or forward the request to a controller that clients cannot see.
 
-    Raises KafkaError: NOT_CONTROLLER when it is another broker or cannot be reached, REQUEST_TIMED_OUT. A profile
-    whose clients know of no controller has another one waited for, and the request handed on, whoever it is.
+    Returns its response. Raises KafkaError: NOT_CONTROLLER when it is another broker or cannot be reached,
+    REQUEST_TIMED_OUT. In profiles in which any broker acts as the controller, it waits for an active controller, and
+    forwards the request to any.
     """
     if not services.profile.any_broker_is_controller:
         return await _at_controller(services, request, ask, timeout_ms, version)
@@ -137,7 +138,7 @@ async def _at_controller(
 
 
 def check_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION for a name that no topic may have."""
+    """Raise INVALID_TOPIC_EXCEPTION for an illegal topic name."""
     if not is_legal(name):
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -149,7 +150,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_new_topic(image: ClusterImage, name: str) -> None:
-    """Raise unless a topic of this name can be added: legal, not there, and not alike but for '.' and '_'."""
+    """Raise KafkaError if a new topic's name is illegal, exists, or collides with another in '.' and '_'."""
     check_topic_name(name)
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -161,7 +162,7 @@ def check_new_topic(image: ClusterImage, name: str) -> None:
 
 
 def plan_topic(settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, rng: random.Random) -> TopicPlan:
-    """Check one topic of a CreateTopics request, in Kafka's order, and place its replicas. Raises KafkaError."""
+    """Validate one topic of a CreateTopics request in Kafka's order, and place its replicas. Raises KafkaError."""
     if asked.name == CLUSTER_METADATA:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {asked.name} is prohibited.")
     if asked.name in image.topics:
@@ -185,7 +186,7 @@ def plan_topic(settings: BrokerSettings, image: ClusterImage, asked: CreatableTo
 def assignment_of(
     settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, rng: random.Random
 ) -> dict[int, list[int]]:
-    """The replicas of a new topic: those of the request, or placed by its counts; -1 is the broker's default."""
+    """The replicas of a new topic: the request's assignment, or placed by its counts; -1 is the broker's default."""
     counts_given = asked.num_partitions != -1 or asked.replication_factor != -1
     if counts_given and asked.assignments:
         raise KafkaError(
@@ -208,7 +209,7 @@ def assignment_of(
 
 
 def plan_auto_creation(settings: BrokerSettings, image: ClusterImage, name: str, rng: random.Random) -> TopicPlan:
-    """The plan of a topic that a client uses and that does not exist. Raises KafkaError."""
+    """Plan a topic that a client uses before it exists (automatic creation). Raises KafkaError."""
     check_new_topic(image, name)
     partitions, replicas, configs = settings.num_partitions, settings.default_replication_factor, {}
     if name == TRANSACTIONS_TOPIC:
@@ -242,7 +243,7 @@ def plan_auto_creation(settings: BrokerSettings, image: ClusterImage, name: str,
 
 
 def check_assignment(assignment: Mapping[int, list[int]]) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT unless a manual assignment is complete. Its brokers need not be alive."""
+    """Raise INVALID_REPLICA_ASSIGNMENT for an inconsistent manual assignment. Its brokers need not be alive."""
     problem = ""
     if len({len(replicas) for replicas in assignment.values()}) > 1:
         problem = "All partitions should have the same number of replicas"
@@ -255,7 +256,7 @@ def check_assignment(assignment: Mapping[int, list[int]]) -> None:
 
 
 def check_assigned(image: ClusterImage, asked: CreatableTopic) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT for a partition that is assigned twice, and for brokers that are not there."""
+    """Raise INVALID_REPLICA_ASSIGNMENT for a partition that is assigned twice, and for unregistered brokers."""
     if len({row.partition_index for row in asked.assignments}) < len(asked.assignments):
         problem = "Found multiple manual partition assignments for one partition"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
@@ -273,7 +274,7 @@ def place_partitions(image: ClusterImage, partitions: int, replicas: int, rng: r
 
 
 def fresh_uuid(rng: random.Random) -> bytes:
-    """A random (version 4) uuid; never one of the two reserved ones, which have no version bits."""
+    """Create a random (version 4) UUID; never one of the two reserved ones, which have no version bits."""
     drawn = bytearray(rng.randbytes(16))
     drawn[6] = drawn[6] & 0x0F | 0x40
     drawn[8] = drawn[8] & 0x3F | 0x80
@@ -281,22 +282,19 @@ def fresh_uuid(rng: random.Random) -> bytes:
 
 
 async def create(services: Services, plan: TopicPlan) -> None:
-    """Write the topic's znodes, which the controller notices.
-
-    Raises TOPIC_ALREADY_EXISTS when another request was faster.
-    """
-    services.topic_configs.forget(plan.name)  # before: the controller's orders may be here when the write returns
+    """Write the topic's znodes, which the controller watches. Raises TOPIC_ALREADY_EXISTS."""
+    services.topic_configs.forget(plan.name)  # before: LeaderAndIsr may arrive before the write returns
     await create_topic(
         services.session, name=plan.name, topic_id=plan.topic_id, assignment=plan.assignment, configs=plan.configs
     )
 
 
 async def wait_until_created(services: Services, topics: dict[str, int], timeout_ms: float) -> bool:
-    """Wait until each topic has shown its number of partitions, all with leaders; False when the time is up first."""
+    """Wait until each topic has its number of partitions, all with leaders; return False after the timeout."""
     missing = dict(topics)
 
     def shown(image: ClusterImage) -> bool:
-        """Asked at every change of the metadata: what was seen once is not looked at again."""
+        """Called at each metadata change; does not check a complete topic again."""
         while missing:
             name, count = next(iter(missing.items()))
             if not has_leaders(image, name, count):
