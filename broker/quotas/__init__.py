@@ -1,1 +1,1 @@
-"""Quotas of clients: bandwidth, request time, connections, controller mutations, request memory."""
+"""Quotas: client bandwidth, request time, connections, controller mutations, memory of requests and responses."""

@@ -1,11 +1,11 @@
-"""Client quotas: the limits, how much each client has used, and how long it has to wait after more (KIP-13, KIP-124).
+"""Client quotas: limits, measured rates and throttle times (KIP-13, KIP-124).
 
-A limit is set for a user, a client id, both, or their defaults. The most specific one applies (`levels`); all that it
-applies to share one rate: all clients of a user if the user is limited, each client by itself if clients are. A rate is
-measured over sliding windows (`quota.window.num` of `quota.window.size.seconds`), so a short burst is free and a long
-one has to be waited off: the wait is what brings the rate back to the limit if nothing more is used meanwhile.
+A limit is set for a user, a client id, both, or their defaults. The most specific one applies (`levels`). A user's
+limit applies to the common rate of all its clients, a client id's to each client id. Rates are measured over sliding
+windows (`quota.window.num` of `quota.window.size.seconds`), so short bursts are not throttled. The throttle time is the
+time without use after which the rate equals the limit.
 
-Pure: times come in as arguments. Sources: `ClientQuotaManager`, `SampledStat`, `Rate` and `QuotaUtils` of Kafka.
+Pure: times are arguments. Sources: `ClientQuotaManager`, `SampledStat`, `Rate` and `QuotaUtils` of Kafka.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from dataclasses import dataclass, field
 from typing import Final
 
 DEFAULT: Final = "<default>"
-"""The name under which the limit of all stands that have none of their own."""
+"""The name of the default entity, whose limit applies to entities without their own."""
 ANONYMOUS: Final = "ANONYMOUS"
-"""The user of a connection that has not authenticated: of every one on a PLAINTEXT listener."""
+"""The user of an unauthenticated connection, such as each one on a PLAINTEXT listener."""
 
 PRODUCE: Final = "producer_byte_rate"
 FETCH: Final = "consumer_byte_rate"
 REQUEST: Final = "request_percentage"
 
 IDLE_MS: Final = 60 * 60 * 1000
-"""Rates that were not used for this time are forgotten."""
+"""The idle time after which a rate may be removed."""
 RATES_MAX: Final = 1000
-"""How many rates there may be before idle ones are looked for."""
+"""The number of rates at which idle ones are removed."""
 
 Entity = tuple[str | None, str | None]
-"""User and client id; None where the limit is not about that."""
+"""User and client id; None: not part of the entity."""
 
 
 def levels(user: str, client_id: str) -> Iterator[tuple[Entity, Entity]]:
-    """The entities whose limit may apply, most specific first, each with the entity whose common rate it limits."""
+    """The entities whose limit may apply, most specific first, each with the entity whose rate it limits."""
     yield (user, client_id), (user, client_id)
     yield (user, DEFAULT), (user, client_id)
     yield (user, None), (user, None)
@@ -46,15 +46,15 @@ def levels(user: str, client_id: str) -> Iterator[tuple[Entity, Entity]]:
 
 @dataclass(slots=True)
 class Rate:
-    """The rate of something per second, over the last `samples` windows."""
+    """A rate per second over the last `samples` windows."""
 
     window_ms: int
     samples: int
     _windows: list[list[float]] = field(default_factory=list)
-    """Start, last use, and sum of each window; the newest is the last one."""
+    """Start, last use, and sum of each window; the newest is last."""
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Count a use."""
+        """Add an amount to the current window."""
         if not self._windows or now_ms - self._windows[-1][0] >= self.window_ms:
             self._windows.append([now_ms, now_ms, 0.0])
             del self._windows[: -self.samples - 1]
@@ -63,12 +63,12 @@ class Rate:
         newest[2] += amount
 
     def per_second(self, now_ms: int) -> float:
-        """How much was used per second."""
+        """The current rate."""
         span_ms = self.span_ms(now_ms)
         return sum(window[2] for window in self._windows) * 1000 / span_ms
 
     def span_ms(self, now_ms: int) -> int:
-        """The time that the rate is taken over: at least all windows but the one in work."""
+        """Remove expired windows, and return the time span of the rate: at least all windows but the current one."""
         expired = now_ms - self.samples * self.window_ms
         self._windows = [window for window in self._windows if window[1] > expired]
         elapsed_ms = now_ms - int(self._windows[0][0]) if self._windows else 0
@@ -76,17 +76,17 @@ class Rate:
         return max(elapsed_ms + max(missing, 0) * self.window_ms, 1)
 
     def wait_ms(self, limit: float, now_ms: int) -> int:
-        """How long it takes the rate to come down to a limit, if nothing more is used."""
+        """The time without use after which the rate is down to a limit."""
         excess = self.per_second(now_ms) - limit
         return round(excess / max(limit, 1e-3) * self.span_ms(now_ms)) if excess > 0 else 0
 
     def idle_since_ms(self) -> int:
-        """When it was used last."""
+        """The time of the last use."""
         return int(self._windows[-1][1]) if self._windows else 0
 
 
 class ClientQuotas:
-    """The limits of one cluster, and what the clients of one broker use of them."""
+    """The client quotas of the cluster, and the rates of one broker's clients."""
 
     def __init__(self, *, window_ms: int, samples: int) -> None:
         self._window_ms = window_ms
@@ -94,7 +94,7 @@ class ClientQuotas:
         self._limits: dict[Entity, dict[str, float]] = {}
         self._rates: dict[tuple[str, Entity], Rate] = {}
         self.limited: frozenset[str] = frozenset()
-        """The names of limits that are set for any entity: nothing else has to be measured."""
+        """The names of the limits that any entity has; others are not measured."""
 
     def set_limits(self, entity: Entity, limits: Mapping[str, float]) -> None:
         """Replace the limits of an entity."""
@@ -106,12 +106,12 @@ class ClientQuotas:
         self._rates = {key: rate for key, rate in self._rates.items() if key[0] in self.limited}
 
     def forget_all(self) -> None:
-        """Forget all limits, before they are read again."""
+        """Remove all limits, before they are read again."""
         self._limits.clear()
         self.limited = frozenset()
 
     def limit_of(self, what: str, client_id: str, user: str = ANONYMOUS) -> tuple[float, Entity] | None:
-        """The limit that applies to a client, and the entity whose common use it limits; None without a limit."""
+        """The limit that applies to a client, and the entity whose rate it limits; None without a limit."""
         if what in self.limited:
             for entity, shared_by in levels(user, client_id):
                 limit = self._limits.get(entity, {}).get(what)
@@ -120,7 +120,7 @@ class ClientQuotas:
         return None
 
     def burst(self, what: str, client_id: str, user: str = ANONYMOUS) -> int | None:
-        """The most that can be used at once without staying over the limit for ever."""
+        """The most that can be used at once so that the rate can return to the limit; None without a limit."""
         found = self.limit_of(what, client_id, user)
         return None if found is None else int(found[0] * (self._samples - 1) * self._window_ms / 1000)
 
@@ -134,7 +134,7 @@ class ClientQuotas:
         user: str = ANONYMOUS,
         longest_ms: int | None = None,
     ) -> int:
-        """Note a use; returns for how many milliseconds to wait now."""
+        """Record a use, and return the throttle time in ms, at most `longest_ms`."""
         found = self.limit_of(what, client_id, user)
         if found is None:
             return 0
@@ -148,7 +148,7 @@ class ClientQuotas:
         return wait_ms if longest_ms is None else min(wait_ms, longest_ms)
 
     def refund(self, what: str, client_id: str, amount: float, now_ms: int, *, user: str = ANONYMOUS) -> None:
-        """Undo a use that was recorded and does not happen after all."""
+        """Undo a recorded use that does not happen."""
         found = self.limit_of(what, client_id, user)
         if found is not None and (rate := self._rates.get((what, found[1]))) is not None:
             rate.record(-amount, now_ms)

@@ -1,12 +1,11 @@
-"""Limits how many connections an address may have, and how fast new ones are served (KIP-612).
+"""Limits the rate of new connections, per broker and per client address (KIP-612).
 
-A connection that comes too fast for the broker (`max.connection.creation.rate`) waits, and all that come after it wait
-behind it; then it is served like any other. A connection that is over the limit of its address
-(`connection_creation_rate`) is never served: it is held for as long as it takes the rate to come down, and closed, so
-that a client which opens a new one at once gains nothing. It counts for neither limit. No wait is longer than a window.
-Where no limit is set nothing is measured.
+Over the broker's limit (`max.connection.creation.rate`), a new connection and all later ones wait in order, then are
+served. Over the limit of its address (`connection_creation_rate`), a connection is not served: it is held until the
+rate is down to the limit, and closed, so that an immediate reconnect gains nothing. It then counts for neither limit.
+No wait is longer than a window. Without limits nothing is measured.
 
-`ConnectionQuotas` is pure; `Entrance` keeps the order of those that wait. Source: kafka.network.ConnectionQuotas.
+`ConnectionQuotas` is pure; `AdmissionQueue` orders the waiting connections. Source: kafka.network.ConnectionQuotas.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ UNLIMITED: Final = 2**31 - 1
 
 
 class AcceptedConnection(Protocol):
-    """A new connection, as far as its entrance is concerned."""
+    """The part of a new connection that `AdmissionQueue` uses."""
 
     peer: Peer
 
     def serve(self) -> None:
-        """Begin to answer its requests."""
+        """Begin to serve its requests."""
 
     def close(self) -> None:
         """Close it."""
 
 
 class ConnectionQuotas:
-    """The limits, and how fast connections have come."""
+    """The limits of new connections, and their measured rates."""
 
     def __init__(self, *, window_ms: int, samples: int, per_second: float = UNLIMITED) -> None:
-        """`per_second` is the limit of the whole broker, which may change."""
+        """`per_second` is the limit of the whole broker; it can be assigned later."""
         self.per_second = per_second
         self._window_ms = window_ms
         self._samples = samples
@@ -52,23 +51,23 @@ class ConnectionQuotas:
 
     @property
     def active(self) -> bool:
-        """Whether there is any limit."""
+        """Whether any limit is set."""
         return bool(self._limits) or self.per_second < UNLIMITED
 
     def set_address_limits(self, limits: Mapping[str, float]) -> None:
-        """Replace all limits of addresses; that of DEFAULT is for those without one of their own."""
+        """Replace all limits of addresses; DEFAULT's applies to addresses without their own."""
         self._limits = {ip if ip == DEFAULT else canonical(ip): limit for ip, limit in limits.items()}
         self._rates = {ip: rate for ip, rate in self._rates.items() if self._limit_of(ip) < UNLIMITED}
 
     def wait_ms(self, now_ms: int) -> int:
-        """Count a new connection. Returns for how many ms it, and all behind it, have to wait before it is served."""
+        """Count a new connection. Return the ms that it and all later ones must wait before it is served."""
         if self.per_second >= UNLIMITED:
             return 0
         self._broker.record(1, now_ms)
         return min(self._broker.wait_ms(self.per_second, now_ms), self._window_ms)
 
     def hold_ms(self, address: str, now_ms: int) -> int:
-        """What to do with a connection that has waited: 0 to serve it, else the ms to hold it before it is closed."""
+        """Apply the address's limit: return 0 to serve the connection, else the ms to hold it before closing it."""
         if not self._limits:
             return 0
         ip = canonical(address)
@@ -97,10 +96,10 @@ class ConnectionQuotas:
 
 
 class AdmissionQueue:
-    """Lets new connections in, one after the other, in the order in which they came."""
+    """Admits new connections in their order of arrival."""
 
     def __init__(self, quotas: ConnectionQuotas, *, is_open: bool = True) -> None:
-        """Unless it is open, connections wait for `open`."""
+        """Unless `is_open`, connections wait for `open`."""
         self._quotas = quotas
         self._is_open = is_open
         self._loop = asyncio.get_running_loop()
@@ -108,17 +107,17 @@ class AdmissionQueue:
         self._timer: asyncio.TimerHandle | None = None
 
     def enter(self, connection: AcceptedConnection) -> None:
-        """Serve a connection when its time has come, or close it."""
+        """Enqueue a connection, to serve or close it after its wait."""
         self._waiting.append(connection)
         self._look()
 
     def open(self) -> None:
-        """Let in who has come and who comes."""
+        """Admit waiting and future connections."""
         self._is_open = True
         self._look()
 
     def close(self) -> None:
-        """Let in no more connections."""
+        """Discard the queue, and stop its timer."""
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()

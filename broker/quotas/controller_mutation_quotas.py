@@ -1,9 +1,8 @@
-"""How many partitions a client may create and delete per second, through this controller (KIP-599).
+"""Controller mutation quotas: limits of the partitions that a client creates and deletes per second (KIP-599).
 
-A bucket of tokens per limit: it fills at the rate of the limit, holds what a whole history of windows allows, and a
-request may empty it below zero. A request that comes while it is below zero is refused (strict, in versions whose
-clients know that) or has to wait (permissive, in older ones). Sources: `ControllerMutationQuotaManager`, `TokenBucket`
-of Kafka.
+Each limit has a token bucket: it fills at the rate of the limit, up to the burst of all windows, and a request may make
+it negative. While it is negative, a request is refused (strict: versions with THROTTLING_QUOTA_EXCEEDED) or throttled
+(permissive: older versions). Sources: `ControllerMutationQuotaManager`, `TokenBucket` of Kafka.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ MUTATIONS: Final = "controller_mutation_rate"
 
 
 class TokenBucket:
-    """The number of tokens that may be used now; below zero, the debt that has to be waited for."""
+    """A token bucket that may become negative."""
 
     def __init__(self, burst: float, now_ms: int) -> None:
         self.tokens = burst
         self._filled_ms = now_ms
 
     def fill(self, per_second: float, burst: float, now_ms: int) -> None:
-        """Add the tokens of the time that has passed, at most `burst` in all."""
+        """Add the tokens of the elapsed time, up to `burst` in total."""
         self.tokens = min(burst, self.tokens + per_second * (now_ms - self._filled_ms) / 1000)
         self._filled_ms = now_ms
 
     def wait_ms(self, per_second: float) -> int:
-        """How many ms it takes until the bucket is not below zero."""
+        """The ms until the bucket is no longer negative."""
         return round(max(-self.tokens, 0) / max(per_second, 1e-3) * 1000)
 
 
 class MutationQuotas:
-    """The buckets of one controller."""
+    """The token buckets of one controller."""
 
     def __init__(self, quotas: ClientQuotas) -> None:
         self._quotas = quotas
@@ -45,10 +44,7 @@ class MutationQuotas:
     def spend(
         self, client_id: str, partitions: int, now_ms: int, *, strict: bool, user: str = ANONYMOUS
     ) -> tuple[bool, int]:
-        """Charge a client.
-
-        Returns whether it may change so many partitions now, and how many ms it should wait after.
-        """
+        """Charge a client for partitions. Returns whether it may change them now, and its throttle time in ms."""
         found = self._quotas.limit_of(MUTATIONS, client_id, user)
         if found is None:
             return True, 0

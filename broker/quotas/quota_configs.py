@@ -1,10 +1,10 @@
-"""Client quotas in ZooKeeper: /config/users, /config/clients and /config/ips, read, changed and described.
+"""Reads, alters and describes client quotas in ZooKeeper: /config/users, /config/clients, /config/ips.
 
     /config/users/U              a user                   /config/clients/C      a client id
     /config/users/U/clients/C    a client id of a user    /config/ips/I          an address
-    <default>                    in place of any name
+    <default>                    the default, in place of a name
 
-Names are percent-encoded. Any node changes limits; every node hears of it through /config/changes.
+Names are percent-encoded. Any node may change limits; a notification in /config/changes makes every node reload them.
 
 Sources: `ZkAdminManager`, `QuotaConfigs`, `Sanitizer` of Kafka.
 """
@@ -43,40 +43,40 @@ Entity = dict[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """What a description is asked for: a name, the default (`name` None), or, if not `exact`, anything specified."""
+    """A filter component of DescribeClientQuotas: a name, the default (`name` None), or any name if not `exact`."""
 
     exact: bool
     name: str | None = None
 
     def fits(self, name: str | None) -> bool:
-        """Whether an entity's name is meant."""
+        """Whether the component matches an entity's name."""
         return not self.exact or name == self.name
 
 
 def sanitized(name: str | None) -> str:
-    """A name as a znode's."""
+    """Encode an entity's name as a znode's name."""
     return DEFAULT if name is None else quote(name, safe="")
 
 
 def desanitized(node: str) -> str | None:
-    """The name that a znode stands for."""
+    """Decode a znode's name; None for the default."""
     return None if node == DEFAULT else unquote(node)
 
 
 def limits_in(config: Mapping[str, str], known: frozenset[str] = CLIENT_LIMITS) -> dict[str, float]:
-    """The limits among what is set for an entity."""
+    """The limits in an entity's configuration."""
     limits = {}
     for name, text in config.items():
         if name in known:
             try:
                 limits[name] = float(text)
             except ValueError:
-                continue  # written by something that validates less than we do
+                continue  # another writer may validate less
     return limits
 
 
 async def entities(session: ZkSession) -> list[tuple[Entity, dict[str, float]]]:
-    """All limits with their entities: users, client ids, client ids of users, addresses."""
+    """Read all entities with limits: users, client ids, client ids of users, addresses."""
     users, clients, ips = await asyncio.gather(
         *(_children(session, f"/config/{kind}") for kind in ("users", "clients", "ips"))
     )
@@ -103,7 +103,7 @@ async def _children(session: ZkSession, path: str) -> list[str]:
 
 
 class QuotaWatch:
-    """Keeps the limits that one broker applies equal to those in ZooKeeper."""
+    """Loads the limits of one broker from ZooKeeper."""
 
     def __init__(
         self, quotas: ClientQuotas, connections: Callable[[], ConnectionQuotas], session: Callable[[], ZkSession]
@@ -113,7 +113,7 @@ class QuotaWatch:
         self._session = session
 
     async def load(self, _: str = "") -> None:
-        """Read all limits. An announcement names one entity, but there are few limits and they seldom change."""
+        """Read all limits: a notification names one entity, but limits are few and seldom change."""
         found = await entities(self._session())
         self._quotas.forget_all()
         for entity, limits in found:
@@ -135,7 +135,7 @@ def _limited(entity: Entity, kind: str) -> str | None:
 def matching_entities(
     found: Iterable[tuple[Entity, dict[str, float]]], asked: Mapping[str, Component], *, strict: bool
 ) -> list[tuple[Entity, dict[str, float]]]:
-    """The entities that a filter matches in all components; with `strict`, those that have no other component."""
+    """The entities that match all components of a filter; with `strict`, only those without other components."""
     return [
         (entity, limits)
         for entity, limits in found
@@ -145,7 +145,7 @@ def matching_entities(
 
 
 def checked_filter(components: Iterable[tuple[str, Component]]) -> dict[str, Component]:
-    """The components of a filter by type. Raises INVALID_REQUEST, UNSUPPORTED_VERSION."""
+    """Validate a filter, and return its components by type. Raises INVALID_REQUEST, UNSUPPORTED_VERSION."""
     asked: dict[str, Component] = {}
     for kind, component in components:
         if kind == "":
@@ -170,7 +170,7 @@ def checked_filter(components: Iterable[tuple[str, Component]]) -> dict[str, Com
 async def alter_quotas(
     session: ZkSession, entity: Entity, changes: Iterable[tuple[str, float | None]], *, validate_only: bool
 ) -> None:
-    """Set (or, with None, remove) limits of an entity. Raises KafkaError."""
+    """Set (or, with None, remove) the limits of an entity. Raises KafkaError."""
     path, known = place_of(entity)
     texts = {name: None if limit is None else checked_limit(name, limit, known) for name, limit in changes}
 
@@ -183,7 +183,7 @@ async def alter_quotas(
 
 
 def place_of(entity: Entity) -> tuple[str, frozenset[str]]:
-    """The path of an entity's limits, and the names that they may have. Raises INVALID_REQUEST."""
+    """The path of an entity's configuration, and the names of its possible limits. Raises INVALID_REQUEST."""
     if not entity:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
     for kind, name in entity.items():
@@ -207,7 +207,7 @@ def place_of(entity: Entity) -> tuple[str, frozenset[str]]:
 
 
 def checked_limit(name: str, limit: float, known: frozenset[str]) -> str:
-    """A limit as it is written. Raises INVALID_REQUEST."""
+    """Validate a limit, and format it as text. Raises INVALID_REQUEST."""
     if name not in known:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {name}")
     if name not in WHOLE_LIMITS:

@@ -1,17 +1,16 @@
-"""Bounds the bytes of requests that a node holds, and decides which connections may read on when there are too many.
+"""Bounds the bytes of queued requests, and pauses reading from connections at the bound (queued.max.request.bytes).
 
-Counted is what has arrived of a request until it is answered, on connections that hold more than 64 KiB; smaller
-requests always come through, so heartbeats, fetches and small batches do not notice what follows. At
-`queued.max.request.bytes` the others stop reading, as Kafka mutes their channels. Two things must not happen then:
+A request's received bytes count until its response, on connections that hold more than 64 KiB. Smaller requests, such
+as heartbeats, fetches and small batches, are never paused. At the bound the other connections stop reading, as Kafka
+mutes their channels. Two rules prevent a deadlock:
 
-- That no request can be finished, because unfinished ones hold all the memory. So one connection at a time has the
-  turn and reads on regardless: the one of which least is missing. Its turn ends when its request is answered, or is
-  processed for longer than `TURN_S` (it may wait for the request of another).
-- That a peer that has the turn sends a byte now and then. A connection that does not finish in time is closed, with a
-  log line.
+- If incomplete requests hold all the memory, no request can complete. So one connection at a time reads exclusively:
+  the one with the fewest missing bytes. Its exclusive read ends with the response, or when processing takes longer than
+  `EXCLUSIVE_READ_S`, because its request may wait for one of another connection.
+- A peer that sends too slowly during its exclusive read is disconnected, with a warning in the log.
 
-So no more is held than the bound and one request, plus one every `TURN_S` of those that wait for each other.
-Source: Kafka's `SimpleMemoryPool` and `Selector.muteAll`, which know neither turns nor time limits.
+So the node holds at most the bound and one request, plus one per `EXCLUSIVE_READ_S` while requests wait for each other.
+Source: Kafka's `SimpleMemoryPool` and `Selector.muteAll`, which have neither exclusive reads nor time limits.
 """
 
 from __future__ import annotations
@@ -30,44 +29,44 @@ log: Final = logging.getLogger(__name__)
 FREE_BYTES: Final = 65_536
 EXCLUSIVE_READ_S: Final = 10.0
 EXCLUSIVE_READ_BYTES_PER_S: Final = 10 << 20
-"""How fast a peer that has the turn must send, after `TURN_S`."""
+"""The least rate of a peer during its exclusive read, beyond `EXCLUSIVE_READ_S`."""
 
 
 class MemoryHolder(Protocol):
-    """A connection, as far as its memory is concerned."""
+    """The part of a connection that `RequestMemory` uses."""
 
     held_bytes: int
-    """The bytes that are counted for it."""
+    """The bytes that count for this connection."""
 
     @property
     def peer(self) -> Peer:
-        """Who is there."""
+        """The client."""
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes are missing of the request that is coming in; 0 if none is."""
+        """The missing bytes of a partly received request; 0 without one."""
 
     def resume_reading(self) -> None:
-        """Begin to read again."""
+        """Resume reading."""
 
     def close(self) -> None:
         """Close it."""
 
 
 class RequestMemory:
-    """The requests of one node. A bound of 0 or less is none."""
+    """The memory of one node's requests. `bytes_max` of 0 or less: no bound."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.held_bytes = 0
         self._waiting: dict[MemoryHolder, None] = {}
         self._reader: MemoryHolder | None = None
-        """The connection that has the turn."""
+        """The connection with the exclusive read."""
         self._reader_has_all = False
         self._timer = Timer(self._on_exclusive_read_expired)
 
     def account(self, connection: MemoryHolder, size_bytes: int) -> None:
-        """Note how many bytes a connection holds now."""
+        """Set the bytes that a connection holds."""
         if size_bytes <= FREE_BYTES:
             size_bytes = 0
         before, connection.held_bytes = connection.held_bytes, size_bytes
@@ -78,12 +77,12 @@ class RequestMemory:
             self._let_read()
 
     def on_request_started(self, connection: MemoryHolder) -> None:
-        """Note that a request of a connection is complete and is being processed."""
+        """Note that a connection's request is complete, and its processing begins."""
         if connection is self._reader:
             self._reader_has_all = True
 
     def may_read(self, connection: MemoryHolder) -> bool:
-        """Whether a connection without a request in work may read on; if not, `read_on` is called when it may."""
+        """Whether an idle connection may read; if not, `resume_reading` is called later."""
         if not self.full or not connection.held_bytes or connection is self._reader:
             return True
         if self._reader is None:
@@ -93,17 +92,17 @@ class RequestMemory:
         return False
 
     def forget(self, connection: MemoryHolder) -> None:
-        """A connection has ended."""
+        """Remove a closed connection."""
         self._waiting.pop(connection, None)
         self.account(connection, 0)
 
     @property
     def full(self) -> bool:
-        """Whether only small requests and the one that has the turn come in."""
+        """Whether the bound is reached: only small requests and the exclusive read continue."""
         return 0 < self.bytes_max <= self.held_bytes
 
     def _let_read(self) -> None:
-        """Let connections that wait read on: all of them if there is room again, else one."""
+        """Resume waiting connections: in order while memory is free, else one exclusively."""
         while self._waiting and not self.full:
             self._release(next(iter(self._waiting)))
         if self._waiting and self._reader is None:

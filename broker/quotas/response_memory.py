@@ -1,13 +1,12 @@
-"""Bounds the bytes of responses that a node holds for peers that do not read them.
+"""Bounds the bytes of responses that a node holds for slow peers (queued.max.response.bytes).
 
-Counted is what a connection has made and its socket has not taken, on connections that hold more than 64 KiB. A Fetch
-gets half of what is left of `queued.max.response.bytes`, but always the first batch. At the bound, requests with long
-responses wait. Heartbeats, commits and produces are not delayed. Fetches of followers wait only at twice the bound, so
-that replication does not wait for consumers that do not read, and a client that pretends to be a follower is bounded,
-too.
+Bytes of responses that the socket has not accepted count, on connections that hold more than 64 KiB. A Fetch gets half
+of the remaining bytes, but always the first batch. At the bound, requests with long responses wait; heartbeats, commits
+and produces do not. Fetches of followers wait only at twice the bound: slow consumers do not delay replication, and a
+client that poses as a follower is bounded, too.
 
-A peer that takes no byte is disconnected, with a log line: after `connections.max.idle.ms`, or after `STALL_S` if
-other requests wait for the memory.
+A peer that reads no byte is disconnected, with a warning in the log: after `connections.max.idle.ms`, or after
+`STALL_S` if other requests wait for memory.
 Source: Kafka mutes a channel until its response is sent, and has no bound over all channels.
 """
 
@@ -26,20 +25,20 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 STALL_S: Final = 10.0
-"""How long a peer may take no byte while other requests wait for memory."""
+"""The time after which a peer that reads nothing is disconnected while requests wait for memory."""
 CHECK_S: Final = 1.0
 FOLLOWER_BOUNDS: Final = 2
-"""At how many times the bound Fetches of followers wait."""
+"""The multiple of the bound at which Fetches of followers wait."""
 UNBOUNDED_BYTES: Final = 1 << 62
 LONG_RESPONSES: Final = frozenset({1, 3, 9, 15, 16, 29, 32, 35, 45, 46, 61, 65, 66, 69, 75, 77, 78, 89, 90, 2531})
-"""The keys of the APIs that read: Fetch, Metadata, OffsetFetch, and those that describe or list."""
+"""The API keys with long responses: Fetch, Metadata, OffsetFetch, and those that describe or list."""
 
 
 class ResponseHolder(Protocol):
-    """A connection, as far as the memory of its responses is concerned."""
+    """The part of a connection that `ResponseMemory` uses."""
 
     held_response_bytes: int
-    """The bytes that are counted for it."""
+    """The bytes that count for this connection."""
 
     @property
     def peer(self) -> Peer:
@@ -47,14 +46,14 @@ class ResponseHolder(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """The bytes that the peer has yet to read."""
+        """The bytes that the peer has not read yet."""
 
     def abort(self) -> None:
         """Close at once."""
 
 
 class _Progress:
-    """When a peer last took bytes, and how many were left then."""
+    """The time when a peer last read bytes, and the unsent bytes after it."""
 
     __slots__ = ("since_s", "unsent_bytes")
 
@@ -64,7 +63,7 @@ class _Progress:
 
 
 class ResponseMemory:
-    """The responses of one node. A bound of 0 or less means no bound."""
+    """The memory of one node's responses. `bytes_max` of 0 or less: no bound."""
 
     def __init__(self, bytes_max: int, max_idle_s: float) -> None:
         self.bytes_max = bytes_max
@@ -77,33 +76,33 @@ class ResponseMemory:
 
     @classmethod
     def of(cls, settings: BrokerSettings) -> ResponseMemory:
-        """The bound that the settings of a node ask for."""
+        """Create it from a node's settings."""
         return cls(settings.queued_max_response_bytes, settings.connections_max_idle_ms / 1000)
 
     @property
     def full(self) -> bool:
-        """Whether requests with long responses have to wait, unless they are a follower's."""
+        """Whether requests with long responses must wait, except a follower's."""
         return 0 < self.bytes_max <= self.held_bytes
 
     @property
     def full_for_followers(self) -> bool:
-        """Whether Fetches of followers have to wait."""
+        """Whether Fetches of followers must wait."""
         return 0 < self.bytes_max * FOLLOWER_BOUNDS <= self.held_bytes
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """The number of waiting requests."""
         return len(self._waiting) + len(self._waiting_followers)
 
     @property
     def share_bytes(self) -> int:
-        """How many bytes the next response may have."""
+        """The most bytes of the next response."""
         if self.bytes_max <= 0:
             return UNBOUNDED_BYTES
         return max((self.bytes_max - self.held_bytes) // 2, FREE_BYTES)
 
     def hold(self, connection: ResponseHolder, size_bytes: int) -> None:
-        """Note how many bytes a connection holds now."""
+        """Set the bytes of responses that a connection holds."""
         if size_bytes <= FREE_BYTES:
             size_bytes = 0
         before, connection.held_response_bytes = connection.held_response_bytes, size_bytes
@@ -122,7 +121,7 @@ class ResponseMemory:
                 _wake(self._waiting)
 
     async def wait_for_room(self, *, follower: bool) -> None:
-        """Wait until the bound is not reached. Requests that wait are resumed in their order."""
+        """Wait until memory is below the bound. Waiting requests resume in order."""
         waiting = self._waiting_followers if follower else self._waiting
         while self.full_for_followers if follower else self.full:
             waiter = asyncio.get_running_loop().create_future()
@@ -134,7 +133,7 @@ class ResponseMemory:
                     waiting.remove(waiter)
 
     def close(self) -> None:
-        """Stop: disconnect nobody any more."""
+        """Stop the check for stalled peers."""
         if self._check is not None:
             self._check.cancel()
             self._check = None

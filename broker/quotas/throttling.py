@@ -1,8 +1,8 @@
-"""Applies the quotas: what each request costs its client, and for how long its connection is muted (KIP-13, KIP-219).
+"""Applies client quotas to requests: records usage, sets throttle times, mutes connections (KIP-13, KIP-219).
 
-The answer goes out at once and says how long the client should wait; this side makes sure by taking up no further
-request of the connection for that time. A Fetch that is over the limit is answered with nothing, and charged nothing.
-Requests between brokers are free. Where no limit is set, nothing of this runs.
+A response is sent at once with its throttle time, for which the broker mutes the connection. A Fetch over the limit
+gets an empty response, and its bytes are not charged. Requests between brokers are exempt. Without limits this code
+does not run.
 
 Source: the uses of `QuotaManagers` in Kafka's KafkaApis.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from anabranch.protocol.codec import DecodedRequest
 
 FREE: Final = frozenset({4, 5, 6, 7, 27, 56, 58, 67})
-"""LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition, Envelope,
-AllocateProducerIds."""
+"""Exempt API keys: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition,
+Envelope, AllocateProducerIds."""
 PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
 
@@ -38,25 +38,25 @@ class Throttling:
         clock_s: Callable[[], float],
         request_longest_ms: int,
     ) -> None:
-        """`clock_s` measures how long the processor is busy; a request may be made to wait `request_longest_ms`."""
+        """`clock_s` measures processor time; `request_longest_ms` bounds the throttle time of the request quota."""
         self.quotas = quotas
         self.mutations = MutationQuotas(quotas)
         self.throttled_requests = 0
         self.throttled_ms = 0
-        """For how many ms connections were to be muted, in all."""
+        """The sum of all throttle times."""
         self._clock_ms = clock_ms
         self._clock_s = clock_s
         self._request_longest_ms = request_longest_ms
 
     @property
     def active(self) -> bool:
-        """Whether there is any limit."""
+        """Whether any limit is set."""
         return bool(self.quotas.limited)
 
     async def answer(
         self, request: DecodedRequest, work: Coroutine[Any, Any, Any], user: str = ANONYMOUS
     ) -> tuple[Any, int]:
-        """The response that `work` gives, and for how many milliseconds its connection is to be muted."""
+        """Await the response of `work`, and apply quotas. Return it with the ms to mute the connection."""
         if request.api.key in FREE or is_follower(request):
             return await work, 0
         client_id = request.client_id or ""
@@ -77,7 +77,7 @@ class Throttling:
             request_ms = self.quotas.record(
                 REQUEST, client_id, percent, now_ms, user=user, longest_ms=self._request_longest_ms
             )
-        wait_ms = max(bandwidth_ms, request_ms, getattr(response, "throttle_time_ms", 0))  # mutations say it themselves
+        wait_ms = max(bandwidth_ms, request_ms, getattr(response, "throttle_time_ms", 0))  # set by mutation quotas
         if not wait_ms:
             return response, 0
         self.throttled_requests += 1
@@ -90,13 +90,13 @@ class Throttling:
         return response, wait_ms
 
     def _bound_fetch(self, request: DecodedRequest, client_id: str, user: str) -> None:
-        """Bound a Fetch to what a window allows, or an answer could be too large for ever."""
+        """Bound a Fetch's `max_bytes` to the burst, because a larger response would always exceed the limit."""
         if request.api.key == FETCH_KEY and (most := self.quotas.burst(FETCH, client_id, user)) is not None:
             request.body.max_bytes = min(request.body.max_bytes, most)
 
 
 class TimedCoroutine:
-    """Runs a coroutine and counts for how long it keeps the processor busy; its waiting is free."""
+    """Runs a coroutine and measures its processor time, without its waits."""
 
     def __init__(self, work: Coroutine[Any, Any, Any], clock_s: Callable[[], float]) -> None:
         self._work = work
@@ -121,7 +121,7 @@ class TimedCoroutine:
 
 
 def is_follower(request: DecodedRequest) -> bool:
-    """Whether a Fetch comes from another broker."""
+    """Whether a request is a follower's Fetch."""
     if request.api.key != FETCH_KEY:
         return False
     state = request.body.replica_state
@@ -129,7 +129,7 @@ def is_follower(request: DecodedRequest) -> bool:
 
 
 def traffic(request: DecodedRequest, response: Any) -> tuple[str, int]:
-    """Which limit of bytes applies to a request, and how many bytes of records it moved."""
+    """The byte rate limit of a request ("" for none), and the bytes of records that it moved."""
     if request.api.key == PRODUCE_KEY:
         rows = (row for topic in request.body.topic_data for row in topic.partition_data)
         return PRODUCE, sum(len(row.records) for row in rows if row.records is not None)
