@@ -1,1 +1,1 @@
-"""Metrics of a node for Prometheus. Nothing here is imported by a node without --metrics-port."""
+"""Metrics of a node for Prometheus. A node without --metrics-port imports none of these modules."""

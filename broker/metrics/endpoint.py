@@ -1,8 +1,8 @@
-"""`http://HOST:PORT/metrics`: the metrics of the nodes of this process, or of an audit, as Prometheus wants them.
+"""The HTTP endpoint `/metrics` for Prometheus: the metrics of this process's nodes, or of an audit.
 
-The one module that knows prometheus_client, which writes the formats; the HTTP around it is a GET, an answer and the
-end of the connection. It runs on the nodes' loop, so that a scrape sees them between two events and never in the middle
-of one. A scrape that fails is answered with 500 and one story in the log: no node notices.
+Only this module imports prometheus_client, which encodes the formats. Each connection serves one GET. The endpoint runs
+on the nodes' event loop, so a scrape reads consistent state between two callbacks. A failed scrape gets status 500 and
+a traceback in the log, and does not affect the nodes.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ log: Final = logging.getLogger(__name__)
 PATH: Final = "/metrics"
 HEAD_BYTES_MAX: Final = 16384
 PATIENCE_S: Final = 30.0
-"""For a client that connects and then says, or reads, nothing."""
+"""The timeout of one scrape, for clients that send or read nothing."""
 TEXT: Final = "text/plain; charset=utf-8"
 
 FamilySamples = tuple[str, str, str, Samples]
-"""Full name, kind, help, and a value for each set of labels."""
+"""Full name, kind, help, and samples (labels and value)."""
 Shown = Callable[[], Iterable[FamilySamples]]
 
 
 class Endpoint:
-    """Shows nodes; an async context manager. Port 0: a free one, which `url` tells."""
+    """The metrics endpoint; an async context manager. Port 0: the system assigns one, see `url`."""
 
     def __init__(self, host: str, port: int, shown: Shown | None = None) -> None:
-        """Shows nodes unless it is told of something else."""
+        """`shown` returns the metric families; None: those of the nodes given to `show`."""
         self._host = host
         self._port = port
         self._watched: dict[int, WatchedNode] = {}
@@ -58,7 +58,7 @@ class Endpoint:
         return f"http://{format_host_port(self._host, self._port)}{PATH}"
 
     def show(self, node: Node) -> None:
-        """Show the metrics of a node that is started."""
+        """Add the metrics of a started node."""
         self._watched[node.settings.node_id] = WatchedNode(node)
 
     def _look(self) -> Iterator[FamilySamples]:
@@ -70,7 +70,7 @@ class Endpoint:
             yield family.full_name, family.kind, family.help, samples
 
     async def start(self) -> None:
-        """Listen. Raises OSError."""
+        """Start listening. Raises OSError."""
         self._listener = await asyncio.start_server(
             self._serve, self._host, self._port, limit=HEAD_BYTES_MAX, start_serving=False
         )
@@ -78,7 +78,7 @@ class Endpoint:
         await self._listener.start_serving()
 
     async def stop(self) -> None:
-        """Listen no more; answers under way are given up."""
+        """Stop listening, and cancel running scrapes."""
         if self._listener is not None:
             self._listener.close()
         for watched in self._watched.values():
@@ -109,13 +109,13 @@ class Endpoint:
         except asyncio.CancelledError:
             log.info(
                 "a scrape was not answered: the endpoint stops"
-            )  # not raised: of a cancelled task asyncio's streams log a traceback
+            )  # not raised: asyncio's streams log a traceback for a cancelled task
         finally:
             self._answering.discard(task)
             writer.close()
 
     def _answer(self, head: bytes) -> bytes:
-        """The whole answer to a request's head."""
+        """The HTTP response to a request's head."""
         line, *fields = head.decode("latin-1").split("\r\n")
         words = line.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):
@@ -137,7 +137,7 @@ class Endpoint:
 
 
 def answer(status: str, content_type: str, body: bytes, *, with_body: bool = True) -> bytes:
-    """An HTTP answer after which the connection ends."""
+    """Encode an HTTP response with `Connection: close`."""
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
@@ -145,22 +145,22 @@ def answer(status: str, content_type: str, body: bytes, *, with_body: bool = Tru
 
 
 def bound_text(bound: float) -> str:
-    """A bucket's bound as Prometheus writes it."""
+    """Format a bucket's bound for Prometheus."""
     return "+Inf" if math.isinf(bound) else str(bound)
 
 
 class _Families(Collector):
-    """All families of what is shown, read when asked."""
+    """Reads all metric families at each scrape."""
 
     def __init__(self, shown: Shown) -> None:
         self._shown = shown
 
     def describe(self) -> list[Metric]:
-        """Nothing: what there is, is seen by asking."""
+        """Return nothing: families are only known at a scrape."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Every family once, with all its samples."""
+        """Yield each family with all its samples."""
         for full_name, kind, text, samples in self._shown():
             metric = Metric(full_name.removesuffix("_total"), text, kind)
             for labels, value in samples:

@@ -1,11 +1,11 @@
-"""Measures how long a resize makes the leader of a partition refuse its producers: the *fence*.
+"""Measures how long a partition's leader refuses its producers during a resize: the *fence*.
 
-    closed   the leader takes up a class generation above the topic's published one: whatever producers know, it refuses
-    open     this broker's metadata shows that generation published: producers that ask learn of it
+    closed   the leader adopts a class generation above the topic's published one, and refuses all producers
+    open     this broker's metadata cache holds that generation as published, and producers can refresh their metadata
 
-Only partitions that the published generation writes to are fenced: a child that a growth creates, or a retiring
-partition that it wakes, has no producers to refuse. A leader that resigns is not asked how it went on; its successor
-takes up the same generation and has a fence of its own. Rules R4 and R12 of the resize design.
+Only partitions to which the published generation writes have a fence: a new child, or a reused retiring partition, has
+no producers. The fence of a leader that resigns is discarded; its successor adopts the same generation and measures its
+own. Rules R4 and R12 of the resize design.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class FenceDurations:
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self.lengths_s = Histogram(BOUNDS_S)
-        """How long the fences were closed that have opened again, in seconds."""
+        """The durations of fences that have opened, in seconds."""
         self._clock_s = clock_s
         self._closed: dict[tuple[str, int], tuple[int, float]] = {}
 
     @property
     def closed(self) -> int:
-        """How many partitions refuse their producers now."""
+        """The number of partitions that refuse their producers now."""
         return len(self._closed)
 
     def on_leader(self, topic: str, index: int, generation: int, image: ClusterImage) -> None:
-        """This broker leads a partition that serves `generation`, while clients are shown `image`."""
+        """Close the fence of a led partition whose class generation `image` has not published yet."""
         shown = image.topics.get(topic)
         if shown is None or generation <= shown.generation or index >= shown.undeleted_partition_count:
             self._closed.pop((topic, index), None)
@@ -44,11 +44,11 @@ class FenceDurations:
             self._closed[topic, index] = generation, self._clock_s()
 
     def on_resign(self, topic: str, index: int) -> None:
-        """Note that this broker does not lead a partition (any more)."""
+        """Discard the fence of a partition that this broker no longer leads."""
         self._closed.pop((topic, index), None)
 
     def on_metadata(self, _: ClusterImage, after: ClusterImage) -> None:
-        """Note a new image, which may publish a generation and so open fences."""
+        """Open the fences whose generation a new image publishes."""
         for (topic, index), (generation, since_s) in list(self._closed.items()):
             shown = after.topics.get(topic)
             if shown is not None and shown.generation >= generation:

@@ -1,4 +1,4 @@
-"""A histogram as Prometheus knows it: how many observations there were up to each bound, and their sum."""
+"""A histogram for Prometheus."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 
 class Histogram:
-    """A histogram: how many observations there were up to each bound, and their sum."""
+    """Counts observations per bucket, and adds them up."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -16,16 +16,16 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many observations there were."""
+        """The number of observations."""
         return sum(self._counts)
 
     def observe(self, value: float) -> None:
-        """Count an observation; one that is equal to a bound counts below it."""
+        """Add an observation; bounds are inclusive."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """(bound, how many were not above it), ending with (infinity, all)."""
+        """Yield (bound, observations up to it), last (infinity, all)."""
         total = 0
         for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
             total += count

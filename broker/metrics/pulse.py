@@ -1,7 +1,7 @@
-"""Looks, while a node's metrics are shown, whether its loop is late and how long its ZooKeeper takes to answer.
+"""Measures the latency of a node's event loop and of its ZooKeeper.
 
-A loop that is late makes every request late, whatever it asks: a handler that does not let go, a collection of
-garbage, or a processor that others have.
+A late event loop delays every request. Causes are handlers that block, garbage collection, and other processes on the
+same processor.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ ASK_EVERY_BEATS: Final = 50
 
 
 class LoopLatencyProbe:
-    """The delays of one loop, and of one session."""
+    """Measures the delay of an event loop's timers, and the response time of a ZooKeeper session."""
 
     def __init__(self, ask: Callable[[], Awaitable[object]], loop: asyncio.AbstractEventLoop) -> None:
-        """`ask` makes ZooKeeper answer something small."""
+        """`ask` sends a small request to ZooKeeper."""
         self.loop_delay_s = Histogram(BOUNDS_S)
-        """How much later than asked a callback is called, ten times a second."""
+        """The delay of a timer callback, measured ten times a second."""
         self.zookeeper_s = Histogram(BOUNDS_S)
-        """How long an answer takes, every five seconds; one that never came is not counted."""
+        """The response time, measured every five seconds; failed requests are not counted."""
         self._ask = ask
         self._loop = loop
         self._beats = 0
@@ -35,7 +35,7 @@ class LoopLatencyProbe:
         self._asking: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop measuring."""
         self._alarm.cancel()
         if self._asking is not None:
             self._asking.cancel()

@@ -1,8 +1,8 @@
-"""Every metric of a node: its name, its meaning, and how it is read from the node's state at each scrape.
+"""The metrics of a node: names, help texts, and the functions that read their values at each scrape.
 
-Nothing is kept for a metric that can be told from what is there; a scrape looks at each partition once. `FAMILIES` is
-the whole list, and docs/metrics.md names each (`tests/broker/metrics/test_readings.py`). Topics are labels and
-partitions are not: a cluster of many would drown its own monitoring.
+Values come from the node's state where possible, without separate counters; a scrape visits each partition once.
+`FAMILIES` is the complete list, and docs/metrics.md documents each (`tests/broker/metrics/test_readings.py`). Most
+metrics have topics as labels but not partitions, which would be too many time series.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Samples = Iterable[tuple[Mapping[str, str], float | Histogram]]
 
 
 class WatchedNode:
-    """A node, and counts of events that leave no trace in its state."""
+    """A node, with collectors of events that its state does not record."""
 
     def __init__(self, node: Node) -> None:
-        """`node` is started."""
+        """`node` must be started."""
         self.node = node
         loop = asyncio.get_running_loop()
         self.clock_s = loop.time
@@ -59,7 +59,7 @@ class WatchedNode:
                     self._on_leader(partition.topic, partition.index, partition.leader_epoch)
 
     def stop(self) -> None:
-        """Look at it no more."""
+        """Stop the latency probe."""
         self.pulse.stop()
 
     def _on_leader(self, topic: str, index: int, _leader_epoch: int) -> None:
@@ -71,7 +71,7 @@ class WatchedNode:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCounts:
-    """The replicas of a broker, counted."""
+    """Counts over the replicas of a broker."""
 
     led: int
     followed: int
@@ -84,7 +84,7 @@ class ReplicaCounts:
 
     @classmethod
     def of(cls, partitions: Collection[Partition]) -> Self:
-        """Count in one pass: there may be thousands of partitions, and requests wait meanwhile."""
+        """Count the partitions of a broker. Requests wait meanwhile, and partitions may be thousands."""
         size_bytes: Counter[str] = Counter()
         end_offsets: Counter[str] = Counter()
         for one in partitions:
@@ -106,7 +106,7 @@ class ReplicaCounts:
 
 
 class Reading:
-    """One look at a node."""
+    """The state of a node for one scrape."""
 
     def __init__(self, watched: WatchedNode) -> None:
         node = watched.node
@@ -124,7 +124,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric; `read` gives a value, or one for each set of labels."""
+    """One metric; `read` returns a value, or one for each set of labels."""
 
     name: str
     kind: str
@@ -133,22 +133,22 @@ class Family:
 
     @property
     def full_name(self) -> str:
-        """The metric's name with its prefix, as Prometheus stores it."""
+        """The metric's name with the prefix `anabranch_`."""
         return f"anabranch_{self.name}"
 
     def samples(self, reading: Reading) -> Samples:
-        """Its values, with their labels."""
+        """Read the values with their labels."""
         found = self.read(reading)
         return [({}, found)] if isinstance(found, int | float | Histogram) else found
 
 
 def by_topic(counts: Mapping[str, float]) -> Samples:
-    """One value for each topic."""
+    """Label the values of topics."""
     return [({"topic": topic}, value) for topic, value in sorted(counts.items())]
 
 
 def groups(reading: Reading) -> Samples:
-    """How many groups are in each state; none is missing, so that a graph has no holes."""
+    """The number of groups in each state, including states without groups."""
     coordinator = _groups(reading)
     known = [] if coordinator is None else coordinator.groups()
     found = Counter(group.state.value for group in known)
@@ -157,12 +157,12 @@ def groups(reading: Reading) -> Samples:
 
 
 def _groups(reading: Reading) -> GroupCoordinator | None:
-    """The group coordinator, if this node has needed one."""
+    """The group coordinator, if this node has created it."""
     return None if reading.services.broker is None else reading.services.broker.groups.built
 
 
 def open_transactions(reading: Reading) -> Samples:
-    """How many transactions are open in each state."""
+    """The number of open transactions in each state."""
     broker = reading.services.broker
     coordinator = None if broker is None else broker.transactions.built
     known = () if coordinator is None else coordinator.transactions()
@@ -171,18 +171,18 @@ def open_transactions(reading: Reading) -> Samples:
 
 
 def requests(reading: Reading) -> Samples:
-    """How many requests of each API were received; APIs without requests are left out."""
+    """The number of received requests of each API; APIs without requests are omitted."""
     taken_up = reading.node.server.dispatcher.requests
     return [({"api": BY_KEY[key].name}, count) for key, count in taken_up.items() if count]
 
 
 def by_api(histograms: Mapping[int, Histogram]) -> Samples:
-    """One histogram for each API that was asked for."""
+    """Label the histograms of APIs."""
     return [({"api": BY_KEY[key].name}, one) for key, one in sorted(histograms.items())]
 
 
 def errors(reading: Reading) -> Samples:
-    """How often each API answered each error code."""
+    """The number of each API's error codes."""
     return [
         ({"api": BY_KEY[key].name, "code": ErrorCode(code).name}, count)
         for (key, code), count in sorted(reading.requests.errors.items())
@@ -190,12 +190,12 @@ def errors(reading: Reading) -> Samples:
 
 
 def client_requests(reading: Reading) -> Samples:
-    """How many requests each client id has sent."""
+    """The number of requests of each client id."""
     return [({"client": client}, count) for client, count in sorted(reading.requests.clients.items())]
 
 
 def client_bytes(reading: Reading) -> Samples:
-    """How many bytes of records each client id has produced and fetched."""
+    """The bytes of records that each client id has produced and fetched."""
     return [
         ({"client": client, "moved": moved}, count)
         for (client, moved), count in sorted(reading.requests.client_bytes.items())
@@ -203,7 +203,7 @@ def client_bytes(reading: Reading) -> Samples:
 
 
 def lags_of_partitions(reading: Reading) -> Iterator[tuple[str, str, int, int]]:
-    """Group, topic, partition and lag, as far as this broker has replicas of what its groups have committed."""
+    """Group, topic, partition and lag of committed partitions of which this broker has replicas."""
     groups = _groups(reading)
     if groups is None:
         return
@@ -215,13 +215,13 @@ def lags_of_partitions(reading: Reading) -> Iterator[tuple[str, str, int, int]]:
 
 
 def partition_lags(reading: Reading) -> Samples:
-    """The lags of the partitions that are most behind."""
+    """The lags of the `LAGS_MAX` partitions with the largest lag."""
     most = heapq.nlargest(LAGS_MAX, lags_of_partitions(reading), key=lambda one: one[3])
     return [({"group": group, "topic": topic, "partition": str(index)}, lag) for group, topic, index, lag in most]
 
 
 def group_lags(reading: Reading, together: Callable[[Iterable[int]], int]) -> Samples:
-    """The lags of a group's partitions of a topic, put together."""
+    """The lag of each group and topic: `together` combines the lags of its partitions."""
     lags: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for group, topic, _, lag in lags_of_partitions(reading):
         lags[group, topic].append(lag)
@@ -229,7 +229,7 @@ def group_lags(reading: Reading, together: Callable[[Iterable[int]], int]) -> Sa
 
 
 def offline(reading: Reading) -> int:
-    """Partitions without a leader, as the active controller believes."""
+    """The number of partitions without a leader, by the active controller's state."""
     state = reading.controller
     if state is None:
         return 0
@@ -237,19 +237,19 @@ def offline(reading: Reading) -> int:
 
 
 def controller_epoch(reading: Reading) -> int:
-    """The newest controller epoch that this node has heard of, or holds."""
+    """The newest controller epoch that this node has received or holds."""
     own = reading.node.controller.epoch if reading.node.controller is not None else 0
     return max(own, reading.services.fence.controller_epoch)
 
 
 def generations(reading: Reading) -> Samples:
-    """The published generation of each topic that has one."""
+    """The published generation of each topic."""
     topics = reading.services.metadata.image.topics.values()
     return by_topic({topic.name: topic.generation for topic in topics if topic.generation >= 0})
 
 
 def plan_ages(reading: Reading) -> Samples:
-    """How long ago the resizes that are under way were planned."""
+    """The ages of the unfinished resizes."""
     if reading.controller is None:
         return []
     planned = planned_topics(reading.controller)
@@ -257,29 +257,29 @@ def plan_ages(reading: Reading) -> Samples:
 
 
 def planned_topics(state: ClusterState) -> list[str]:
-    """The topics that are being resized."""
+    """The topics with an unfinished resize."""
     return [name for name, topic in state.topics.items() if topic.body.plan is not None and name not in state.deleting]
 
 
 def throttled_requests(reading: Reading) -> int:
-    """How many answers told their client to wait; a node without quotas has none."""
+    """The number of throttled requests; 0 for a node without quotas."""
     throttling = reading.services.throttling
     return 0 if throttling is None else throttling.throttled_requests
 
 
 def throttled_s(reading: Reading) -> float:
-    """For how many seconds answers have told their clients to wait, in all."""
+    """The sum of all throttle times in seconds."""
     throttling = reading.services.throttling
     return 0.0 if throttling is None else throttling.throttled_ms / 1000
 
 
 def isr_shrinks(reading: Reading) -> int:
-    """Granted to this broker as a leader."""
+    """The replicas removed from ISRs of partitions that this broker leads."""
     return reading.services.replicas.isr_changes.shrinks if reading.is_broker else 0
 
 
 def isr_expansions(reading: Reading) -> int:
-    """Granted to this broker as a leader."""
+    """The replicas added to ISRs of partitions that this broker leads."""
     return reading.services.replicas.isr_changes.expansions if reading.is_broker else 0
 
 
@@ -292,7 +292,7 @@ GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
 HISTOGRAM: Final = "histogram"
 LAGS_MAX: Final = 1000
-"""Partitions whose lag is told: each is a time series."""
+"""The most partitions in `group_partition_lag`: each is a time series."""
 FAMILIES: Final[tuple[Family, ...]] = (
     Family("brokers", GAUGE, "Live brokers that the node knows.", lambda r: len(r.services.metadata.image.brokers)),
     Family(

@@ -1,9 +1,9 @@
-"""Measures requests: how long they take, which errors they get, which clients send them.
+"""Measures requests: durations, error codes, requests and bytes per client id.
 
-A node whose metrics are shown has its dispatcher replaced by one that looks at its clock; without metrics nothing of
-this runs. A request's *work* is the time until its answer is there or has to wait for something: processor time that
-no other request of the loop gets. What it takes in all is that and the wait, for followers, records or a quorum. Time
-that it waits to be taken up is not in it: `loop_delay_seconds` tells of that, for all requests at once.
+With metrics, a measuring dispatcher replaces the node's; without metrics this code does not run. A request's *work* is
+the time until its response is complete or waits for something: processor time that blocks the event loop. The total
+time includes waits for followers, records or a quorum. It excludes the time before dispatch, which `loop_delay_seconds`
+measures for all requests together.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ BOUNDS_S: Final = (
     *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 CLIENTS_MAX: Final = 200
-"""How many client ids are counted by name: who names each connection anew must not fill the memory."""
+"""The most client ids that are counted by name; bounds the memory for clients that change their id."""
 OTHERS: Final = "(others)"
 MOVES: Final = {PRODUCE_KEY: "produced", FETCH_KEY: "fetched"}
-"""API key -> what becomes of the records that it moves."""
+"""API key -> label of the bytes that it moves."""
 
 
 class RequestFigures:
-    """What was measured of the requests of one node."""
+    """The measurements of one node's requests."""
 
     def __init__(self) -> None:
         self.work_s: dict[int, Histogram] = {}
         """API key -> seconds of work."""
         self.total_s: dict[int, Histogram] = {}
-        """API key -> seconds from taking it up to its answer."""
+        """API key -> seconds from dispatch to response."""
         self.errors: Counter[tuple[int, int]] = Counter()
-        """(API key, error code) -> how many times it was answered, at whichever level."""
+        """(API key, error code) -> occurrences in responses, at any level."""
         self.clients: Counter[str] = Counter()
-        """Client id -> requests; `OTHERS` when there are too many."""
+        """Client id -> requests; `OTHERS` beyond `CLIENTS_MAX`."""
         self.client_bytes: Counter[tuple[str, str]] = Counter()
-        """(client id, produced or fetched) -> bytes of records, as quotas count them."""
+        """(client id, "produced" or "fetched") -> bytes of records, as for quotas."""
 
     def note(self, request: DecodedRequest, response: Any, work_s: float, total_s: float) -> None:
-        """Count a request that is answered."""
+        """Record a completed request."""
         key = request.api.key
         if key not in self.work_s:
             self.work_s[key], self.total_s[key] = Histogram(BOUNDS_S), Histogram(BOUNDS_S)
@@ -68,7 +68,7 @@ class RequestFigures:
 
 
 class MeasuringDispatcher(Dispatcher):
-    """A dispatcher, and what its requests take."""
+    """A dispatcher that measures the requests of another one."""
 
     def __init__(self, measured: Dispatcher, figures: RequestFigures, clock_s: Callable[[], float]) -> None:
         self._measured = measured
@@ -80,7 +80,7 @@ class MeasuringDispatcher(Dispatcher):
         self.long_polls = measured.long_polls
 
     async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
-        """See Dispatcher; a request whose connection is closed instead is not measured."""
+        """Dispatch and measure a request; one that closes its connection is not measured."""
         clock_s = self._clock_s
         start_s = clock_s()
         response = start_eagerly(self._measured.answer(request, peer))

@@ -1,6 +1,6 @@
-"""Counts the resizes that a node's controller announces: planned, published, and how long one has been under way.
+"""Counts the resizes that a node's controller has planned and published, and measures the age of unfinished ones.
 
-A plan is known to its topic's znode, but not when it was made: a controller that takes over counts its age from then.
+A plan in a topic's znode has no time: after a controller failover its age counts from the election.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ ELECTED: Final = "elected"
 
 
 class Resizes:
-    """Counts what a controller announces, over all its terms."""
+    """Counts resizes from the events of a controller, over all its tenures."""
 
     def __init__(self, now_s: float) -> None:
-        """`now_s`: a controller that is in office already is taken to have taken over at this moment."""
+        """`now_s`: the assumed election time of a controller that is already active."""
         self.planned = 0
         self.published = 0
         self._elected_s = now_s
         self._planned_s: dict[str, float] = {}
 
     def on_event(self, event: ControllerEvent) -> None:
-        """Note an event that the controller announces."""
+        """Record an event of the controller."""
         if event.kind == ELECTED:
             self._elected_s = event.at_s
             self._planned_s.clear()
@@ -39,6 +39,6 @@ class Resizes:
             self._planned_s.pop(event.detail["topic"], None)
 
     def ages_s(self, topics: Iterable[str], now_s: float) -> Iterator[tuple[str, float]]:
-        """How old the plan of each of these topics is, as far as this controller knows."""
+        """Yield the age of each topic's plan, since its planning or the controller's election."""
         for topic in topics:
             yield topic, now_s - self._planned_s.get(topic, self._elected_s)
