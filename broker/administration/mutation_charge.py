@@ -1,7 +1,6 @@
 """Charges a request for the partitions that it creates or deletes (controller mutation quota, KIP-599).
 
-A handler creates one `MutationCharge` per request, calls `spend` before each change, and returns `wait_ms` as throttle
-time.
+A handler creates one `MutationCharge` per request, calls `spend` before each change, and responds with `wait_ms`.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ PAUSE_S: Final = 0.1
 SHARE_OF_TIME: Final = 0.5
 """The part of the request's timeout for this check."""
 PATIENCE_MIN_S: Final = 1.0
-"""The least time for this check; a timeout of 0 asks for a response before the resize completes, not for no check."""
+"""The least time for this check. A timeout of 0 means "respond before the resize completes", not "skip the check"."""
 NAMED_MAX: Final = 5
 
 
@@ -113,7 +113,7 @@ async def stock_readers(services: Services, controller: Controller, topic: str, 
 
 
 async def groups_on(services: Services, state: ClusterState, topic: str, timeout_s: float) -> list[ListedGroup]:
-    """Ask every coordinator once for such groups. Raises OSError, TimeoutError unless all respond completely."""
+    """Ask every coordinator once for such groups. Raises OSError if a response is incomplete, and TimeoutError."""
     partitions = is_coordinated(state)
     leaders = sorted(set(partitions.values()))
     outcomes = await asyncio.gather(

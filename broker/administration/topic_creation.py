@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 CONTROLLER_PAUSE_S: Final = 0.05
 """The pause between two attempts to reach the controller, in profiles whose clients do not look for it."""
 FORWARDING_MARGIN_MS: Final = 5000
-"""How much longer than the request's own timeout a broker waits for the controller when it forwards the request."""
+"""Added to the timeout of a forwarded request, to wait for the controller's response."""
 CLUSTER_METADATA: Final = "__cluster_metadata"
 NEW_PARTITIONS_MAX: Final = 10000
 """The most partitions of a new topic, as in Kafka's KRaft mode: bounds the memory that one request can use."""
@@ -97,9 +97,8 @@ async def forward_to_controller(
 ) -> Answer:
     """Call the active controller on this node, or forward the request to a controller that clients cannot see.
 
-    Returns its response. Raises KafkaError: NOT_CONTROLLER when it is another broker or cannot be reached,
-    REQUEST_TIMED_OUT. In profiles in which any broker acts as the controller, it waits for an active controller, and
-    forwards the request to any.
+    Raises KafkaError: NOT_CONTROLLER when it is another broker or cannot be reached, REQUEST_TIMED_OUT. In profiles in
+    which any broker acts as the controller, it waits for an active controller, and forwards the request to any.
     """
     if not services.profile.any_broker_is_controller:
         return await _at_controller(services, request, ask, timeout_ms, version)

@@ -77,7 +77,6 @@ class BrokerSettings:
     listeners: tuple[Listener, ...] = ()
     """The listeners, if `listeners` or a protocol is set; then the four fields above are those of the first."""
     inter_broker_listener: str = PLAINTEXT
-    """The name of the listener for connections between nodes."""
     security: Security | None = field(default=None, hash=False)
     """This node's credentials for connections to other nodes, created from `given` at the start."""
     authorizer_class_name: str = DECLARED
@@ -251,7 +250,7 @@ class BrokerSettings:
     withheld_features: str = DECLARED
     """Comma-separated features that this node does not advertise, as an older release; for tests."""
     given: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
-    """All properties that were set as text, including those without effect."""
+    """The properties that were set as text, including those without effect."""
 
     @property
     def directories(self) -> tuple[str, ...]:

@@ -140,7 +140,6 @@ class ChangeNotifications:
         return sorted(name for name in names if self._number_of(name) >= 0)
 
     async def _take(self, names: list[str]) -> None:
-        """Handle new notifications, and delete old ones."""
         self._note(names)
         for name in names:
             if self._number_of(name) > self._last:

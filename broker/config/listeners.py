@@ -42,7 +42,7 @@ class Listener:
     advertised_host: str = ""
     """The host that clients and other nodes connect to; empty: `host`."""
     advertised_port: int = 0
-    """The port that they connect to; 0: the listener's port."""
+    """The port that clients and other nodes connect to; 0: the listener's port."""
 
     @property
     def reachable_host(self) -> str:
@@ -144,7 +144,6 @@ def _protocols(text: str | None) -> dict[str, str]:
 
 
 def _addresses(what: str, text: str) -> dict[str, tuple[str, int]]:
-    """Name -> host and port."""
     addresses: dict[str, tuple[str, int]] = {}
     for url in (part.strip() for part in text.split(",")):
         name, slashes, address = url.partition("://")

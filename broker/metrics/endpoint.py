@@ -115,7 +115,6 @@ class Endpoint:
             writer.close()
 
     def _answer(self, head: bytes) -> bytes:
-        """The HTTP response to a request's head."""
         line, *fields = head.decode("latin-1").split("\r\n")
         words = line.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):

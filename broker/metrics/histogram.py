@@ -1,4 +1,4 @@
-"""A histogram for Prometheus."""
+"""A histogram with fixed buckets, for Prometheus."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 
 class Histogram:
-    """Counts observations per bucket, and adds them up."""
+    """The number of observations in each bucket, and their sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds

@@ -182,7 +182,7 @@ def by_api(histograms: Mapping[int, Histogram]) -> Samples:
 
 
 def errors(reading: Reading) -> Samples:
-    """The number of each API's error codes."""
+    """The number of returned error codes, by API and code."""
     return [
         ({"api": BY_KEY[key].name, "code": ErrorCode(code).name}, count)
         for (key, code), count in sorted(reading.requests.errors.items())
@@ -243,7 +243,7 @@ def controller_epoch(reading: Reading) -> int:
 
 
 def generations(reading: Reading) -> Samples:
-    """The published generation of each topic."""
+    """The published generation of each topic that has one."""
     topics = reading.services.metadata.image.topics.values()
     return by_topic({topic.name: topic.generation for topic in topics if topic.generation >= 0})
 
@@ -274,17 +274,17 @@ def throttled_s(reading: Reading) -> float:
 
 
 def isr_shrinks(reading: Reading) -> int:
-    """The replicas removed from ISRs of partitions that this broker leads."""
+    """The number of ISR shrinks granted to this broker as leader."""
     return reading.services.replicas.isr_changes.shrinks if reading.is_broker else 0
 
 
 def isr_expansions(reading: Reading) -> int:
-    """The replicas added to ISRs of partitions that this broker leads."""
+    """The number of ISR expansions granted to this broker as leader."""
     return reading.services.replicas.isr_changes.expansions if reading.is_broker else 0
 
 
 def refused_batches(reading: Reading) -> Samples:
-    """Batches refused with INVALID_PARTITION_METADATA."""
+    """The number of batches refused with INVALID_PARTITION_METADATA, by topic."""
     return by_topic(reading.services.replicas.refused_batches) if reading.is_broker else []
 
 

@@ -425,7 +425,6 @@ class Node:
                 act(protection, {**self.settings.given, **own})
 
     def _apply_settings(self) -> None:
-        """Pass the current settings to all parts that use them."""
         services = self.services
         settings = services.settings
         services.topic_configs.adopt(settings)

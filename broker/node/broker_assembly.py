@@ -1,7 +1,6 @@
 """Creates and connects the parts of a broker: replicas, coordinators, telemetry, throttling, fetch sessions.
 
-Coordinators and the fetch session cache are created on first use, but imported here: see `dispatcher`. It starts
-nothing.
+Coordinators and fetch sessions are created on first use, but imported here (see `dispatcher`). Nothing is started.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ class BrokerAssembly:
     producer_ids: ProducerIds
     fence: ControllerFence
     alter_partition: AskController
-    """Asks the controller to change an ISR."""
     rng: random.Random
     clock_ms: Callable[[], int]
     failpoint: Callable[[str], None] | None

@@ -36,7 +36,6 @@ class MemoryHolder(Protocol):
     """The part of a connection that `RequestMemory` uses."""
 
     held_bytes: int
-    """The bytes that count for this connection."""
 
     @property
     def peer(self) -> Peer:
@@ -61,7 +60,6 @@ class RequestMemory:
         self.held_bytes = 0
         self._waiting: dict[MemoryHolder, None] = {}
         self._reader: MemoryHolder | None = None
-        """The connection with the exclusive read."""
         self._reader_has_all = False
         self._timer = Timer(self._on_exclusive_read_expired)
 

@@ -38,7 +38,6 @@ class ResponseHolder(Protocol):
     """The part of a connection that `ResponseMemory` uses."""
 
     held_response_bytes: int
-    """The bytes that count for this connection."""
 
     @property
     def peer(self) -> Peer:
@@ -76,7 +75,7 @@ class ResponseMemory:
 
     @classmethod
     def of(cls, settings: BrokerSettings) -> ResponseMemory:
-        """Create it from a node's settings."""
+        """Create the response memory from a node's settings."""
         return cls(settings.queued_max_response_bytes, settings.connections_max_idle_ms / 1000)
 
     @property
