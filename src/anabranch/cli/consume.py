@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from anabranch.cli.positions import EARLIEST, LATEST, parse_position
 from anabranch.cli.remote import bootstrap, refusals, security
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     Ends = Mapping[TopicPartition, int]
 
-EARLIEST, LATEST = "earliest", "latest"
-AGO: Final = re.compile(r"(\d+)(s|m|h|d)")
-AGO_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LOOK_MS: Final = 200
 """The maximum wait of one poll, after which the command checks whether it is done."""
 
@@ -117,19 +114,8 @@ def command(
 
 def parse_start(text: str, *, now: datetime) -> Start:
     """Parse `--from`; None for the two ends. Raises UsageError."""
-    if text in (EARLIEST, LATEST):
-        return None
-    if text.isdecimal():
-        return int(text)
-    if ago := AGO.fullmatch(text):
-        return datetime.fromtimestamp(now.timestamp() - int(ago[1]) * AGO_S[ago[2]], UTC)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.UsageError(
-            f"--from takes earliest, latest, an offset, a time such as 2026-11-23T10:00, or 15m, 2h, 1d; not {text!r}"
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    position = parse_position(text, option="--from", now=now)
+    return None if isinstance(position, str) else position
 
 
 async def place(consumer: Consumer, start: Start, partitions: tuple[int, ...]) -> None:

@@ -5,13 +5,17 @@ It lists, describes and deletes groups of all kinds; gates and offset resets app
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from anabranch.cli.examples import examples
+from anabranch.cli.positions import parse_position
 from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
+from anabranch.cli.table import table_lines
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -19,8 +23,9 @@ if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
     from anabranch.clients.group_admin import Group
     from anabranch.clients.group_gates import ClosedGate
+    from anabranch.inspect.offset_reset import ResetTarget
 
-EARLIEST, LATEST = "earliest", "latest"
+SHIFT: Final = re.compile(r"[+-]\d+")
 MEMBERS_NAMED_MAX: Final = 10
 KINDS: Final = ("classic", "consumer", "share", "streams")
 
@@ -181,6 +186,8 @@ def gate_row(gate: ClosedGate) -> Mapping[str, Any]:
     epilog="""\b
 Examples:
   anabranch groups reset audit flights --to earliest
+  anabranch groups reset audit flights --to 2h --dry-run                       what came in the last two hours
+  anabranch groups reset audit flights --to -100                               the last hundred offsets again
   anabranch groups reset audit flights --partition 0 --to 1200 --reset-lineage --dry-run
   anabranch groups reset audit flights --partition 0 --to 1200 --only-named    old records may come after newer ones
   anabranch groups reset fresh flights --to latest --create                    a group that is to begin there
@@ -189,7 +196,14 @@ Examples:
 @click.argument("group")
 @click.argument("topic")
 @click.option("--partition", type=click.IntRange(0), help="Only this partition. Default: all of the topic.")
-@click.option("--to", "to", required=True, metavar="earliest|latest|OFFSET", help="Where the group is to go on.")
+@click.option(
+    "--to",
+    "to",
+    required=True,
+    metavar="earliest|latest|OFFSET|TIME|-N|+N",
+    help="Where the group is to go on. TIME is 2026-11-23T10:00 (UTC unless it says otherwise), or 15m, 2h, 1d ago. "
+    "-N and +N count from the committed offset, and stop at the log's ends.",
+)
 @click.option(
     "--reset-lineage/--only-named",
     "reset_lineage",
@@ -214,8 +228,7 @@ def reset(
     A reset to before a resize in some partitions alone would deliver old records after newer ones of the same key. That
     is refused, unless --reset-lineage resets the partitions with the same keys, too, or --only-named accepts it.
     """
-    if to not in (EARLIEST, LATEST) and not to.isdecimal():
-        raise click.UsageError(f"--to takes earliest, latest or an offset, not {to!r}")
+    target = parse_target(to, now=datetime.now(UTC))
 
     async def act(admin: Admin) -> None:
         from anabranch.clients.group_admin import SHARE, commit_each
@@ -228,16 +241,14 @@ def reset(
             raise click.UsageError(f"{group} is a share group: kafka-share-groups.sh --reset-offsets moves its start")
         if not dry_run:
             refuse_members(known)
-        offsets = await new_offsets(admin, group, topic, partition, to, with_lineage=reset_lineage is not False)
+        offsets = await new_offsets(admin, group, topic, partition, target, with_lineage=reset_lineage is not False)
         if reset_lineage is None:
-            named = await new_offsets(admin, group, topic, partition, to, with_lineage=False)
+            named = await new_offsets(admin, group, topic, partition, target, with_lineage=False)
             refuse_to_leave([one for one in sorted(offsets) if offsets[one] != named.get(one)])
         outcomes = {}
         if not dry_run:
             outcomes = await commit_each(admin.network, group, {one: after for one, (_, after) in offsets.items()})
-        for one, (before, after) in sorted(offsets.items()):
-            code, old = outcomes.get(one, ErrorCode.NONE), "-" if before is None else f"{before:,}"
-            click.echo(f"{one}: {old} -> {after:,}" if code is ErrorCode.NONE else f"{one}: still {old}, {code.name}")
+        click.echo("\n".join(reset_lines(offsets, outcomes)))
         if failed := [code for code in outcomes.values() if code is not ErrorCode.NONE]:
             if len(failed) == len(outcomes):
                 refuse_members(await find_group(admin, group))
@@ -245,6 +256,28 @@ def reset(
         click.echo("nothing was changed" if dry_run else f"{group} goes on from there")
 
     run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows them; --create makes one"})
+
+
+def parse_target(text: str, *, now: datetime) -> ResetTarget:
+    """Parse `--to`. Raises UsageError."""
+    from anabranch.inspect.offset_reset import Shift
+
+    if SHIFT.fullmatch(text):
+        return Shift(int(text))
+    return parse_position(text, option="--to", now=now, others=", or -100 from the committed offset")
+
+
+def reset_lines(
+    offsets: Mapping[TopicPartition, tuple[int | None, int]], outcomes: Mapping[TopicPartition, ErrorCode]
+) -> list[str]:
+    """Format a reset as a table: of each partition the old and the new offset, and the error if it was refused."""
+    rows = []
+    for one, (before, after) in sorted(offsets.items()):
+        code = outcomes.get(one, ErrorCode.NONE)
+        change = "" if before is None else f"{after - before:+,}"
+        refused = code is not ErrorCode.NONE
+        rows.append([str(one), before, before if refused else after, code.name if refused else change])
+    return table_lines(["partition", "old", "new", "change"], rows)
 
 
 async def find_group(admin: Admin, group_id: str) -> Group | None:

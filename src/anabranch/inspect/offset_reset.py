@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, READ_UNCOMMITTED, find_offsets
 from anabranch.clients.group_admin import committed_offsets
 from anabranch.clients.group_gates import segment_ends
 from anabranch.clients.resize_plan import rewind_lineage
-from anabranch.protocol.apis.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
+    from anabranch.clients.network import Network
 
-TIMESTAMPS = {"earliest": -2, "latest": -1}
+TIMESTAMPS: Final = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class Shift(NamedTuple):
+    """A number of offsets to move by, from the committed offset; negative to move back."""
+
+    by: int
+
+
+ResetTarget = Literal["earliest", "latest"] | int | datetime | Shift
+"""An end of the log, an offset, the first record from a time on, or a shift."""
 
 
 async def new_offsets(
-    admin: Admin, group: str, name: str, partition: int | None, to: str, *, with_lineage: bool
+    admin: Admin, group: str, name: str, partition: int | None, to: ResetTarget, *, with_lineage: bool
 ) -> dict[TopicPartition, tuple[int | None, int]]:
-    """Partition -> (current committed offset or None, new committed offset)."""
+    """Return partition -> (current committed offset or None, new committed offset).
+
+    Raises ValueError for a shift of a partition without a committed offset.
+    """
     network = admin.network
     topic = await admin.describe_topic(name)
     network.follow(name)
@@ -34,7 +45,7 @@ async def new_offsets(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{partition}")
     chosen = sorted(topic.partitions) if partition is None else [partition]
     before = {one.partition: at for one, at in (await committed_offsets(network, group)).items() if one.topic == name}
-    targets = {index: await offset_at(admin, TopicPartition(name, index), to) for index in chosen}
+    targets = await _targets(network, before, [TopicPartition(name, index) for index in chosen], to)
     if with_lineage and topic.lineage is not None:
         ends = await segment_ends(network, topic)
         # The group may have read partitions that were drained and removed: they cannot be reset.
@@ -50,20 +61,26 @@ async def new_offsets(
     return {TopicPartition(name, index): (before.get(index), offset) for index, offset in targets.items()}
 
 
-async def offset_at(admin: Admin, partition: TopicPartition, to: str) -> int:
-    """The offset of `earliest`, `latest` or a number."""
-    if to not in TIMESTAMPS:
-        return int(to)
-    row = ListOffsetsPartition(partition_index=partition.partition, timestamp=TIMESTAMPS[to])
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=partition.topic, partitions=[row])])
+async def _targets(
+    network: Network, before: Mapping[int, int], chosen: Sequence[TopicPartition], to: ResetTarget
+) -> dict[int, int]:
+    """Partition -> its new offset, without regard to lineage."""
+    if isinstance(to, Shift):
+        if missing := [one for one in chosen if one.partition not in before]:
+            raise ValueError(f"{missing[0]} has no committed offset from which to count {to.by:+}")
+        starts, ends = await _offsets(network, chosen, EARLIEST), await _offsets(network, chosen, LATEST)
+        return {one: min(max(before[one] + to.by, starts[one]), ends[one]) for one in starts}
+    if isinstance(to, int):
+        return {one.partition: to for one in chosen}
+    if isinstance(to, str):
+        return await _offsets(network, chosen, TIMESTAMPS[to])
+    return await _offsets(network, chosen, max(int(to.timestamp() * 1000), 0))
 
-    async def once() -> int:
-        leader = await admin.network.leader_of(partition)
-        response: ListOffsetsResponse = await admin.network.call(leader, request)
-        answer = response.topics[0].partitions[0]
-        code = ErrorCode(answer.error_code)
-        if code != ErrorCode.NONE:
-            raise KafkaError(code, str(partition))
-        return answer.offset
 
-    return await admin.network.retry(once)
+async def _offsets(network: Network, partitions: Sequence[TopicPartition], timestamp: int) -> dict[int, int]:
+    """Partition -> the first offset at a timestamp, or the log's end if all records are older."""
+    found = await find_offsets(network, dict.fromkeys(partitions, timestamp), READ_UNCOMMITTED)
+    older = [one for one in partitions if found[one] is None]
+    ends = await find_offsets(network, dict.fromkeys(older, LATEST), READ_UNCOMMITTED)
+    answers = found | ends
+    return {one.partition: at.offset for one, at in answers.items() if at is not None}

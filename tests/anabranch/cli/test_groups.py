@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from click.testing import Result
 
@@ -69,7 +70,7 @@ def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str, anabr
         "--dry-run",
         *at,
     )
-    assert "river-2:" in tried.output and tried.output.endswith("nothing was changed\n")
+    assert "river-2 " in tried.output and tried.output.endswith("nothing was changed\n")
     back = ("groups", "reset", "river-readers", "river", "--partition", "0", "--to", "0", "--dry-run", *at)
     refused = anabranch(*back)
     assert (refused.exit_code, "later records of the same keys are in river-2" in refused.output) == (2, True)
@@ -105,11 +106,34 @@ async def test_reset_of_a_group_with_members_names_them_and_changes_nothing(serv
             pass
         await consumer.commit()
         refused, dry = await command(*reset), await command(*reset, "--dry-run")
-    assert (refused.exit_code, "lived-0: " in refused.output) == (1, False), refused.output
+    assert (refused.exit_code, "lived-0 " in refused.output) == (1, False), refused.output
     assert "nothing was reset: lived-readers has members, which must stop first: one-reader" in refused.output
-    assert (dry.exit_code, dry.output) == (0, "lived-0: 3 -> 0\nnothing was changed\n")
+    table = "partition  old  new  change\nlived-0      3    0  -3\n"
+    assert (dry.exit_code, dry.output) == (0, f"{table}nothing was changed\n")
     done = await command(*reset)
-    assert done.output == "lived-0: 3 -> 0\nlived-readers goes on from there\n"
+    assert done.output == f"{table}lived-readers goes on from there\n"
+
+
+async def test_reset_to_a_time_or_by_a_number_of_offsets_stays_within_the_log(servers: str, anabranch: Command) -> None:
+    async def reset(to: str, *words: str) -> list[str]:
+        given = ("groups", "reset", "timed-readers", "timed", "--to", to, *words, "--bootstrap-servers", servers)
+        result = await asyncio.to_thread(anabranch, *given)
+        lines: list[str] = result.output.splitlines()
+        return [line.removeprefix("timed-0").strip() for line in lines if line.startswith("timed-0 ")] or lines
+
+    now_ms = int(time.time() * 1000)
+    async with Admin(servers) as admin, Producer(servers) as producer:
+        await admin.create_topics([NewTopic(name="timed", partitions=1)])
+        for hours in (5, 3, 1):
+            await producer.send("timed", b"v", timestamp_ms=now_ms - hours * 3_600_000)
+        await producer.flush()
+    (refused,) = [line for line in await reset("-1", "--create") if line.startswith("Error")]
+    assert "timed-0 has no committed offset from which to count -1" in refused
+    assert await reset("4h", "--create") == ["-    1"]
+    assert await reset("1m", "--dry-run") == ["1    3  +2"]
+    assert await reset("-100", "--dry-run") == ["1    0  -1"]
+    assert await reset("+1", "--dry-run") == ["1    2  +1"]
+    assert await reset("+100") == ["1    3  +2"]
 
 
 async def test_reset_tells_the_outcome_of_each_partition(anabranch: Command) -> None:
@@ -121,7 +145,11 @@ async def test_reset_tells_the_outcome_of_each_partition(anabranch: Command) -> 
         with cluster.faults(refusing):
             result = await asyncio.to_thread(anabranch, *reset, "--bootstrap-servers", cluster.bootstrap_servers)
     assert result.exit_code == 1
-    assert result.output.splitlines()[:2] == ["half-0: - -> 7", "half-1: still -, OFFSET_METADATA_TOO_LARGE"]
+    assert result.output.splitlines()[:3] == [
+        "partition  old  new  change",
+        "half-0       -    7",
+        "half-1       -    -  OFFSET_METADATA_TOO_LARGE",
+    ]
     assert "1 of 2 partitions of fresh were not reset" in result.output
 
 
