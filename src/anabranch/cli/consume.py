@@ -34,6 +34,7 @@ Examples:
   anabranch consume flights --from 2026-11-23T10:00 --partition 2
   anabranch consume flights --group audit --json         as a member of a group, which commits what it has shown
   anabranch consume flights --values --until-end > values.txt
+  anabranch consume flights -f '%t-%p@%o %k %s\\n'         with kcat's tokens
 """
 )
 @click.argument("topics", nargs=-1, required=True)
@@ -55,6 +56,14 @@ Examples:
 @click.option("--committed", is_flag=True, help="Leave out what belongs to open or aborted transactions.")
 @click.option("--json", "style", flag_value="json", help="One object a line, as `anabranch produce --json` reads them.")
 @click.option("--values", "style", flag_value="values", help="The values alone, byte for byte, each with a line's end.")
+@click.option(
+    "--format",
+    "-f",
+    "template",
+    metavar="TEMPLATE",
+    help="As kcat: %t topic, %p partition, %o offset, %T time in ms, %k key, %s value, %h headers; %K, %S and %R (4 "
+    "bytes) their lengths; \\n, \\t.",
+)
 @bootstrap
 def command(
     topics: tuple[str, ...],
@@ -66,6 +75,7 @@ def command(
     timeout_s: float | None,
     committed: bool,
     style: str | None,
+    template: str | None,
     bootstrap: str,
 ) -> None:
     """Print the records of TOPICS, as they come, until Ctrl-C.
@@ -77,6 +87,8 @@ def command(
     chosen = bool(partitions) or begin is not None
     if group is not None and chosen:
         raise click.UsageError("a group reads all partitions from where it is: `anabranch groups reset` moves it")
+
+    write = writer(style, template)
 
     async def main() -> None:
         from anabranch import Consumer
@@ -101,7 +113,7 @@ def command(
             if chosen:
                 await place(consumer, begin, partitions)
             ends = _ends(consumer, partitions) if until_end else None
-            await show(consumer, WRITERS[style], count=count, ends=ends, timeout_s=timeout_s)
+            await show(consumer, write, count=count, ends=ends, timeout_s=timeout_s)
 
     with refusals(bootstrap):
         try:
@@ -110,6 +122,25 @@ def command(
             pass
         except BrokenPipeError:
             sys.stderr.close()  # the reader of the output has exited; suppress Python's error message, too
+
+
+def writer(style: str | None, template: str | None) -> Callable[[ConsumerRecord], None]:
+    """Choose how records are printed. Raises UsageError for an unknown token, or two ways at once."""
+    if template is None:
+        return WRITERS[style]
+    if style is not None:
+        raise click.UsageError(f"write --{style} or --format, not both")
+    from anabranch.inspect.record_format import compile_format
+
+    try:
+        format_record = compile_format(template)
+    except ValueError as error:
+        raise click.UsageError(f"--format: {error}") from None
+
+    def write(record: ConsumerRecord) -> None:
+        sys.stdout.buffer.write(format_record(record))
+
+    return write
 
 
 def parse_start(text: str, *, now: datetime) -> Start:

@@ -70,6 +70,21 @@ def test_a_group_goes_on_where_it_was(servers: str, anabranch: Command) -> None:
     assert anabranch("consume", "grouped", "--until-end", *at).output == ""
 
 
+def test_format_prints_records_as_kcat_does(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    lines = "a:1\nb:2\n"
+    words = ["produce", "formatted", "--separator", ":", "--partition", "0", *at]
+    assert CliRunner().invoke(cli, words, input=lines).exit_code == 0
+    shown = anabranch("consume", "formatted", "--until-end", "-f", r"%t-%p@%o %k=%s\n", *at)
+    assert (shown.exit_code, shown.output) == (0, "formatted-0@0 a=1\nformatted-0@1 b=2\n")
+
+
+def test_format_with_an_unknown_token_or_a_second_style_is_refused(anabranch: Command) -> None:
+    for words, reason in [(("-f", "%x"), "--format: a format has no %x;"), (("-f", "%s", "--json"), "not both")]:
+        refused = anabranch("consume", "formatted", *words)
+        assert (refused.exit_code, reason in refused.output) == (2, True), refused.output
+
+
 def test_what_cannot_be_read_is_said(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "empty", *at).exit_code == 0
