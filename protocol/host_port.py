@@ -10,6 +10,7 @@ import ipaddress
 from typing import Final
 
 PORT_MAX: Final = 65535
+LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 ADVICE: Final = "write HOST:PORT, with an IPv6 address in brackets: 127.0.0.1:9092 or [::1]:9092"
 
 
@@ -21,6 +22,14 @@ def bracketed(host: str) -> str:
 def format_host_port(host: str, port: int | str) -> str:
     """Format a host and a port as HOST:PORT."""
     return f"{bracketed(host)}:{port}"
+
+
+def connectable(host: str) -> str:
+    """Return an address at which clients on this machine reach a server that listens on `host`.
+
+    A server that listens on all addresses (`0.0.0.0`, `::`) is reached at loopback: browsers refuse the others.
+    """
+    return LOOPBACK.get(host, host)
 
 
 def parse_host_port(text: str) -> tuple[str, int]:

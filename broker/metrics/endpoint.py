@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from anabranch.broker.metrics.histogram import Histogram
 from anabranch.broker.metrics.readings import COUNTER, FAMILIES, Reading, Samples, WatchedNode
-from anabranch.protocol.host_port import format_host_port
+from anabranch.protocol.host_port import connectable, format_host_port
 
 if TYPE_CHECKING:
     from anabranch.broker.node.app import Node
@@ -55,7 +55,7 @@ class Endpoint:
     @property
     def url(self) -> str:
         """The URL to scrape."""
-        return f"http://{format_host_port(self._host, self._port)}{PATH}"
+        return f"http://{format_host_port(connectable(self._host), self._port)}{PATH}"
 
     def show(self, node: Node) -> None:
         """Add the metrics of a started node."""

@@ -118,8 +118,6 @@ def command(
     with refusals(bootstrap):
         try:
             asyncio.run(main())
-        except KeyboardInterrupt:
-            pass
         except BrokenPipeError:
             sys.stderr.close()  # the reader of the output has exited; suppress Python's error message, too
 

@@ -180,9 +180,8 @@ Examples:
 @with_control
 def events(control: ControlClient, after: int, follow: bool, as_json: bool) -> None:
     """Show the events."""
-    with contextlib.suppress(KeyboardInterrupt):
-        for one in control.follow(after) if follow else control.events(after):
-            click.echo(json.dumps(one) if as_json else event_line(one))
+    for one in control.follow(after) if follow else control.events(after):
+        click.echo(json.dumps(one) if as_json else event_line(one))
 
 
 def event_line(event: dict[str, Any]) -> str:

@@ -50,6 +50,9 @@ COMMANDS: Final = {
     "dump": ("anabranch.cli.dump", "Explain the bytes of a Kafka message."),
 }
 
+INTERRUPTED: Final = 130
+"""128 and the number of SIGINT: a shell's loop ends with the command."""
+
 HELP: Final = """A Kafka-protocol cluster whose topics split and merge while every key keeps its order.
 
 \b
@@ -81,6 +84,13 @@ class LazyCommands(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"no such command '{args[0]}'; {suggest(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; Ctrl-C ends it with the status that shells give it, and nothing on stderr."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of subcommands without importing them."""

@@ -26,7 +26,7 @@ from anabranch.control.events import Events
 from anabranch.control.route import FILE_BYTES_MAX
 from anabranch.control.states import States
 from anabranch.control.telemetry import ClientTelemetry
-from anabranch.protocol.host_port import format_host_port, parse_host_port
+from anabranch.protocol.host_port import connectable, format_host_port, parse_host_port
 from anabranch.runtime.sockets import family_of
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class ControlEndpoint:
 
     @property
     def url(self) -> str:
-        """The root URL."""
-        return f"http://{format_host_port(self._host, self._listener.getsockname()[1])}"
+        """The root URL, which a browser on this machine can open."""
+        return f"http://{format_host_port(connectable(self._host), self._listener.getsockname()[1])}"
 
     @contextlib.asynccontextmanager
     async def open(self, cluster: Cluster, clock: ClusterClock | None = None) -> AsyncIterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -142,3 +143,25 @@ def test_the_single_process_cluster_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("journal", "--follow", "--control"),
+        ("control", "events", "--follow", "--control"),
+        ("consume", "endless", "--bootstrap-servers"),
+        ("groups", "describe", "readers", "--watch", "--bootstrap-servers"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_interrupt_ends_a_command_with_130_and_nothing_on_stderr(words: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-m", "anabranch.cli.main", *words, address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            silent.settimeout(60)
+            with silent.accept()[0]:  # it waits for an answer from now on
+                process.send_signal(signal.SIGINT)
+                written = process.communicate(timeout=60)
+    assert (process.returncode, *written) == (130, b"", b"")

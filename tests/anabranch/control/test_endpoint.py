@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import click
 import pytest
 
 from anabranch.control.endpoint import Address, make_control_endpoint
+from anabranch.protocol.host_port import format_host_port
 
 LOADED = """
 import asyncio, sys
@@ -102,3 +104,12 @@ def test_first_request_while_no_file_can_be_opened_is_answered_later() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "HTTP/1.1 200 OK"
     assert "cannot be loaded, its requests wait: [Errno 24]" in done.stderr
+
+
+@pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("127.0.0.1", "127.0.0.1")])
+def test_url_of_an_endpoint_on_all_addresses_is_one_that_a_browser_opens(host: str, shown: str) -> None:
+    address = format_host_port(host, 0)
+    endpoint = make_control_endpoint(address, "secret")
+    assert endpoint is not None
+    with contextlib.closing(endpoint._listener) as listener:
+        assert endpoint.url == f"http://{shown}:{listener.getsockname()[1]}"
