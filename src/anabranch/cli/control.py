@@ -6,11 +6,12 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from anabranch.cli.examples import examples
+from anabranch.cli.remote import has_headings
 
 if TYPE_CHECKING:
     from anabranch.control.client import ControlClient
@@ -180,8 +181,13 @@ Examples:
 @with_control
 def events(control: ControlClient, after: int, follow: bool, as_json: bool) -> None:
     """Show the events."""
+    if not as_json and has_headings():
+        click.echo(EVENT_HEADINGS)
     for one in control.follow(after) if follow else control.events(after):
         click.echo(json.dumps(one) if as_json else event_line(one))
+
+
+EVENT_HEADINGS: Final = f"{'number':>6}  {'seconds':>12}  {'event':<18} details"
 
 
 def event_line(event: dict[str, Any]) -> str:

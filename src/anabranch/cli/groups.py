@@ -14,7 +14,7 @@ import click
 
 from anabranch.cli.examples import examples
 from anabranch.cli.positions import parse_position
-from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
+from anabranch.cli.remote import as_json, bootstrap, run, tell, tell_table, with_admin
 from anabranch.cli.table import table_lines
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
@@ -61,10 +61,15 @@ async def list_all(admin: Admin, kind: str | None, as_json: bool) -> None:
     """
     from anabranch.clients.group_admin import list_all_groups
 
-    for one in await list_all_groups(admin.network):
-        if kind in (None, one.kind):
-            row = {"group": one.group_id, "type": one.kind, "protocol": one.protocol_type, "state": one.state}
-            tell(as_json, row, [f"{one.group_id:<32} {one.kind:<9} {one.state}"])
+    rows = [
+        (
+            {"group": one.group_id, "type": one.kind, "protocol": one.protocol_type, "state": one.state},
+            [one.group_id, one.kind, one.state],
+        )
+        for one in await list_all_groups(admin.network)
+        if kind in (None, one.kind)
+    ]
+    tell_table(as_json, ["group", "type", "state"], rows)
 
 
 @command.command(

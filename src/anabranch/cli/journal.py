@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.cli.control import with_control
-from anabranch.journal.exchange_line import exchange_line
+from anabranch.cli.remote import has_headings
+from anabranch.journal.exchange_line import EXCHANGE_HEADINGS, exchange_line
 
 if TYPE_CHECKING:
     from anabranch.control.client import ControlClient
@@ -62,6 +63,8 @@ def command(
         return
     if with_bytes:
         words["bytes"] = "true"
+    if not as_json and has_headings():
+        click.echo(EXCHANGE_HEADINGS)
     for row in control.journal.follow(**words) if follow else control.journal.entries(**words):
         click.echo(json.dumps(row) if as_json else exchange_line(row))
 

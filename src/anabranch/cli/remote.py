@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 import functools
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.cli.table import Cell, table_lines
 from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -99,6 +101,25 @@ def tell(as_json: bool, row: Mapping[str, Any], lines: Iterable[str]) -> None:
     """Print one entry of a listing: as JSON, or as lines."""
     for line in [json.dumps(row, ensure_ascii=False)] if as_json else lines:
         click.echo(line)
+
+
+def tell_table(
+    as_json: bool, headings: Sequence[str], rows: Iterable[tuple[Mapping[str, Any], Sequence[Cell]]]
+) -> None:
+    """Print a listing, of which each entry is a JSON row and the cells of a table's row."""
+    entries = list(rows)
+    lines = table_lines(headings, [cells for _, cells in entries])
+    if as_json:
+        lines = [json.dumps(row, ensure_ascii=False) for row, _ in entries]
+    elif not has_headings():
+        lines = lines[1:]
+    for line in lines:
+        click.echo(line)
+
+
+def has_headings() -> bool:
+    """Whether tables begin with their headings: on a terminal; another program reads entries only."""
+    return sys.stdout.isatty()
 
 
 def run(

@@ -9,7 +9,7 @@ import click
 
 from anabranch.cli.control import with_control
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, tell
+from anabranch.cli.remote import as_json, tell_table
 
 if TYPE_CHECKING:
     from anabranch.control.client import ControlClient
@@ -65,9 +65,9 @@ def restore(control: ControlClient, name: str) -> None:
 @with_control
 def list_(control: ControlClient, as_json: bool) -> None:
     """List the snapshots."""
-    for row in control.snapshots.rows():
-        nodes = ", ".join(map(str, row["nodes"]))
-        tell(as_json, row, [f"{row['snapshot']:<20} {row['bytes']:>12,} bytes, nodes {nodes}"])
+    rows = control.snapshots.rows()
+    cells = [[row["snapshot"], row["bytes"], ",".join(map(str, row["nodes"]))] for row in rows]
+    tell_table(as_json, ["snapshot", "bytes", "nodes"], zip(rows, cells, strict=True))
 
 
 @command.command(epilog=examples("anabranch state remove seeded"))

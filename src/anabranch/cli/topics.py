@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, bootstrap, run, tell, timeout, with_admin
+from anabranch.cli.remote import as_json, bootstrap, run, tell, tell_table, timeout, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def create(
 @with_admin()
 async def list_topics(admin: Admin, internal: bool, as_json: bool) -> None:
     """List the names of all topics."""
-    for name in await admin.list_topics(include_internal=internal):
-        tell(as_json, {"name": name}, [name])
+    names = await admin.list_topics(include_internal=internal)
+    tell_table(as_json, ["topic"], [({"name": name}, [name]) for name in names])
 
 
 @command.command(

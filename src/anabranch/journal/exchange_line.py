@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+EXCHANGE_HEADINGS: Final = (
+    f"{'number':>6}  {'seconds':>12}  {'node':<6}  {'client':<20} {'request':<24} {'took':>10}  errors, rules"
+)
 
 
 def exchange_line(row: Mapping[str, Any]) -> str:

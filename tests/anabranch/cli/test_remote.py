@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import click
@@ -73,3 +77,37 @@ def test_every_listing_can_be_read_by_a_program(servers: str, anabranch: Command
     (feature,) = rows("features", "describe")
     assert feature["name"] == "reshard.version"
     assert json.loads(anabranch("nodes", "list", "--cluster", "no such", "--json").output or "[]") == []
+
+
+def on_terminal(*words: str) -> list[str]:
+    """Run a command whose stdout is a terminal; the lines that it prints."""
+    terminal, stdout = os.openpty()
+    try:
+        subprocess.run([sys.executable, "-m", "anabranch.cli.main", *words], stdout=stdout, check=True, timeout=60)
+    finally:
+        os.close(stdout)
+    written = b""
+    with contextlib.suppress(OSError):  # EIO ends what a terminal has shown
+        while chunk := os.read(terminal, 65536):
+            written += chunk
+    os.close(terminal)
+    return written.decode().splitlines()
+
+
+def test_table_on_a_terminal_has_headings_and_in_a_pipe_only_entries(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("produce", "headed", "a", *at).exit_code == 0
+    assert anabranch("consume", "headed", "--group", "headers", "--count", "1", *at).exit_code == 0
+    assert on_terminal("topics", "list", *at)[0] == "topic"
+    heading, *rows = on_terminal("groups", "list", *at)
+    assert heading.split() == ["group", "type", "state"]
+    assert rows == anabranch("groups", "list", *at).output.splitlines()
+    (row,) = [one for one in rows if one.startswith("headers ")]
+    assert row.index("classic") == heading.index("type")
+
+
+def test_headings_of_events_stand_above_their_columns(url: str, anabranch: Command) -> None:
+    assert anabranch("control", "kill", "3", "--control", url).exit_code == 0
+    heading, first, *_ = on_terminal("control", "events", "--control", url)
+    assert heading.split() == ["number", "seconds", "event", "details"]
+    assert first[: len("     1")].strip().isdecimal() and heading.index("event") == first.index(first.split()[2])
