@@ -77,7 +77,9 @@ Examples:
 )
 @click.option("--kafka", metavar="VERSION", default="", help="Which Kafka clients see: 2.8 to 4.2; 3.9 if left out.")
 @click.option("--rack", default="", help="The rack that the node stands in; replicas are spread over racks.")
-@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
+@click.option(
+    "--config", "--set", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated."
+)
 @click.option(
     "--config-file",
     type=click.Path(dir_okay=False),

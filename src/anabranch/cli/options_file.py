@@ -29,7 +29,8 @@ def options_file(ctx: click.Context, _: click.Parameter, path: str | None) -> No
         said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise click.UsageError(f"--options {path}: {getattr(error, 'strerror', None) or error}") from None
-    known = {one.opts[-1].removeprefix("--"): one for one in ctx.command.params if isinstance(one, click.Option)}
+    options = [one for one in ctx.command.params if isinstance(one, click.Option)]
+    known = {name.removeprefix("--"): one for one in options for name in one.opts}
     defaults = {}
     for name, value in said.items():
         option = known.get(name.replace("_", "-"))

@@ -26,8 +26,8 @@ SAY_EVERY_S: Final = 0.25
     epilog="""\b
 Examples:
   anabranch streams examples/flights.py:topology --application-id flights --state-dir /tmp/one
-  anabranch streams my.module:topology --application-id app --state-dir /var/app --set num_standby_replicas=1
-  anabranch streams app.py:topology --application-id app --state-dir one --set processing_guarantee=at_least_once
+  anabranch streams my.module:topology --application-id app --state-dir /var/app --config num_standby_replicas=1
+  anabranch streams app.py:topology --application-id app --state-dir one --config processing_guarantee=at_least_once
 """,
 )
 @click.argument("topology")
@@ -37,7 +37,12 @@ Examples:
     "--state-dir", required=True, type=click.Path(file_okay=False, path_type=Path), help="For this instance alone."
 )
 @click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting of anabranch.clients.streams.config."
+    "--config",
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any setting of anabranch.clients.streams.config.",
 )
 @click.option("--log-level", default="warning", show_default=True, help="debug, info, warning or error.")
 def command(
@@ -109,7 +114,7 @@ def _parsed(settings: tuple[str, ...]) -> dict[str, Any]:
     for setting in settings:
         name, separator, value = setting.partition("=")
         if not separator or types.get(name) not in ("int", "str", "str | None"):
-            raise ValueError(f"--set takes NAME=VALUE with a setting of StreamsConfig, not {setting!r}")
+            raise ValueError(f"--config takes NAME=VALUE with a setting of StreamsConfig, not {setting!r}")
         parsed[name] = int(value) if types[name] == "int" else value
     return parsed
 

@@ -23,7 +23,7 @@ Examples:
   anabranch topics create flights --partitions 4 --replicas 3 --config min.insync.replicas=2
   anabranch topics list
   anabranch topics describe flights              leaders, ISRs, generations
-  anabranch topics config flights --set retention.ms=60000
+  anabranch topics config flights --config retention.ms=60000
   anabranch topics alter flights --partitions 8  split: keys move, their order stays
   anabranch topics alter flights --partitions 5  merge: the same, the other way
   anabranch topics lineage flights               the tree of splits and merges
@@ -50,7 +50,9 @@ def command() -> None:
     type=click.IntRange(1),
     help="Of each partition. Default: the broker's default.replication.factor.",
 )
-@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A topic property; may be repeated.")
+@click.option(
+    "--config", "--set", "config", multiple=True, metavar="NAME=VALUE", help="A topic property; may be repeated."
+)
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is, and exit with 0.")
 @bootstrap
 @timeout
@@ -127,12 +129,14 @@ async def describe(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
     epilog="""\b
 Examples:
   anabranch topics config flights
-  anabranch topics config flights --set retention.ms=60000 --unset min.insync.replicas
+  anabranch topics config flights --config retention.ms=60000 --unset min.insync.replicas
   anabranch topics config flights --all            every property, its value, and what it does
 """,
 )
 @click.argument("name")
-@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a property; may be repeated.")
+@click.option(
+    "--config", "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a property; may be repeated."
+)
 @click.option("--unset", multiple=True, metavar="NAME", help="Return a property to its default; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="Show defaults too, and what each property does.")
 @as_json

@@ -78,7 +78,9 @@ Examples:
 @click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
 @click.option("--zookeeper", metavar="local|HOST:PORT", help="With --processes: start one here, or use this one.")
 @click.option("--racks", metavar="NAME,...", help="The brokers' racks, by turns; consumers may then read nearby.")
-@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
+@click.option(
+    "--config", "--set", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated."
+)
 @click.option(
     "--config-file",
     type=click.Path(dir_okay=False),

@@ -30,7 +30,7 @@ control_journal = 10
 @click.command
 @click.option("--options", is_eager=True, expose_value=False, callback=options_file)
 @click.option("--brokers", type=click.IntRange(1, 9))
-@click.option("--config", multiple=True)
+@click.option("--config", "--set", multiple=True)
 @click.option("--from", "snapshot")
 @click.option("--processes", is_flag=True)
 def taking(**given: object) -> None:
@@ -52,6 +52,7 @@ def given(path: Path, said: str, *words: str) -> str:
         ('config = ["a=1", "b=2"]', (), {"config": ("a=1", "b=2")}),
         ("[config]\na = 1\nb = true", (), {"config": ("a=1", "b=true")}),
         ("[config]\na = 1", ("--config", "c=3"), {"config": ("c=3",)}),
+        ('set = ["a=1"]', (), {"config": ("a=1",)}),
         ('from = "x.zip"', (), {"snapshot": "x.zip"}),
         ("processes = true", (), {"processes": True}),
     ],
@@ -65,7 +66,7 @@ def test_what_is_taken(said: str, words: tuple[str, ...], expected: dict[str, ob
     ("said", "reason"),
     [
         ("broker = 3", "no option is called broker; did you mean brokers?"),
-        ("x = 3", "no option is called x; there are options, brokers, config, from, processes"),
+        ("x = 3", "no option is called x; there are options, brokers, config, set, from, processes"),
         ('options = "a"', "no option is called options"),
         ("brokers = [3]", "brokers is one value"),
         ("[brokers]\na = 1", "brokers is one value, and no table"),

@@ -50,11 +50,13 @@ def test_a_topics_configuration_is_shown_and_changed(servers: str, anabranch: Co
     created = anabranch("topics", "create", "set", "--config", "retention.ms=5", *at)
     assert created.exit_code == 0
     assert anabranch("topics", "config", "set", *at).output == "retention.ms=5\n"
-    changed = anabranch("topics", "config", "set", "--set", "segment.bytes=7000", "--unset", "retention.ms", *at)
+    changed = anabranch("topics", "config", "set", "--config", "segment.bytes=7000", "--unset", "retention.ms", *at)
     assert (changed.exit_code, changed.output) == (0, "segment.bytes=7000\n")
     everything = anabranch("topics", "config", "set", "--all", *at).output
     assert "retention.ms=604800000  (default) How long records are kept; -1: for ever." in everything
-    wrong = anabranch("topics", "config", "set", "--set", "retention.ms=soon", *at)
+    spelled = anabranch("topics", "config", "set", "--set", "segment.bytes=8000", *at)
+    assert (spelled.exit_code, spelled.output) == (0, "segment.bytes=8000\n")
+    wrong = anabranch("topics", "config", "set", "--config", "retention.ms=soon", *at)
     assert wrong.exit_code == 1
     assert "retention.ms='soon' must be a whole number" in wrong.output
     assert anabranch("topics", "config", "set", "--set", "retention.ms", *at).exit_code == 2
