@@ -86,8 +86,9 @@ class Consumer:
             None: this consumer reads all partitions, and commits nothing.
         group_instance_id: A name that this member keeps across restarts: its partitions wait for it for as long as its
             session lasts (KIP-345). Another consumer that starts with it takes its place at once.
-        auto_offset_reset: Where to begin in a partition for which the group has no offset: "earliest", "latest", or
-            "none" (an error). A partition that a resize made is read from its start by a group that reads the topic.
+        auto_offset_reset: Where to begin in a partition for which the group has no offset: "earliest", "latest",
+            "by_duration:PT1H" (the first record of the last hour, as an ISO-8601 duration), or "none" (an error). A
+            partition that a resize made is read from its start by a group that reads the topic.
         isolation_level: "read_uncommitted", or "read_committed": only what belongs to no transaction, or to a
             committed one.
         enable_auto_commit: Commit automatically what counts as processed: all records delivered before the last call.
@@ -158,7 +159,7 @@ class Consumer:
             raise ValueError(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
         self._topics = topics
         self._isolation_level = ISOLATION_LEVELS[isolation_level]
-        self._resets = OffsetResets(auto_offset_reset, self._isolation_level)
+        self._resets = OffsetResets(auto_offset_reset, self._isolation_level, clock_ms=lambda: self._clock_ms())
         self._max_poll_records = max_poll_records
         self._fetch_max_wait_ms = fetch_max_wait_ms
         self._heartbeat_interval_ms = heartbeat_interval_ms

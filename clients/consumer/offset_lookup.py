@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from anabranch.clients.iso_duration import parse_duration_ms
 from anabranch.clients.metadata import NO_LEADER
 from anabranch.clients.network import GROUP, Network
 from anabranch.protocol.apis.list_offsets import (
@@ -27,6 +28,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2
+BY_DURATION: Final = "by_duration:"
 _POLICIES: Final = {"latest": LATEST, "earliest": EARLIEST}
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
@@ -41,13 +43,23 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class OffsetResets:
-    """The reset policy of one consumer."""
+    """The reset policy of one consumer. `clock_ms` is its clock, for a policy by duration (KIP-1106)."""
 
-    def __init__(self, policy: str, isolation_level: int = READ_UNCOMMITTED) -> None:
-        if policy not in (*_POLICIES, "none"):
-            raise ValueError(f'auto_offset_reset is "earliest", "latest" or "none", not {policy!r}')
+    def __init__(
+        self,
+        policy: str,
+        isolation_level: int = READ_UNCOMMITTED,
+        *,
+        clock_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self._age_ms: int | None = None
+        if policy.startswith(BY_DURATION) and clock_ms is not None:
+            self._age_ms = parse_duration_ms(policy.removeprefix(BY_DURATION))
+        elif policy not in (*_POLICIES, "none"):
+            raise ValueError(f'auto_offset_reset is "earliest", "latest", "none" or "by_duration:PT1H", not {policy!r}')
         self._policy = policy
         self._isolation_level = isolation_level
+        self._clock_ms = clock_ms
 
     async def find(
         self, network: Network, partitions: Sequence[TopicPartition], resumed: Collection[str]
@@ -76,12 +88,19 @@ class OffsetResets:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition} has no committed offset and auto_offset_reset is none"
             )
+        if self._age_ms is not None and self._clock_ms is not None:
+            return max(self._clock_ms() - self._age_ms, 0)
         return _POLICIES[self._policy]
 
     async def _ask(self, network: Network, partition: TopicPartition, at: int) -> OffsetAndTimestamp | None:
         """Send one query; return None without a leader: the partition may have been removed meanwhile."""
         leader = network.metadata.leader(*partition)
-        return None if leader == NO_LEADER else await _ask(network, leader, partition, at, self._isolation_level)
+        if leader == NO_LEADER:
+            return None
+        found = await _ask(network, leader, partition, at, self._isolation_level)
+        if found.offset < 0:  # all records are older than the policy's duration
+            found = await _ask(network, leader, partition, LATEST, self._isolation_level)
+        return found
 
 
 async def find_offsets(

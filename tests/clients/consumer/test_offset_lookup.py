@@ -99,3 +99,20 @@ async def test_a_topic_that_cannot_exist_is_refused_at_once() -> None:
         async with reader(cluster) as consumer:
             with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
                 await consumer.end_offsets([TopicPartition("no topic", 0)])
+
+
+async def test_reset_by_duration_begins_at_the_first_record_that_is_young_enough() -> None:
+    now_ms = BEGAN_MS + 10 * MINUTE_MS
+    async with cluster_and_admin(brokers=2) as (cluster, admin), Producer(cluster.bootstrap_servers) as producer:
+        await fill(producer, admin)
+        for duration, positions in (("PT2M30S", [8, 0]), ("PT10M", [0, 0]), ("PT30S", [10, 0]), ("P99999D", [0, 0])):
+            async with reader(
+                cluster, auto_offset_reset=f"by_duration:{duration}", clock_ms=lambda: now_ms
+            ) as consumer:
+                assert [consumer.position(one) for one in BOTH] == positions
+
+
+@pytest.mark.parametrize("policy", ["by_duration:1h", "by_duration:-PT1H", "by_duration", "erliest"])
+def test_unknown_reset_policy_is_refused(policy: str) -> None:
+    with pytest.raises(ValueError, match=r"ISO-8601|by_duration:PT1H"):
+        Consumer(TOPIC, auto_offset_reset=policy)
