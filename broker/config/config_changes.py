@@ -17,7 +17,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.tasks.supervised_task import OnFailure, log_failure, supervised_task
+from anabranch.broker.tasks.supervised_task import OnFailure, log_failure
+from anabranch.broker.tasks.znode_watch import ZnodeWatch
 from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.body import MalformedZnode
@@ -26,7 +27,6 @@ from anabranch.controller.zk.session import (
     Create,
     NodeExists,
     NoNode,
-    SessionExpired,
     Set,
     TooLarge,
     ZkError,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 RETENTION_S: Final = 15 * 60
-RETRY_S: Final = 0.5
 DEFAULT_ENTITY: Final = "<default>"
 Handler = Callable[[str], Awaitable[None]]
 NotificationHandler = Callable[[str, bytes], Awaitable[None]]
@@ -94,12 +93,10 @@ class ChangeNotifications:
         """`what`: their name in the log. `prefix`: their path up to the number. `take` may raise MalformedZnode."""
         self.on_failure: OnFailure = log_failure
         self._what = what
+        self._watch = ZnodeWatch(what, task, self._read)
         self._parent, _, self._name = prefix.rpartition("/")
         self._take_up = take
-        self._task_name = task
         self._session: ZkSession | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
         self._last = -1
         self._seen: dict[str, float] = {}
 
@@ -107,39 +104,23 @@ class ChangeNotifications:
         """Watch under this session. Skips existing notifications, so read all configurations after this."""
         await self.stop()
         self._session = session
-        self._changed.clear()
         names = await self._names()
         self._last = max(map(self._number_of, names), default=-1)
         self._note(names)
-        self._task = supervised_task(self._run(), self._task_name, self.on_failure)
+        self._watch.start(self.on_failure)
 
     async def stop(self) -> None:
         """Stop watching."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._take(await self._names())
-            except SessionExpired:
-                return  # the node opens a new session and calls `watch` again
-            except ZkError as error:
-                log.warning("each %s has to wait: %s", self._what, error)
-                await asyncio.sleep(RETRY_S)
-                self._changed.set()
+        await self._watch.stop()
 
     async def _names(self) -> list[str]:
         session = self._session
         assert session is not None, "names are read under a session"
-        names = await retry_connection_loss(lambda: session.children(self._parent, lambda _: self._changed.set()))
+        names = await retry_connection_loss(lambda: session.children(self._parent, self._watch.changed))
         return sorted(name for name in names if self._number_of(name) >= 0)
 
-    async def _take(self, names: list[str]) -> None:
+    async def _read(self) -> None:
+        names = await self._names()
         self._note(names)
         for name in names:
             if self._number_of(name) > self._last:

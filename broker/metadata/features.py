@@ -7,27 +7,25 @@ supported, the node is too old for its cluster and must stop (`incompatible`). S
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.profiles.profile import DEFAULT, profile_for
-from anabranch.broker.tasks.supervised_task import OnFailure, log_failure, supervised_task
+from anabranch.broker.tasks.supervised_task import OnFailure, log_failure
+from anabranch.broker.tasks.znode_watch import ZnodeWatch
 from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.features import SUPPORTED
 from anabranch.controller.model import Features
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.body import MalformedZnode
-from anabranch.controller.zk.session import NoNode, SessionExpired, ZkError
+from anabranch.controller.zk.session import NoNode
 
 if TYPE_CHECKING:
     from anabranch.broker.profiles.profile import CompatibilityProfile
     from anabranch.controller.zk.session import ZkSession
 
 log: Final = logging.getLogger(__name__)
-
-RETRY_S: Final = 0.5
 
 
 def supported(withheld: str, shown: CompatibilityProfile) -> dict[str, tuple[int, int]]:
@@ -62,8 +60,7 @@ class FinalizedFeatures:
         """Called with the finalized features that this node does not support."""
         self.died: OnFailure = log_failure
         self._session: ZkSession | None = None
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._watch = ZnodeWatch("finalized features", "features", self._read)
 
     def level(self, name: str) -> int:
         """The finalized level of a feature; 0 if it has none."""
@@ -74,41 +71,21 @@ class FinalizedFeatures:
         await self.stop()
         self._session = session
         await self._read()
-        self._task = supervised_task(self._run(), "features", self.died)
+        self._watch.start(self.died)
 
     async def stop(self) -> None:
         """Stop watching."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await self._changed.wait()
-            try:
-                await self._read()
-            except SessionExpired:
-                return  # the node opens a new session and calls `watch` again
-            except ZkError as error:
-                log.warning("finalized features have to wait: %s", error)
-                await asyncio.sleep(RETRY_S)
-                self._changed.set()
+        await self._watch.stop()
 
     async def _read(self) -> None:
         session = self._session
         assert session is not None, "features are read under a session"
-        self._changed.clear()
-
-        def changed(_: object) -> None:
-            self._changed.set()
-
         while True:
             try:
-                data, stat = await retry_connection_loss(lambda: session.get(paths.FEATURE, changed))
+                data, stat = await retry_connection_loss(lambda: session.get(paths.FEATURE, self._watch.changed))
                 break
             except NoNode:
-                if await retry_connection_loss(lambda: session.exists(paths.FEATURE, changed)) is None:
+                if await retry_connection_loss(lambda: session.exists(paths.FEATURE, self._watch.changed)) is None:
                     self.present = Features()
                     return
         try:

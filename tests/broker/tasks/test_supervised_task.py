@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic
-from anabranch.broker.config.config_changes import ConfigChanges
-from anabranch.broker.metadata.features import FinalizedFeatures
 from anabranch.broker.node.app import Node
 from anabranch.broker.replication.isr_changes import IsrChanges
 from anabranch.broker.replication.replica_fetcher import Fetcher
@@ -24,6 +22,7 @@ from anabranch.broker.replication.transaction_verification import CoordinatorQue
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.broker.tasks.supervised_task import FatalNodeError, supervised_task
+from anabranch.broker.tasks.znode_watch import ZnodeWatch
 from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk.session import SessionEvent
 
@@ -67,12 +66,13 @@ async def first_bug(cluster: Cluster) -> BaseException | None:
         (LogManager, "clean_step", "cleaning-"),
         (IsrChanges, "_deliver_all", "isr-changes-"),
         (CoordinatorQueue, "_ask", "verification-"),
-        (FinalizedFeatures, "_run", "features"),
-        (ConfigChanges, "_run", "config-changes"),
+        (ZnodeWatch, "_run", ("features", "config-changes", "acl", "token")),
         (Node, "_join", "renewal-"),
     ],
 )
-async def test_a_node_with_a_bug_is_done(owner: type, method: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_with_a_bug_is_done(
+    owner: type, method: str, name: str | tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def bug(*_: Any, **__: Any) -> Any:
         raise ValueError("oops")
 
