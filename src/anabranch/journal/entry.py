@@ -123,6 +123,14 @@ class JournalEntry:
                     (row.leader_id, row.leader_epoch) for row in one.partitions if row.partition_index == partition
                 )
 
+    def coordinator_refusals(self, key: str) -> Iterator[str]:
+        """The messages with which a FindCoordinator response refuses a key."""
+        if self.api != "FindCoordinator" or self._answer is None:
+            return
+        for one in self._answer.coordinators or [self._answer]:
+            if one.error_code and one.error_message and (one is self._answer or one.key == key):
+                yield one.error_message
+
     def row(self, *, with_bytes: bool = False) -> dict[str, Any]:
         """The exchange as a JSON row; with the bytes in base64, if requested and kept."""
         told = self._row()

@@ -41,6 +41,7 @@ LEADERSHIP: Final = ("NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE", "REPLICA_
 IN_SYNC: Final = ("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT")
 COORDINATION: Final = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 EPOCHS: Final = ("FENCED_MEMBER_EPOCH", "STALE_MEMBER_EPOCH", "UNRELEASED_INSTANCE_ID")
+UNINFORMATIVE: Final = ("The coordinator is not available.", "COORDINATOR_NOT_AVAILABLE")
 MEMBERSHIP: Final = ("REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", *EPOCHS)
 FENCED_PRODUCERS: Final = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING")
 TOPICS_THAT_ARE_NOT: Final = ("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID")
@@ -180,7 +181,17 @@ class _Explanation:
                 index = partition_of_group(str(key), max(seen) + 1)
                 cause = self._leader(topic, index)
                 return f"it is looked after by the leader of {topic}-{index}: {cause}" if cause else ""
+            if key is not None and (reason := self._missing_coordinator(str(key))):
+                return f"{topic}, which coordinators are the leaders of, cannot be created: {reason}"
         return self._last(lambda one: one.kind in DISTURBANCES, _disturbance)
+
+    def _missing_coordinator(self, key: str) -> str:
+        """The broker's reason in the last FindCoordinator response about a key."""
+        for one in (self._entry, *reversed(self._others)):
+            if key in one.named(GROUP) | one.named(TRANSACTIONAL_ID):
+                for reason in one.coordinator_refusals(key):
+                    return "" if reason in UNINFORMATIVE else reason.rstrip(".")
+        return ""
 
     def _regrouping(self, row: Row) -> str:
         group = row.get(GROUP) or self._entry.view.base.get(GROUP)

@@ -17,6 +17,7 @@ from anabranch.faults.rule import Rule
 from anabranch.journal.entry import JournalEntry
 from anabranch.journal.explanation import explain
 from anabranch.journal.journal import Journal
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.codec import DecodedRequest
@@ -195,3 +196,25 @@ async def test_a_journal_explains_what_a_cluster_did() -> None:
         assert journal.explain(entry.number) == [told_why]
         with pytest.raises(KeyError):
             journal.explain(10_000)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+async def test_a_coordinator_whose_topic_cannot_be_created(version: int) -> None:
+    """A broker was killed before the first group came, and the topic wants a replica on each of three."""
+    async with Cluster(3, seed=1) as cluster:
+        events, journal = Events(), Journal(50, cluster.node_ids)
+        cluster.on_node(events.watch)
+        cluster.on_node(journal.watch)
+        journal.knows(lambda: events.after(0))
+        await cluster.crash_broker(3)
+        await cluster.nodes[1].services.metadata.wait_until(lambda image: 3 not in image.brokers, 30_000)
+        connection = await Connection.open(*cluster.address(1), client_id="app")
+        keys = {"coordinator_keys": ["billing"]} if version == 4 else {"key": "billing"}
+        await connection.call(FindCoordinatorRequest(**keys), version=version)
+        await connection.close()
+        (entry,) = journal.entries(error="COORDINATOR_NOT_AVAILABLE")
+        (told,) = journal.explain(entry)
+        assert told.endswith(
+            "__consumer_offsets, which coordinators are the leaders of, cannot be created: "
+            "Replication factor: 3 larger than available brokers: 2."
+        )
