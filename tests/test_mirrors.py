@@ -158,6 +158,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "a story is told on a cluster, with all that it needs",
         "control/tour/: failures resizes scene step\ncontrol/: tour_routes",
     ),
+    "anabranch/cli/test_context.py": (
+        "what is stored of contexts shows in what commands use",
+        "cli/: context_store",
+    ),
     "anabranch/cli/test_tour.py": (
         "a client is tried by the command that it is for",
         "control/: tour_client",

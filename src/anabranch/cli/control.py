@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
+from anabranch.cli.context_store import CONTROL_DEFAULT, current_context, is_from_context
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import has_headings
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 url = click.option(
     "--control",
     "url",
-    default="http://127.0.0.1:9190",
-    show_default=True,
+    default=lambda: current_context().control,
+    show_default=f"that of `anabranch context`, else {CONTROL_DEFAULT}",
     envvar="ANABRANCH_CONTROL",
     show_envvar=True,
     metavar="URL",
@@ -47,6 +48,13 @@ def connected(url: str, token: str) -> Iterator[ControlClient]:
         raise click.ClickException(f"{error}; start the cluster with `anabranch up --control HOST:PORT`") from None
 
 
+def chosen_token(token: str) -> str:
+    """The token of this command: the given one, else the current context's if the control plane is its own."""
+    if token or not is_from_context(click.get_current_context(), "url"):
+        return token
+    return current_context().control_token
+
+
 def with_control(function: Callable[..., None]) -> Callable[..., None]:
     """Pass a command a `ControlClient`, made from the options --control and --control-token."""
 
@@ -54,7 +62,7 @@ def with_control(function: Callable[..., None]) -> Callable[..., None]:
     @token
     @functools.wraps(function)
     def connect(*, url: str, token: str, **options: Any) -> None:
-        with connected(url, token) as control:
+        with connected(url, chosen_token(token)) as control:
             function(control, **options)
 
     return connect

@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "tour": ("anabranch.cli.tour", "Be shown a cluster: six stories, each driving a live one."),
     "node": ("anabranch.cli.node", "One node of a cluster that lives in ZooKeeper."),
     "zookeeper": ("anabranch.cli.zookeeper", "A real ZooKeeper server, from the jars of PySpark."),
+    "context": ("anabranch.cli.context", "Named clusters, and the one that commands use."),
     "health": ("anabranch.cli.health", "Whether a node or a ZooKeeper is in service, as an exit status."),
     "cluster": ("anabranch.cli.cluster", "Brokers: what they hold and lead; elections, and moves."),
     "topics": ("anabranch.cli.topics", "Create, list, describe, resize and delete topics."),

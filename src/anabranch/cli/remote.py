@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.cli.context_store import BOOTSTRAP_DEFAULT, current_context, is_from_context
 from anabranch.cli.table import Cell, table_lines
 from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -27,8 +28,8 @@ _bootstrap = click.option(
     "--bootstrap-server",  # as in Kafka's own tools
     "--bootstrap-servers",
     "bootstrap",
-    default="127.0.0.1:9092",
-    show_default=True,
+    default=lambda: current_context().bootstrap_servers,
+    show_default=f"those of `anabranch context`, else {BOOTSTRAP_DEFAULT}",
     envvar="ANABRANCH_BOOTSTRAP_SERVERS",
     show_envvar=True,
     metavar="HOST:PORT[,...]",
@@ -70,10 +71,11 @@ def security() -> SecurityArguments:
 
 
 def client_properties() -> dict[str, str]:
-    """The content of the client properties file, if there is one."""
-    path = click.get_current_context().meta.get(SECURITY)
+    """The content of the client properties file, or those of the context whose cluster this command uses."""
+    ctx = click.get_current_context()
+    path = ctx.meta.get(SECURITY)
     if path is None:
-        return {}
+        return dict(current_context().client_properties) if is_from_context(ctx, "bootstrap") else {}
     from pathlib import Path
 
     from anabranch.broker.config.properties_file import properties_in
@@ -87,8 +89,9 @@ def _blamed() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        path = click.get_current_context().meta[SECURITY]
-        raise click.UsageError(f"--command-config {path}: {error}") from None
+        path = click.get_current_context().meta.get(SECURITY)
+        place = "the current context" if path is None else f"--command-config {path}"
+        raise click.UsageError(f"{place}: {error}") from None
 
 
 timeout = click.option(
