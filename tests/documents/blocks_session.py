@@ -215,7 +215,7 @@ class Session:
             status = terminal.interrupt()
             told = f"$ {typed}\n{terminal.output[-LAST_CHARS:]}"
             assert running, f"{told}ended before the page did: {status}"
-            assert status in (0, -signal.SIGINT) or told.endswith("\nAborted!\n"), f"{told}ended with {status}"
+            assert status in (0, -signal.SIGINT, 128 + signal.SIGINT), f"{told}ended with {status}"
 
     def test(self, tests: list[Block]) -> None:
         """Run the blocks that are tests by pytest, each as a file of its own."""
