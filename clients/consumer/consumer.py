@@ -53,7 +53,7 @@ from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network, make_rng
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
-from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Lineage, Segment
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -77,7 +77,8 @@ class Consumer:
     records only, and commit with `producer.send_offsets_to_transaction(offsets, consumer.group_metadata())`.
 
     Args:
-        topics: The topics to read. One that does not exist yet is waited for.
+        topics: The topics to read. One that does not exist yet is waited for. Without topics and without a group,
+            `assign` chooses the partitions.
         bootstrap_servers: "HOST:PORT,HOST:PORT" or a list of them: brokers from which the others are learned.
         client_id: The name under which brokers log and count this client's requests.
         client_rack: Where this consumer runs. Leaders send it to an in-sync follower in the same rack, where brokers
@@ -119,7 +120,7 @@ class Consumer:
             `SecurityArguments`.
 
     Raises:
-        ValueError: No topic, an unknown name among the settings, or an audit without a group.
+        ValueError: A group without a topic, an unknown name among the settings, or an audit without a group.
     """
 
     def __init__(
@@ -151,8 +152,8 @@ class Consumer:
         rng: random.Random | None = None,
         **security: Unpack[SecurityArguments],
     ) -> None:
-        if not topics:
-            raise ValueError('a consumer needs at least one topic: Consumer("orders", group_id="billing")')
+        if not topics and group_id is not None:
+            raise ValueError('a consumer of a group needs at least one topic: Consumer("orders", group_id="billing")')
         if audit is not None and group_id is None:
             raise ValueError("an audit is of a group: give group_id together with audit")
         if isolation_level not in ISOLATION_LEVELS:
@@ -200,7 +201,7 @@ class Consumer:
             return ConsumerCore(
                 topics,
                 membership(protocol),
-                ordered=ordered_delivery,
+                ordered=ordered_delivery and bool(topics),  # chosen partitions may lack the parents of some keys
                 auto_commit_s=auto_commit_interval_ms / 1000 if enable_auto_commit and group_id is not None else None,
                 audited=audit is not None,
                 holds_back=self._listener.holds_back,
@@ -231,7 +232,7 @@ class Consumer:
         self._network = Network(self._network_config, self._rng)
         if not self._creates_topics:
             self._network.without_auto_creation()
-        self._network.follow(*self._topics)
+        self._network.follow(*self._core.ownership.topics)
         try:
             await self._network.start()
             if self._audit_topic is not None:
@@ -246,10 +247,36 @@ class Consumer:
         self._started = True
         if self._session is None:
             try:
+                _check_partitions(self._core.ownership.chosen or (), self._network.metadata)
                 await self._polling.settle()
             except BaseException:
                 await self.stop()
                 raise
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions, in place of those assigned before; partitions that stay continue at their positions.
+
+        For a consumer without topics and without a group. There are no gates: earlier records of a key may be in a
+        partition that is not assigned. Before `start`, the partitions are read from the start on.
+
+        Args:
+            partitions: All that are to be read. A topic that does not exist yet is waited for.
+
+        Raises:
+            KafkaError: A topic has no such partition (UNKNOWN_TOPIC_OR_PARTITION), or is refused.
+            ValueError: The consumer has topics, whose partitions are assigned to it.
+        """
+        if self._topics:
+            raise ValueError("partitions are assigned to a consumer without topics: Consumer(bootstrap_servers=...)")
+        chosen = set(partitions)
+        if not self._started:
+            self._core.ownership.assign(chosen)
+            return
+        self._network.follow(*{one.topic for one in chosen})
+        _check_partitions(chosen, await self._network.refresh())
+        self._core.ownership.assign(chosen)
+        await self._polling.settle()
+        self._news.set()
 
     async def _choose_protocol(self) -> None:
         membership = self._core.membership
@@ -710,3 +737,11 @@ class Consumer:
         if self._audit is not None and self._session is not None:
             begun = self._core.assignment[TopicPartition(records[0].topic, records[0].partition)].begun
             self._audit.note(records, owner=self._session.membership.owner, now_ms=self._clock_ms(), begun=begun)
+
+
+def _check_partitions(partitions: Iterable[TopicPartition], metadata: ClusterMetadata) -> None:
+    """Raise KafkaError for partitions that their topics do not have. A missing topic may still be created."""
+    for one in sorted(partitions):
+        topic = metadata.topics.get(one.topic)
+        if topic is not None and one.partition not in topic.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(one))

@@ -56,7 +56,9 @@ class Ownership:
         *,
         automatic: bool,
     ) -> None:
-        self._topics = topics
+        self.topics = topics
+        self.chosen: frozenset[TopicPartition] | None = None
+        """The partitions chosen by `assign`, instead of all partitions of the topics."""
         self._assignment = assignment
         self._gates = gates
         self._membership = membership
@@ -89,6 +91,12 @@ class Ownership:
 
     # results and news
 
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read these partitions alone from the next step on; without a group."""
+        self.chosen = frozenset(partitions)
+        self.topics = sorted({one.topic for one in partitions})
+        self._wanted = True
+
     def want_rebalance(self) -> None:
         """Request a rebalance, without another reason."""
         self._wanted = True
@@ -116,7 +124,7 @@ class Ownership:
             name: shape._replace(generation=generations.get(name, shape.generation))
             for name, shape in self._shapes().items()
         }
-        shapes.update({name: shape for name, shape in assigned.shapes.items() if name in self._topics})
+        shapes.update({name: shape for name, shape in assigned.shapes.items() if name in self.topics})
         self._untold = set(assigned.partitions) - {progress.partition for progress in self._assignment}
         self._assignment.adjust(assigned.partitions)
         self._membership.owns(assigned.partitions)
@@ -161,9 +169,13 @@ class Ownership:
             return NotifyAssigned(frozenset(self._untold))
         return step
 
+    def reads_nothing(self) -> bool:
+        """Whether there are no topics, and no partitions are chosen yet."""
+        return not self.topics and self.chosen is None
+
     def missing_topics(self) -> list[str]:
         """Return the topics that are not usable yet, to request again."""
-        return [name for name in self._topics if name not in self.metadata.topics]
+        return [name for name in self.topics if name not in self.metadata.topics]
 
     def give_up(self, *, replaced: bool = False) -> Step | None:
         """Return the next step of revoking everything at a stop; None after the last.
@@ -286,7 +298,7 @@ class Ownership:
         topics = self.metadata.topics
         return {
             name: TopicShape(topics[name].generation, frozenset(topics[name].partitions), topics[name].topic_id)
-            for name in self._topics
+            for name in self.topics
             if name in topics
         }
 
@@ -295,13 +307,15 @@ class Ownership:
         self._assignment.note_generations({name: shape.generation for name, shape in shapes.items()})
 
     def _take_everything(self) -> None:
-        """Without a group: assign every partition of every topic; current ones continue."""
+        """Without a group: assign the chosen or all partitions of every topic; current ones continue."""
         self._drop_other_topics()
         self._wanted = False
         topics = self.metadata.topics
         everything = [
-            TopicPartition(name, index) for name in self._topics if name in topics for index in topics[name].partitions
+            TopicPartition(name, index) for name in self.topics if name in topics for index in topics[name].partitions
         ]
+        if self.chosen is not None:
+            everything = [one for one in everything if one in self.chosen]
         self._assignment.adjust(everything)
         self._untold = set(everything)
         self._remember(self._shapes())

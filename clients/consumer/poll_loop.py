@@ -158,6 +158,8 @@ class PollLoop:
     async def _when_there(self, take: Callable[[], Taken], timeout_ms: int) -> Taken | None:
         """Wait for records on the application's request; return None on a timeout."""
         self.check_alive()
+        if self._core.ownership.reads_nothing():
+            raise RuntimeError("the consumer has no topics: choose partitions by `assign`")
         self._at_work(asking=True)
         try:
             return await self._taken(take, self._loop.time() + timeout_ms / 1000)

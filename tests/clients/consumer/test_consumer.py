@@ -216,10 +216,10 @@ async def test_life() -> None:
 
 async def test_wrong_settings_say_what_would_do() -> None:
     with pytest.raises(ValueError, match="at least one topic"):
-        Consumer()
+        Consumer(group_id="g")
     with pytest.raises(ValueError, match="give group_id together with audit"):
         Consumer("t", audit="a")
-    with pytest.raises(ValueError, match='"earliest", "latest" or "none"'):
+    with pytest.raises(ValueError, match='"earliest", "latest", "none" or'):
         Consumer("t", auto_offset_reset="soonest")
     consumer = Consumer("t", bootstrap_servers="127.0.0.1:1")
     consumer._network_config = type(consumer._network_config)(
@@ -227,3 +227,38 @@ async def test_wrong_settings_say_what_would_do() -> None:
     )
     with pytest.raises(ConnectionError, match="no bootstrap server answers"):
         await consumer.start()
+
+
+async def test_assigned_partitions_are_read_alone_and_kept_ones_continue() -> None:
+    first, second, third = (TopicPartition(TOPIC, index) for index in range(3))
+    async with cluster_and_admin(brokers=1) as (cluster, admin), Producer(cluster.bootstrap_servers) as producer:
+        await make_topic(admin, 3)
+        for index in range(3):
+            for number in range(2):
+                await producer.send_and_wait(TOPIC, b"%d" % number, partition=index)
+        settings: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 20}
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap_servers, **settings)
+        await consumer.assign([first])
+        async with consumer:
+            assert consumer.assignment() == {first}
+            assert (await consumer.getone()).partition == 0
+            await consumer.assign([first, second])
+            assert (consumer.position(first), consumer.position(second)) == (1, 0)
+            read = [await consumer.getone() for _ in range(3)]
+            assert sorted((one.partition, one.offset) for one in read) == [(0, 1), (1, 0), (1, 1)]
+            await consumer.assign([third])
+            assert [(await consumer.getone()).partition for _ in range(2)] == [2, 2]
+            with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                await consumer.assign([TopicPartition(TOPIC, 7)])
+            assert consumer.assignment() == {third}
+
+
+async def test_assignment_that_is_missing_or_not_possible_is_refused() -> None:
+    with pytest.raises(ValueError, match="a consumer without topics"):
+        await Consumer("t").assign([TopicPartition("t", 0)])
+    async with (
+        cluster_and_admin(brokers=1) as (cluster, _),
+        Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer,
+    ):
+        with pytest.raises(RuntimeError, match="choose partitions by `assign`"):
+            await consumer.getone()
