@@ -72,6 +72,9 @@ class Consumer:
             async for record in consumer:
                 ...
 
+    Ctrl-C cancels the task of `asyncio.run`, so the block ends: it commits, and leaves the group. Then `asyncio.run`
+    raises KeyboardInterrupt; `contextlib.suppress(KeyboardInterrupt)` around it ends the program without a traceback.
+
     Partitions that a resize created are delivered once the group has read and committed their keys' earlier segments:
     until then their *gate* is closed (`gates`). To copy exactly once, switch `enable_auto_commit` off, read committed
     records only, and commit with `producer.send_offsets_to_transaction(offsets, consumer.group_metadata())`.

@@ -7,11 +7,15 @@ Method: a real cluster in this process. Groups under resizes are in `test_resize
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from typing import Any
 
 import pytest
 
 from anabranch import Consumer, Producer, TopicPartition
+from anabranch.clients.group_admin import committed_offsets
+from anabranch.clients.group_kinds import describe_any_group
 from anabranch.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -262,3 +266,36 @@ async def test_assignment_that_is_missing_or_not_possible_is_refused() -> None:
     ):
         with pytest.raises(RuntimeError, match="choose partitions by `assign`"):
             await consumer.getone()
+
+
+ENDLESS = """
+import asyncio, contextlib, sys
+from anabranch import Consumer
+
+async def main():
+    settings = {"group_id": "g", "auto_offset_reset": "earliest"}
+    async with Consumer("t", bootstrap_servers=sys.argv[1], **settings) as consumer:
+        async for record in consumer:
+            print(record.value.decode(), flush=True)
+
+with contextlib.suppress(KeyboardInterrupt):
+    asyncio.run(main())
+"""
+
+
+async def test_interrupt_of_a_loop_over_records_commits_and_leaves_the_group() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin), Producer(cluster.bootstrap_servers) as producer:
+        await make_topic(admin, 1, "t")
+        await producer.send_and_wait("t", b"one")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", ENDLESS, cluster.bootstrap_servers),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"one\n"
+        process.send_signal(signal.SIGINT)
+        assert await process.communicate() == (b"", b"")
+        assert process.returncode == 0
+        group = await describe_any_group(admin.network, "g")
+        assert (group.members, await committed_offsets(admin.network, "g")) == ((), {TopicPartition("t", 0): 1})
