@@ -10,8 +10,10 @@ effect: after a long stop it must not write old state behind its successor's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,7 +26,7 @@ from anabranch.clients.producer.transaction_errors import AbortableError, FatalE
 from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark, changelog_topic, departed_mark
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
-from anabranch.clients.streams.streams_errors import TasksMigrated
+from anabranch.clients.streams.streams_errors import StreamsError, TasksMigrated
 from anabranch.clients.streams.task_effects import Commit, Departure
 from anabranch.clients.streams.tasks import Output, Task
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -38,6 +40,10 @@ LOST_MEMBERSHIP: Final = frozenset(
     {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}
 )
 COMMIT_ATTEMPTS: Final = 10
+SLOW_S: Final = 1.0
+"""How long a commit may take before its changelogs are looked up, and how often they then are."""
+MISSING_LOOKS: Final = 4
+"""After so many lookups in a row without a topic it is deleted; a broker that has just started may not know it yet."""
 HANDOVER_KEYS: Final = 20_000
 """Keys in one transaction: it has to end well before its timeout, and other keys wait for it."""
 
@@ -108,6 +114,7 @@ class Committer:
         """Output sent outside transactions."""
         self._topic_ids: dict[str, bytes] = {}
         """The id of each changelog when it was last written."""
+        self._changelog_deleted = False
         self.moves = Moves()
         self.commits = 0
 
@@ -118,8 +125,12 @@ class Committer:
     async def stop(self) -> None:
         """Disconnect; uncommitted work is aborted."""
         producer, self._producer = self._producer, None
-        if producer is not None:
-            await producer.stop()
+        if producer is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            # Records of a changelog that was deleted can only be dropped.
+            async with asyncio.timeout(0 if self._changelog_deleted else None):
+                await producer.stop()
 
     @property
     def open(self) -> bool:
@@ -139,6 +150,7 @@ class Committer:
             for topic, key, value, timestamp_ms, headers in outputs:
                 receipt = await producer.send(topic, value, key, timestamp_ms=timestamp_ms, headers=headers)
                 if not self.exactly_once:
+                    receipt.add_done_callback(_retrieve_exception)
                     self._sent.append(receipt)
         except (AbortableError, FatalError) as error:
             await self.abort(error)
@@ -146,8 +158,24 @@ class Committer:
     async def commit(self, commit: Commit) -> list[Delivery]:
         """Store all work of the tasks since the last commit; return what was handed over.
 
-        The tasks must not change meanwhile. Raises `TasksMigrated` if the work since the last commit is void.
+        The tasks must not change meanwhile. Raises `TasksMigrated` if the work since the last commit is void, and
+        `StreamsError` if a changelog was deleted.
         """
+        tasks = [*commit.tasks, *(departure.task for departure in commit.departures)]
+        changelogs = {changelog_topic(self._application_id, name) for task in tasks for name in task.stores}
+        storing = asyncio.ensure_future(self._store(commit))
+        watching = asyncio.ensure_future(self._watch(changelogs))
+        try:
+            await asyncio.wait([storing, watching], return_when=asyncio.FIRST_COMPLETED)
+            if not storing.done():
+                watching.result()
+            return await storing
+        finally:
+            for one in (storing, watching):
+                one.cancel()
+            await asyncio.gather(storing, watching, return_exceptions=True)
+
+    async def _store(self, commit: Commit) -> list[Delivery]:
         tasks, offsets = commit.tasks, commit.offsets
         try:
             producer = await self._begin()
@@ -172,6 +200,11 @@ class Committer:
         except (AbortableError, FatalError) as error:
             await self.abort(error)
         except KafkaError as error:
+            if error.code is ErrorCode.INVALID_PARTITIONS:  # only records of changelogs name their partition
+                raise StreamsError(
+                    f"a changelog was deleted and made again with other partitions ({error}): delete it, and start the"
+                    " instance again; it creates the topic, and begins the store anew (changelog_auto_offset_reset)"
+                ) from error
             if error.code not in LOST_MEMBERSHIP:
                 raise
             raise TasksMigrated(str(error)) from error
@@ -208,6 +241,27 @@ class Committer:
         await self.start()
 
     # internals
+
+    async def _watch(self, changelogs: Collection[str]) -> None:
+        """Raise `StreamsError` once a changelog does not exist any more: its records are retried until a timeout."""
+        looks: Counter[str] = Counter()
+        while True:
+            await asyncio.sleep(SLOW_S)
+            try:
+                missing = await self._topics.missing(changelogs)
+            except (ConnectionError, TimeoutError, KafkaError) as error:
+                log.debug("changelogs cannot be looked up: %s", error)
+                continue
+            looks = Counter({topic: looks[topic] + 1 for topic in missing})
+            for topic, count in looks.items():
+                if count == 1:
+                    log.warning("the changelog %s does not exist, and is being written", topic)
+                if count >= MISSING_LOOKS:
+                    self._changelog_deleted = True
+                    raise StreamsError(
+                        f"the changelog {topic} was deleted while this instance wrote to it: start the instance again;"
+                        " it creates the topic, and begins the store anew (changelog_auto_offset_reset)"
+                    )
 
     async def _must_be_member(self) -> None:
         """Raise `TasksMigrated` if the group continued without this instance."""
@@ -263,6 +317,9 @@ class Committer:
                     rows.append(
                         await producer.send(topic, mark, key, partition=task.id.partition, headers=MARK_HEADERS)
                     )
+                for receipt in rows:
+                    # The first failure ends the commit, and nothing else looks at the others.
+                    receipt.add_done_callback(_retrieve_exception)
                 if rows:
                     receipts[name] = rows
             logged.append(receipts)
@@ -335,3 +392,8 @@ class Committer:
             if receipts:
                 offsets = {name: [row.result().offset for row in rows] for name, rows in receipts.items()}
                 task.committed(offsets, transactional=transactional)
+
+
+def _retrieve_exception(receipt: asyncio.Future[RecordMetadata]) -> None:
+    if not receipt.cancelled():
+        receipt.exception()

@@ -53,6 +53,10 @@ class InternalTopicManager:
         if await self._described(topic) is None:
             raise StreamsError(f"the topic {topic} for records that fail does not exist: create it first")
 
+    async def missing(self, topics: Collection[str]) -> list[str]:
+        """Return which of these topics do not exist."""
+        return [topic for topic in sorted(topics) if await self._described(topic) is None]
+
     async def prepare(self, topic: str, partitions: int) -> bool:
         """Create a topic, or widen a changelog, to at least this many partitions; return whether it is new."""
         if self._widths.get(topic, 0) >= partitions:

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from anabranch import NewTopic, Producer, TopicPartition
+from anabranch.clients.streams import committer
 from anabranch.clients.streams.changelog import CONFIGS
-from anabranch.clients.streams.config import GUARANTEES, RESET_NONE
+from anabranch.clients.streams.config import AT_LEAST_ONCE, GUARANTEES, RESET_NONE
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.tasks import State
@@ -191,6 +192,41 @@ async def test_changelog_that_was_deleted_is_named_and_made_again_when_its_store
             world.expected.clear()
             await world.feed(400, keys=KEYS)
             await world.counted(one)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+async def test_instance_whose_changelog_is_deleted_while_it_writes_names_it_and_what_to_do(
+    guarantee: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "SLOW_S", 0.1)
+    async with streams_world(tmp_path, auto_create_topics_enable="false") as world:
+        await fail_without_changelog(world, guarantee, f"{CHANGELOG} was deleted .* start the instance again")
+        async with world.instance(counts(), processing_guarantee=guarantee) as again:
+            await world.counted(again)
+
+
+async def test_instance_whose_deleted_changelog_is_created_automatically_says_to_delete_it(tmp_path: Path) -> None:
+    async with streams_world(tmp_path, auto_create_topics_enable="true") as world:
+        await fail_without_changelog(world, AT_LEAST_ONCE, f"other partitions .*{CHANGELOG}.* delete it")
+
+
+async def fail_without_changelog(world: World, guarantee: str, reason: str) -> None:
+    """Delete the changelog of a running instance, which then ends for this reason, and can be stopped."""
+    await world.feed(200, keys=KEYS)
+    one = world.instance(counts(), processing_guarantee=guarantee)
+    await one.start()
+    try:
+        await world.counted(one)
+        await until(lambda: idle(one), "all is committed")
+        await world.admin.delete_topics([CHANGELOG])
+        world.expected.clear()
+        await world.feed(200, keys=KEYS)
+        async with asyncio.timeout(20):
+            with pytest.raises(StreamsError, match=reason):
+                await one.failed()
+    finally:
+        async with asyncio.timeout(20):
+            await one.stop()
 
 
 @pytest.mark.parametrize("partitions", [0, 2, 12])
