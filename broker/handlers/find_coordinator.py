@@ -60,10 +60,12 @@ async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordi
     try:
         if key_type in KINDS:
             authorize(ctx, Operation.DESCRIBE, KINDS[key_type], key)
-        elif key_type == SHARE_GROUP:
+        elif key_type == SHARE_GROUP and ctx.version >= FIRST_VERSION_WITH_SHARE_GROUPS:
             authorize(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        topic = topic_for(services, key_type, ctx.version)
+        if key_type == SHARE_GROUP:
             check_share_key(key)
-        leader = await leader_for(services, topic_for(services, key_type, ctx.version), key)
+        leader = await leader_for(services, topic, key)
     except KafkaError as error:
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
     where = services.metadata.image.brokers[leader].at(ctx.peer.listener)

@@ -1,0 +1,17 @@
+"""FindCoordinator through a real broker: the order of its checks."""
+
+from __future__ import annotations
+
+from anabranch.cluster.in_process import Cluster
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from tests.anabranch.cluster.test_in_process import ask
+
+
+async def test_key_type_is_refused_like_by_kafka_3_9() -> None:
+    """Without share groups the key of a share partition is not looked at."""
+    refused = {(5, 2): 42, (6, 2): 15, (5, 9): 42, (6, 9): 42, (6, -1): 42}
+    async with Cluster(1) as cluster:
+        for (version, key_type), code in refused.items():
+            request = FindCoordinatorRequest(coordinator_keys=["a"], key_type=key_type)
+            answer = (await ask(cluster, 1, request, version=version)).coordinators[0]
+            assert (answer.node_id, answer.error_code) == (-1, code), (version, key_type)
