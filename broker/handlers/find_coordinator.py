@@ -115,6 +115,9 @@ async def leader_for(services: Services, topic_name: str, key: str) -> int:
 
 async def create_internal_topic(services: Services, name: str) -> None:
     """Create an internal topic, and wait up to `SETTLE_MS` for its leaders."""
+    if not services.metadata.image.brokers:
+        # A broker that has just started knows no topics yet either: the topic may exist.
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     count = 0
     try:
         plan = topic_creation.plan_auto_creation(services.settings, services.metadata.image, name, services.rng)
