@@ -1,6 +1,7 @@
 """Which tests one worker of pytest-xdist gets together: those that share what is dear, or that mostly wait.
 
-All others go wherever there is room, one by one. Groups go first, the largest at the head. The marks of
+All others go wherever there is room, one by one. Groups go first, the largest at the head. The simulation keeps
+processors busy, and two processes of its own: by itself it leaves room for tests that wait. The marks of
 `--dist loadgroup` do nothing with pytest 9.2, which does not look where pytest-xdist 3.8 writes them.
 """
 
@@ -19,12 +20,7 @@ TOGETHER: Final = {
     "tests/chaos/test_main.py": "chaos",
     "tests/chaos/test_marathon.py": "chaos",
     "tests/chaos/test_run.py": "chaos",
-    "tests/sim/test_resizing.py::test_schedules": "resizes",
-    "tests/sim/test_resizing.py::test_a_seed": "resizes",
-    "tests/sim/test_resizing.py": "resizes broken on purpose",
-    "tests/sim/test_schedules.py": "schedules",
-    "tests/sim/test_aims.py": "aims",
-    "tests/sim/test_planted.py": "planted bugs",
+    "tests/sim/": "simulation",
 }
 
 
