@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import typing
 from pathlib import Path
 
@@ -40,9 +43,28 @@ def test_every_field_of_a_rule_is_typed_and_none_besides() -> None:
     assert typing.get_type_hints(wait_conditions.WaitCondition).keys() == wait_conditions.WORDS.keys()
 
 
+WRONG_LINES = [10, 11, 12, 13]
+
+
 def test_mypy_takes_what_exists_and_refuses_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # its cache is there
     (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
     said, wrong, status = api.run(["--config-file", "pyproject.toml", str(tmp_path / "test_theirs.py")])
     lines = [int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line]
-    assert (sorted(set(lines)), status, wrong) == ([10, 11, 12, 13], 1, ""), said
+    assert (sorted(set(lines)), status, wrong) == (WRONG_LINES, 1, ""), said
+
+
+def test_pyright_takes_what_exists_and_refuses_the_rest(tmp_path: Path) -> None:
+    pytest.importorskip("basedpyright", reason="NOT TRIED WITH PYRIGHT: pip install -e '.[pyright]'")
+    (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
+    ran = subprocess.run(
+        [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson", "test_theirs.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    found = json.loads(ran.stdout)["generalDiagnostics"]
+    lines = [one["range"]["start"]["line"] + 1 for one in found if one["severity"] == "error"]
+    assert sorted(set(lines)) == WRONG_LINES, ran.stdout + ran.stderr
