@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
+import signal
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ settings.register_profile(
     "steady", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
 )
 settings.load_profile("steady")  # before any test is made: the same examples everywhere, however long they take
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what is to run in its background like that
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start and interrupt would inherit it
 asyncio.set_event_loop(None)  # pytest-asyncio would make a loop to come back to, which nobody closes
 
 
