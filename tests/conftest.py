@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import itertools
 import signal
@@ -34,6 +35,15 @@ if not is_compiled("anabranch.protocol.connection"):
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Keep the exchanges of one test alone."""
     EXCHANGES.clear()
+
+
+@pytest.fixture(autouse=True)
+def collecting() -> Iterator[None]:
+    """A test that leaves the garbage collector off would make later ones need too much memory."""
+    yield
+    if not gc.isenabled():
+        gc.enable()
+        pytest.fail("the garbage collector was left off")
 
 
 @pytest.hookimpl(wrapper=True)

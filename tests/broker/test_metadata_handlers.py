@@ -269,7 +269,6 @@ async def test_kinds_of_coordinators() -> None:
 
     assert await error(1, 1) == await error(1, 4) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await error(2, 5) == await error(3, 6) == await error(3, 1) == ErrorCode.INVALID_REQUEST
-    assert await error(2, 6) == ErrorCode.INVALID_REQUEST  # such a key has three parts
     assert await error(2, 6, "g:AAAAAAAAAAAAAAAAAAAAAQ:0") == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

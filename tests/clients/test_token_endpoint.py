@@ -70,6 +70,7 @@ def answering(status: int, content: bytes, seen: list[str] | None = None) -> Ite
         def do_POST(self) -> None:
             if seen is not None:
                 seen.append(self.path)
+            self.rfile.read(int(self.headers["Content-Length"]))  # closing before would reset the connection
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

@@ -19,7 +19,7 @@ from anabranch.chaos.checkers.invariants import INVARIANTS
 from anabranch.chaos.checkers.transactions import COPIERS
 from anabranch.clients.group_admin import commit_offsets, committed_offsets
 from anabranch.controller.failpoints import STEPS
-from anabranch.inspect.offset_reset import new_offsets
+from anabranch.inspect.offset_reset import ResetTarget, new_offsets
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import KafkaError
 from tests.sim import resize_probes, stock
@@ -191,7 +191,7 @@ async def _reset(schedule: ResizeSchedule, deadline: float) -> bool:
             async with Admin(cluster.bootstrap, request_timeout_ms=1500, rng=chance) as admin:
                 before = {p.partition: at for p, at in (await committed_offsets(admin.network, GROUP)).items()}
                 partition = rng.choice([None, *sorted(before)])
-                to = "earliest" if partition is None else str(rng.randint(0, before[partition]))
+                to: ResetTarget = "earliest" if partition is None else rng.randint(0, before[partition])
                 found = await new_offsets(admin, GROUP, TOPIC, partition, to, with_lineage=True)
                 offsets = {(one.topic, one.partition): after for one, (_, after) in found.items()}
                 row = OffsetsReset(history.tick(), GROUP, offsets)
