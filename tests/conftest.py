@@ -8,7 +8,7 @@ import inspect
 import itertools
 import signal
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,6 +27,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what is 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start and interrupt would inherit it
 asyncio.set_event_loop(None)  # pytest-asyncio would make a loop to come back to, which nobody closes
 
+COLLECTING: Final = (True, gc.get_threshold())
+
 
 if not is_compiled("anabranch.protocol.connection"):
     keep()
@@ -39,11 +41,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def collecting() -> Iterator[None]:
-    """A test that leaves the garbage collector off would make later ones need too much memory."""
+    """A test that leaves the garbage collector off, or lazy, would make later ones need too much memory."""
     yield
-    if not gc.isenabled():
+    left = gc.isenabled(), gc.get_threshold()
+    if left != COLLECTING:
         gc.enable()
-        pytest.fail("the garbage collector was left off")
+        gc.set_threshold(*COLLECTING[1])
+        pytest.fail(f"the garbage collector was left as {left}")
 
 
 @pytest.hookimpl(wrapper=True)
