@@ -1,6 +1,6 @@
 """DescribeCluster: describe the id, the controller and the brokers of the cluster (KIP-700).
 
-Versions 0 to 2; v1 adds the endpoint type, of which only brokers (1) are supported. v2 adds fenced brokers; there are
+Versions 0 to 2. v1 adds the endpoint type; only the type of brokers (1) is supported. v2 adds fenced brokers; there are
 none, because the metadata contain live brokers only.
 """
 

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions: describe topics and their partitions, page by page (KIP-966).
 
 Version 0. Topics are sorted by name. A response has at most the client's or the broker's limit of partitions; its
-cursor marks the start of the next page. It contains the data of Metadata, and no eligible leader replicas, of which a
-controller with ZooKeeper keeps no list.
+cursor marks the start of the next page. It contains the data of Metadata. It has no eligible leader
+replicas, because a controller with ZooKeeper does not list them.
 """
 
 from __future__ import annotations

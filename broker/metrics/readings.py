@@ -203,7 +203,7 @@ def client_bytes(reading: Reading) -> Samples:
 
 
 def lags_of_partitions(reading: Reading) -> Iterator[tuple[str, str, int, int]]:
-    """Group, topic, partition and lag of committed partitions of which this broker has replicas."""
+    """Group, topic, partition and lag of the committed partitions that this broker replicates."""
     groups = _groups(reading)
     if groups is None:
         return

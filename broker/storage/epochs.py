@@ -1,7 +1,7 @@
 """The leader epoch cache of a log: the start offset of each leader epoch, for OffsetForLeaderEpoch and truncation.
 
-A sorted list of (epoch, start offset), both of which grow from entry to entry. Every change is saved in the format of
-Kafka's `leader-epoch-checkpoint` (a version line, a count line, one line per entry).
+A list of (epoch, start offset). Epochs and offsets both grow from entry to entry. Every change is saved in the format
+of Kafka's `leader-epoch-checkpoint` (a version line, a count line, one line per entry).
 A new epoch can begin on a full disk. Its checkpoint is then written and flushed later, at the latest before the
 recovery point moves past the epoch's batches. With an old checkpoint and batches that are not scanned, the epoch would
 seem to begin at the recovery point.

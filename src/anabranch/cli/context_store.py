@@ -1,4 +1,4 @@
-"""The contexts of a user: named clusters with their addresses and credentials, one of which is current.
+"""The contexts of a user: named clusters with their addresses and credentials. One context is current.
 
 They are in one JSON file in the user's configuration directory, readable for that user alone: it may hold passwords.
 """

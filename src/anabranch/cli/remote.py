@@ -109,7 +109,7 @@ def tell(as_json: bool, row: Mapping[str, Any], lines: Iterable[str]) -> None:
 def tell_table(
     as_json: bool, headings: Sequence[str], rows: Iterable[tuple[Mapping[str, Any], Sequence[Cell]]]
 ) -> None:
-    """Print a listing, of which each entry is a JSON row and the cells of a table's row."""
+    """Print a listing. Each entry has a JSON row, and the cells of a table's row."""
     entries = list(rows)
     lines = table_lines(headings, [cells for _, cells in entries])
     if as_json:

@@ -7,6 +7,7 @@ Method: a real cluster in this process. Groups under resizes are in `test_resize
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
 from typing import Any
@@ -293,9 +294,13 @@ async def test_interrupt_of_a_loop_over_records_commits_and_leaves_the_group() -
             stderr=asyncio.subprocess.PIPE,
         )
         assert process.stdout is not None
-        assert await process.stdout.readline() == b"one\n"
-        process.send_signal(signal.SIGINT)
-        assert await process.communicate() == (b"", b"")
+        try:
+            assert await process.stdout.readline() == b"one\n"
+            process.send_signal(signal.SIGINT)
+            assert await process.communicate() == (b"", b"")
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it has ended, unless the test fails
+                process.kill()
         assert process.returncode == 0
         group = await describe_any_group(admin.network, "g")
         assert (group.members, await committed_offsets(admin.network, "g")) == ((), {TopicPartition("t", 0): 1})
