@@ -101,16 +101,18 @@ async def test_connections_whose_handshake_does_not_end_are_closed(
         idle = server.connection_count
         ends = [await asyncio.open_connection(*address(cluster)) for _ in range(6)]
         await until(lambda: server.connection_count == idle + len(ends))
-        with contextlib.suppress(ConnectionError):
-            for byte in itertools.chain(b"\x16\x03\x01\x02\x00\x01", itertools.repeat(0)):
-                ends[0][1].write(bytes([byte]))
-                await ends[0][1].drain()
-                if server.connection_count <= idle:
-                    break
-                await asyncio.sleep(0.05)
-        await until(lambda: server.connection_count <= idle)
-        for _, writer in ends:
-            writer.close()
+        try:
+            with contextlib.suppress(ConnectionError):
+                for byte in itertools.chain(b"\x16\x03\x01\x02\x00\x01", itertools.repeat(0)):
+                    if ends[0][1].is_closing():  # uvloop refuses to write to what has been closed
+                        break
+                    ends[0][1].write(bytes([byte]))
+                    await ends[0][1].drain()
+                    await asyncio.sleep(0.05)
+            await until(lambda: server.connection_count <= idle)
+        finally:
+            for _, writer in ends:
+                writer.close()
 
 
 async def test_who_speaks_no_tls_is_sent_nothing() -> None:
