@@ -118,7 +118,7 @@ class Batches:
     def on_progress(self, facts: dict[str, Any]) -> None:
         """Record a finished batch."""
         now_ms = time.time_ns() // 1_000_000
-        handed = audit.read_ledger(self.target).total().segments.values()
+        handed = audit.read_ledger(self.target).total().key_epochs.values()
         self.ended.append((now_ms, max((one.last_ms for one in handed), default=0)))
 
 

@@ -26,7 +26,7 @@ from rich.status import Status
 
 from anabranch import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
 from anabranch.clients.producer.queues import RecordMetadata
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from benchmarks.peers import running
 from benchmarks.report import Figure, curve, distribution, median, percentile, summary, table, times, working
 
@@ -48,25 +48,25 @@ UNUSED_AIM: Final = 0.02
 
 
 class HandOffs:
-    """When each partition's keys were released, and when and by whom the first record of each segment was delivered."""
+    """When each partition's keys were released, and when and to whom each first record of a key epoch came."""
 
     def __init__(self) -> None:
         self.flushed: list[tuple[float, int, int]] = []
         """(time, partition, member)."""
-        self.first: dict[Segment, tuple[float, int]] = {}
+        self.first: dict[KeyEpoch, tuple[float, int]] = {}
         self.stored_s: dict[tuple[int, int], float] = {}
         """When the producer received a record's acknowledgement, by partition and offset."""
-        self._first_offsets: dict[Segment, int] = {}
+        self._first_offsets: dict[KeyEpoch, int] = {}
 
     def handed_out(self, member: int, records: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> None:
         """Record a delivery to a member."""
         now_s = time.perf_counter()
         for partition, rows in records.items():
             for record in rows:
-                segment = Segment(partition.partition, record.generation)
-                if segment not in self.first:
-                    self.first[segment] = now_s, member
-                    self._first_offsets[segment] = record.offset
+                key_epoch = KeyEpoch(partition.partition, record.generation)
+                if key_epoch not in self.first:
+                    self.first[key_epoch] = now_s, member
+                    self._first_offsets[key_epoch] = record.offset
 
     def stored(self, receipt: asyncio.Future[RecordMetadata]) -> None:
         """Record an acknowledgement."""
@@ -75,18 +75,18 @@ class HandOffs:
             self.stored_s[place.partition, place.offset] = time.perf_counter()
 
     def taken_ms(self, lineage: Lineage, *, between: bool) -> list[float]:
-        """From the flush before the last commit of the old segment to the first record of the new segment.
+        """From the flush before the last commit of the old key epoch to the first record of the new key epoch.
 
-        Or from the moment at which such a record was stored. `between`: only segments whose keys another member took
+        Or from the moment at which such a record was stored. `between`: only key epochs whose keys another member took
         over.
         """
         found: list[float] = []
-        for segment, (first_s, member) in self.first.items():
-            sources = {one.partition for one in lineage.predecessors(segment)}
+        for key_epoch, (first_s, member) in self.first.items():
+            sources = {one.partition for one in lineage.predecessors(key_epoch)}
             flushes = [row for row in self.flushed if row[1] in sources and row[0] <= first_s]
             if {row[1] for row in flushes} == sources != set():
                 flushed_s, _, giver = max(flushes)
-                stored_s = self.stored_s.get((segment.partition, self._first_offsets[segment]), first_s)
+                stored_s = self.stored_s.get((key_epoch.partition, self._first_offsets[key_epoch]), first_s)
                 if not between or giver != member:
                     found.append(1000 * max(first_s - max(flushed_s, stored_s), 0.0))
         return found

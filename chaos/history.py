@@ -316,7 +316,7 @@ class History:
     producers: list[ProducerBegun] = field(default_factory=list)
     committed_reads: list[CommittedRead] = field(default_factory=list)
     copiers_commits: list[Commit] = field(default_factory=list)
-    """Commits of the copiers' consumers at the ends of segments, outside transactions."""
+    """Commits of the copiers' consumers at the ends of key epochs, outside transactions."""
     copied: list[Stored] = field(default_factory=list)
     """The log of the topic that is written in transactions, without its markers."""
     markers: list[Marker] = field(default_factory=list)

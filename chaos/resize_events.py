@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 
 Place = tuple[str, int]
 
@@ -81,12 +81,12 @@ class Refused:
 
 @dataclass(slots=True)
 class Gated:
-    """A member of the group found a segment closed."""
+    """A member of the group found a key epoch closed."""
 
     order: int
     consumer: str
     topic: str
-    segment: Segment
+    key_epoch: KeyEpoch
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""The closed gates of a group for `Admin`: waiting partitions, the segments they wait for, and the records behind.
+"""The closed gates of a group for `Admin`: waiting partitions, the key epochs they wait for, and the records behind.
 
 A consumer evaluates its own gates (`clients.consumer.gate`). This module evaluates the same gates from the same three
-sources: lineage and leader epochs from metadata, segment ends from leaders, committed offsets from the group's
+sources: lineage and leader epochs from metadata, key epoch ends from leaders, committed offsets from the group's
 coordinator. It changes nothing.
 """
 
@@ -22,7 +22,7 @@ from anabranch.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.order_gates import UNKNOWN
 from anabranch.protocol.records.batch import read_header
 from anabranch.protocol.topic_partition import TopicPartition
@@ -32,7 +32,7 @@ NO_PROGRESS = -1
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """An unfinished segment of an older generation: one reason why a gate is closed."""
+    """An unfinished key epoch of an older generation: one reason why a gate is closed."""
 
     partition: TopicPartition
     end: int
@@ -61,14 +61,14 @@ class ClosedGate:
     blockers: tuple[Blocker, ...]
 
 
-async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
-    """Return segment -> its end as its current leader reports it (R7), for each segment that a resize has cut.
+async def key_epoch_ends(network: Network, topic: Topic) -> dict[KeyEpoch, int]:
+    """Return key epoch -> its end as its current leader reports it (R7), for each key epoch that a resize has cut.
 
-    Segments of partitions removed meanwhile are left out.
+    Key epochs of partitions removed meanwhile are left out.
     """
 
-    async def end_of(segment: Segment, cut: int) -> int | None:
-        partition = TopicPartition(topic.name, segment.partition)
+    async def end_of(key_epoch: KeyEpoch, cut: int) -> int | None:
+        partition = TopicPartition(topic.name, key_epoch.partition)
 
         async def once() -> int | None:
             known = network.metadata.partition(*partition)
@@ -79,7 +79,7 @@ async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
                 await network.refresh()
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
             row = OffsetForLeaderPartition(
-                partition=segment.partition, current_leader_epoch=known.leader_epoch, leader_epoch=cut - 1
+                partition=key_epoch.partition, current_leader_epoch=known.leader_epoch, leader_epoch=cut - 1
             )
             request = OffsetForLeaderEpochRequest(
                 replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic.name, partitions=[row])]
@@ -89,14 +89,14 @@ async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
             code = ErrorCode(answer.error_code)
             if code != ErrorCode.NONE or answer.end_offset == UNKNOWN:
                 await network.refresh()
-                raise KafkaError(code or ErrorCode.OFFSET_NOT_AVAILABLE, f"the end of {topic.name}-{segment}")
+                raise KafkaError(code or ErrorCode.OFFSET_NOT_AVAILABLE, f"the end of {topic.name}-{key_epoch}")
             return answer.end_offset
 
         return await network.retry(once)
 
     gate = gate_of(topic)
-    found = {segment: await end_of(segment, cut) for segment, cut in _cuts(gate, topic.partitions)}
-    return {segment: end for segment, end in found.items() if end is not None}
+    found = {key_epoch: await end_of(key_epoch, cut) for key_epoch, cut in _cuts(gate, topic.partitions)}
+    return {key_epoch: end for key_epoch, end in found.items() if end is not None}
 
 
 def gate_of(topic: Topic) -> TopicGate:
@@ -108,15 +108,15 @@ def gate_of(topic: Topic) -> TopicGate:
 
 
 def closed_gates(
-    topic: Topic, ends: Mapping[Segment, int], committed: Mapping[TopicPartition, int], group: Group | None
+    topic: Topic, ends: Mapping[KeyEpoch, int], committed: Mapping[TopicPartition, int], group: Group | None
 ) -> list[ClosedGate]:
     """Return a topic's closed gates for a group with these commits.
 
     Pure: `waiting_since_ms` of the result is -1, because it needs a record's time.
     """
     gate = gate_of(topic)
-    for segment, end in ends.items():
-        gate.note_end(segment, end, leader_epoch=topic.partitions[segment.partition].leader_epoch)
+    for key_epoch, end in ends.items():
+        gate.note_end(key_epoch, end, leader_epoch=topic.partitions[key_epoch.partition].leader_epoch)
     for index in topic.partitions:
         offset = committed.get(TopicPartition(topic.name, index), NO_PROGRESS)
         if offset != NO_PROGRESS:
@@ -127,14 +127,14 @@ def closed_gates(
         position = max(committed.get(partition, NO_PROGRESS), 0)
         found = _first_closed(gate, index, position, ends)
         if found is not None:
-            segment, offset = found
+            key_epoch, offset = found
             blockers = tuple(
                 Blocker(home, wait.end, wait.committed, None if group is None else group.owner(home))
-                for wait in gate.waits(segment)
-                for home in [TopicPartition(topic.name, wait.segment.partition)]
+                for wait in gate.waits(key_epoch)
+                for home in [TopicPartition(topic.name, wait.key_epoch.partition)]
             )
             owner = None if group is None else group.owner(partition)
-            closed.append(ClosedGate(partition, segment.generation, offset, -1, owner, blockers))
+            closed.append(ClosedGate(partition, key_epoch.generation, offset, -1, owner, blockers))
     return closed
 
 
@@ -167,22 +167,22 @@ async def first_timestamp_ms(network: Network, partition: TopicPartition, offset
     return read_header(records).base_timestamp if records else -1
 
 
-def _cuts(gate: TopicGate, partitions: Collection[int]) -> Iterable[tuple[Segment, int]]:
+def _cuts(gate: TopicGate, partitions: Collection[int]) -> Iterable[tuple[KeyEpoch, int]]:
     for index in sorted(partitions):
-        for segment in gate.boundaries(index):
-            cut = gate.cut(segment)
+        for key_epoch in gate.boundaries(index):
+            cut = gate.cut(key_epoch)
             if cut is not None:
-                yield segment, cut
+                yield key_epoch, cut
 
 
 def _first_closed(
-    gate: TopicGate, index: int, position: int, ends: Mapping[Segment, int]
-) -> tuple[Segment, int] | None:
-    """Return the first closed segment at or after a position, and the offset where reading stops."""
+    gate: TopicGate, index: int, position: int, ends: Mapping[KeyEpoch, int]
+) -> tuple[KeyEpoch, int] | None:
+    """Return the first closed key epoch at or after a position, and the offset where reading stops."""
     begin = 0
-    for segment in gate.lineage.segments(index):
-        end = ends.get(segment)
-        if (end is None or position < end or (begin == end and position <= end)) and not gate.is_open(segment):
-            return segment, max(begin, position)
+    for key_epoch in gate.lineage.key_epochs(index):
+        end = ends.get(key_epoch)
+        if (end is None or position < end or (begin == end and position <= end)) and not gate.is_open(key_epoch):
+            return key_epoch, max(begin, position)
         begin = end if end is not None else begin
     return None

@@ -65,7 +65,7 @@ class Topic:
     initial_partition_count: int = -1
     min_insync_replicas: int = -1
     gated: bool = True
-    """Whether consumers wait at a resize until earlier segments are read (`enable.ordered.delivery`)."""
+    """Whether consumers wait at a resize until earlier key epochs are read (`enable.ordered.delivery`)."""
     stamped: bool = False
     """Whether a producer with generations has written to it, so that others may be refused (R16)."""
 

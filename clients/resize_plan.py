@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anabranch.protocol import linear_hashing
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ def plan_resize(lineage: Lineage, count: int) -> ResizePlan:
     """Compute the effects of a resize to `count` partitions. Raises ValueError for an impossible count."""
     base, before = lineage.base, lineage.count
     after = lineage.resized(lineage.generation + 1, count)
-    fresh = [Segment(partition, after.generation) for partition in linear_hashing.affected(base, before, count)]
-    waits = {segment.partition: tuple(one.partition for one in after.predecessors(segment)) for segment in fresh}
+    fresh = [KeyEpoch(partition, after.generation) for partition in linear_hashing.affected(base, before, count)]
+    waits = {key_epoch.partition: tuple(one.partition for one in after.predecessors(key_epoch)) for key_epoch in fresh}
     return ResizePlan(
         before=before,
         after=count,
@@ -49,35 +49,35 @@ def plan_resize(lineage: Lineage, count: int) -> ResizePlan:
         imbalance_before=linear_hashing.imbalance(base, before),
         imbalance_after=linear_hashing.imbalance(base, count),
         shares_after=tuple(linear_hashing.shares(base, count)),
-        fenced=tuple(segment.partition for segment in fresh if segment.partition < before),
+        fenced=tuple(key_epoch.partition for key_epoch in fresh if key_epoch.partition < before),
         waits={partition: sources for partition, sources in waits.items() if sources},
     )
 
 
 def rewind_lineage(
-    lineage: Lineage, ends: Mapping[Segment, int], committed: Mapping[int, int], partition: int, offset: int
+    lineage: Lineage, ends: Mapping[KeyEpoch, int], committed: Mapping[int, int], partition: int, offset: int
 ) -> dict[int, int]:
     """Return the committed offsets after a rewind of `partition` to `offset`, for every partition that changes.
 
-    `ends` holds the ends of cut segments, exclusive. Raises KeyError if one is missing. No offset moves forward.
+    `ends` holds the ends of cut key epochs, exclusive. Raises KeyError if one is missing. No offset moves forward.
     """
     target = {partition: offset}
-    first = next((one for one in lineage.segments(partition) if one not in ends or offset < ends[one]), None)
-    seen: set[Segment] = set()
+    first = next((one for one in lineage.key_epochs(partition) if one not in ends or offset < ends[one]), None)
+    seen: set[KeyEpoch] = set()
     reached = deque([] if first is None else [first])
     while reached:
-        segment = reached.popleft()
-        if segment in seen:
+        key_epoch = reached.popleft()
+        if key_epoch in seen:
             continue
-        seen.add(segment)
-        following = lineage.next(segment)
-        reached.extend(lineage.successors(segment))
+        seen.add(key_epoch)
+        following = lineage.next(key_epoch)
+        reached.extend(lineage.successors(key_epoch))
         if following is not None:
             reached.append(following)
-        home = segment.partition
+        home = key_epoch.partition
         if home == partition or home not in committed:
             continue
-        before = lineage.previous(segment)
+        before = lineage.previous(key_epoch)
         start = 0 if before is None else ends[before]
         target[home] = min(start, target.get(home, committed[home]))
     return {one: to for one, to in target.items() if one == partition or to < committed[one]}
@@ -88,8 +88,8 @@ def family(lineage: Lineage, partition: int) -> frozenset[int]:
     related, found = {partition}, deque([partition])
     while found:
         one = found.popleft()
-        for segment in lineage.segments(one):
-            for other in (*lineage.predecessors(segment), *lineage.successors(segment)):
+        for key_epoch in lineage.key_epochs(one):
+            for other in (*lineage.predecessors(key_epoch), *lineage.successors(key_epoch)):
                 if other.partition not in related:
                     related.add(other.partition)
                     found.append(other.partition)

@@ -92,7 +92,7 @@ class Plan:
 class Retired:
     """The tombstone of a removed partition (R13): the next one of this index continues its epochs and offsets.
 
-    `gen_start` lets consumers still find the end of an old segment: at or before `end_offset`.
+    `gen_start` lets consumers still find the end of an old key epoch: at or before `end_offset`.
     """
 
     leader_epoch: int
@@ -180,7 +180,7 @@ class Topic:
 
     @property
     def gated(self) -> bool:
-        """Whether consumers wait at a resize until earlier segments are read; may change at any time."""
+        """Whether consumers wait at a resize until earlier key epochs are read; may change at any time."""
         return self.config.get("enable.ordered.delivery", "true").lower() != "false"
 
 

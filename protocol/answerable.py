@@ -3,7 +3,7 @@
 Clients handle the codes of an API, and fail on others. The lists are those of Kafka's response classes and of its
 broker (`KafkaApis`, `ReplicaManager`, the coordinators), without quotas and authorization. KIP-253 adds
 INVALID_PARTITION_METADATA to Produce. This project adds the API ConsumerGroupPosition, OFFSET_NOT_AVAILABLE of
-OffsetForLeaderEpoch (a segment's end is not known yet), OPERATION_NOT_ATTEMPTED of AlterPartitionReassignments (while
+OffsetForLeaderEpoch (a key epoch's end is not known yet), OPERATION_NOT_ATTEMPTED of AlterPartitionReassignments (while
 the topic is resized), and COORDINATOR_NOT_AVAILABLE of CreatePartitions that shrinks a topic (whose readers are not
 known yet).
 """

@@ -24,7 +24,7 @@ A topic whose producers do not number is audited by partition, offset and genera
 A run (version 4) is big-endian, but for its events and keys, which are little-endian (a mark is bytes).
     RUN         version, count of places, generation of the group, incarnation, number of the first event, events
     names       group, member, topic, each with its length before it
-    PLACE ...   of how many events in a row: segment's generation, partition, time of delivery in ms, `begun`
+    PLACE ...   of how many events in a row: key epoch's generation, partition, time of delivery in ms, `begun`
     EVENT ...   offset, mark (the record's audit header: producer, sequence), fingerprint, number of the key
     keys        how many there are
     KEY ...     number, hash and length of each key, by rising numbers
@@ -77,7 +77,7 @@ RUN: Final = struct.Struct(
 )
 PLACE: Final = struct.Struct(
     ">"
-    "i"  # generation of the segment; -1 in a topic without lineage
+    "i"  # generation of the key epoch; -1 in a topic without lineage
     "i"  # partition
     "q"  # time of delivery, ms
     "I"  # number of consecutive events that this place covers
@@ -105,7 +105,7 @@ thousands of events would take gigabytes to process."""
 FIXED: Final = struct.Struct(
     ">"
     "B"  # version
-    "i"  # generation of the segment; -1 in a topic without lineage
+    "i"  # generation of the key epoch; -1 in a topic without lineage
     "i"  # partition
     "q"  # offset
     "Q"  # producer

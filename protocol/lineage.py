@@ -2,15 +2,15 @@
 
 A topic's history is [(generation, count), ...], one entry per resize, generations never reused (rule R1). The keys of a
 partition change only at some of these generations: it is created, split, merged into, or sealed. Between two of them
-lies a *segment*, and the generation that opens it is the partition's *class generation*. Producers stamp batches with
+lies a *key epoch*, and the generation that opens it is the partition's *class generation*. Producers stamp batches with
 it and leaders demand equality (R5), so a partition that a resize does not touch is never fenced.
 
-A segment may be delivered once every segment that held its keys before has been delivered and committed (R9):
+A key epoch may be delivered once every key epoch that held its keys before has been delivered and committed (R9):
 
     Open(s)  when Open(previous(s)) and Done(q) for every q in predecessors(s)
     Done(q)  when committed(partition of q) >= end of q, and Open(q)
 
-`predecessors` names segments of *other* partitions only: a split child waits for its parent, a merge target for the
+`predecessors` names key epochs of *other* partitions only: a split child waits for its parent, a merge target for the
 retiring partitions merged into it. The graph is acyclic, because every edge leads from a lower generation to a higher
 one.
 """
@@ -25,7 +25,7 @@ from anabranch.protocol import linear_hashing
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Segment:
+class KeyEpoch:
     """The records that `partition` accepted from the start of `generation` until its next class generation."""
 
     partition: int
@@ -47,9 +47,9 @@ class Lineage:
         self.base = base
         self.history = tuple((generation, count) for generation, count in history)
         self._class_generations: dict[int, tuple[int, ...]] = {}
-        self._predecessors: dict[Segment, tuple[Segment, ...]] = {}
+        self._predecessors: dict[KeyEpoch, tuple[KeyEpoch, ...]] = {}
         self._kept: dict[int, dict[int, list[int]]] = {}
-        self._sources: dict[Segment, tuple[Segment, ...]] = {}
+        self._sources: dict[KeyEpoch, tuple[KeyEpoch, ...]] = {}
 
     @property
     def generation(self) -> int:
@@ -98,74 +98,74 @@ class Lineage:
                 return changed
         raise ValueError(f"partition {partition} is not part of the topic at generation {limit}")
 
-    def segments(self, partition: int) -> tuple[Segment, ...]:
-        """Return the partition's segments in the order of its offsets; those of a sealed period are empty."""
-        return tuple(Segment(partition, generation) for generation in self.class_generations(partition))
+    def key_epochs(self, partition: int) -> tuple[KeyEpoch, ...]:
+        """Return the partition's key epochs in the order of its offsets; those of a sealed period are empty."""
+        return tuple(KeyEpoch(partition, generation) for generation in self.class_generations(partition))
 
-    def previous(self, segment: Segment) -> Segment | None:
-        """Return the segment before this one in the same partition."""
-        earlier = [one for one in self.class_generations(segment.partition) if one < segment.generation]
-        return Segment(segment.partition, earlier[-1]) if earlier else None
+    def previous(self, key_epoch: KeyEpoch) -> KeyEpoch | None:
+        """Return the key epoch before this one in the same partition."""
+        earlier = [one for one in self.class_generations(key_epoch.partition) if one < key_epoch.generation]
+        return KeyEpoch(key_epoch.partition, earlier[-1]) if earlier else None
 
-    def next(self, segment: Segment) -> Segment | None:
-        """Return the next segment in the same partition; this one ends at its first leader epoch (R7)."""
-        later = [one for one in self.class_generations(segment.partition) if one > segment.generation]
-        return Segment(segment.partition, later[0]) if later else None
+    def next(self, key_epoch: KeyEpoch) -> KeyEpoch | None:
+        """Return the next key epoch in the same partition; this one ends at its first leader epoch (R7)."""
+        later = [one for one in self.class_generations(key_epoch.partition) if one > key_epoch.generation]
+        return KeyEpoch(key_epoch.partition, later[0]) if later else None
 
-    def predecessors(self, segment: Segment) -> tuple[Segment, ...]:
-        """Return the segments of other partitions that held this one's keys just before it began."""
-        known = self._predecessors.get(segment)
+    def predecessors(self, key_epoch: KeyEpoch) -> tuple[KeyEpoch, ...]:
+        """Return the key epochs of other partitions that held this one's keys just before it began."""
+        known = self._predecessors.get(key_epoch)
         if known is None:
-            known = self._predecessors[segment] = tuple(self._find_predecessors(segment))
+            known = self._predecessors[key_epoch] = tuple(self._find_predecessors(key_epoch))
         return known
 
-    def sources(self, segment: Segment) -> tuple[Segment, ...]:
-        """Return the segments that must be done before this one opens: R9's recursion, unrolled, nearest first.
+    def sources(self, key_epoch: KeyEpoch) -> tuple[KeyEpoch, ...]:
+        """Return the key epochs that must be done before this one opens: R9's recursion, unrolled, nearest first.
 
         Without earlier ones of its own partition: its reader has read those, and a crash replays both.
         """
-        known = self._sources.get(segment)
+        known = self._sources.get(key_epoch)
         if known is not None:
             return known
-        sources: dict[Segment, None] = {}
-        seen, open_before = {segment}, deque([segment])
+        sources: dict[KeyEpoch, None] = {}
+        seen, open_before = {key_epoch}, deque([key_epoch])
         while open_before:
             one = open_before.popleft()
             before, others = self.previous(one), self.predecessors(one)
-            sources.update(dict.fromkeys(other for other in others if other.partition != segment.partition))
+            sources.update(dict.fromkeys(other for other in others if other.partition != key_epoch.partition))
             for earlier in (before, *others):
                 if earlier is not None and earlier not in seen:
                     seen.add(earlier)
                     open_before.append(earlier)
-        known = self._sources[segment] = tuple(sources)
+        known = self._sources[key_epoch] = tuple(sources)
         return known
 
-    def _find_predecessors(self, segment: Segment) -> Iterator[Segment]:
-        before, after = self._counts_around(segment.generation)
-        partition = segment.partition
+    def _find_predecessors(self, key_epoch: KeyEpoch) -> Iterator[KeyEpoch]:
+        before, after = self._counts_around(key_epoch.generation)
+        partition = key_epoch.partition
         if before is None or partition >= after:
             return
         if partition >= before:
             sources = [linear_hashing.ancestor(partition, before, self.base)]
         else:
-            sources = self._relatives(segment.generation).get(partition, []) if after < before else []
+            sources = self._relatives(key_epoch.generation).get(partition, []) if after < before else []
         for one in sources:
-            yield Segment(one, self.class_generation(one, segment.generation - 1))
+            yield KeyEpoch(one, self.class_generation(one, key_epoch.generation - 1))
 
-    def successors(self, segment: Segment) -> tuple[Segment, ...]:
-        """Return the segments of other partitions that wait for this one."""
-        following = self.next(segment)
+    def successors(self, key_epoch: KeyEpoch) -> tuple[KeyEpoch, ...]:
+        """Return the key epochs of other partitions that wait for this one."""
+        following = self.next(key_epoch)
         if following is None:
             return ()
         generation = following.generation
         before, after = self._counts_around(generation)
-        assert before is not None, "a second segment begins at a resize"
-        partition = segment.partition
+        assert before is not None, "a second key epoch begins at a resize"
+        partition = key_epoch.partition
         if partition >= after:
-            return (Segment(linear_hashing.ancestor(partition, after, self.base), generation),)
+            return (KeyEpoch(linear_hashing.ancestor(partition, after, self.base), generation),)
         if after < before:
             return ()
-        return tuple(Segment(child, generation) for child in self._relatives(generation).get(partition, []))
+        return tuple(KeyEpoch(child, generation) for child in self._relatives(generation).get(partition, []))
 
     def _relatives(self, generation: int) -> dict[int, list[int]]:
         """Return kept partition -> the partitions that split off from it, or merge into it, in a resize."""

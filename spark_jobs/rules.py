@@ -3,7 +3,7 @@
 Only deliveries that are not plainly the next of their key come here (`checks.Bucket`). Of a numbered key:
 
     delivered      beyond everything delivered so far; what lies between is passed over until it comes
-    out of order   passed over, and now it comes; *before gate* when the later one was of a newer segment
+    out of order   passed over, and now it comes; *before gate* when the later one was of a newer key epoch
     redelivered    seen before, read again from the partition of the newest delivery, as Kafka allows after a failure.
                    That what follows it is read again, too, is `places`' rule: it is the partition that goes back
     out of order   seen before, read again from a partition that the key has left: that takes the application back

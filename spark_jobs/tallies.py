@@ -1,12 +1,12 @@
-"""Counts beside the checks: deliveries and stored records over time, and the delivery period of each segment.
+"""Counts beside the checks: deliveries and stored records over time, and the delivery period of each key epoch.
 
 They need no state per key, so a batch counts its own rows and the driver adds the batches up. Addition is commutative,
 and `Ledger` keeps the newest batch's contribution: a batch that runs again after a restart replaces it. Time is in
 bins, which widen when there would be too many: an audit of months has as many bins as one of ten minutes, and producers
 may set any timestamps.
 
-Hand-offs follow from the segments alone (`protocol.lineage`): a segment whose keys came from other partitions may be
-delivered when all of those were. A hand-off lasts from the last delivery of those to its own first.
+Hand-offs follow from the key epochs alone (`protocol.lineage`): a key epoch whose keys came from other partitions may
+be delivered when all of those were. A hand-off lasts from the last delivery of those to its own first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 BIN_MS: Final = 500
 BINS_MAX: Final = 1200
@@ -32,14 +32,14 @@ STORED: Final = ""
 
 
 class Handed(NamedTuple):
-    """How many records of a segment were delivered to a group, and when the first and the last."""
+    """How many records of a key epoch were delivered to a group, and when the first and the last."""
 
     records: int
     first_ms: int
     last_ms: int
 
     def together(self, other: Handed) -> Handed:
-        """Return the sum of two counts of the same segment."""
+        """Return the sum of two counts of the same key epoch."""
         return Handed(
             self.records + other.records, min(self.first_ms, other.first_ms), max(self.last_ms, other.last_ms)
         )
@@ -50,8 +50,8 @@ class HandOff(NamedTuple):
 
     group: str
     topic: str
-    sources: tuple[Segment, ...]
-    target: Segment
+    sources: tuple[KeyEpoch, ...]
+    target: KeyEpoch
     began_ms: int
     ended_ms: int
 
@@ -118,7 +118,7 @@ class Tallies:
     """The counts of one batch, or the sum over all batches."""
 
     bins: dict[Place, Bins] = field(default_factory=lambda: defaultdict(Bins))
-    segments: dict[tuple[str, str, Segment], Handed] = field(default_factory=dict)
+    key_epochs: dict[tuple[str, str, KeyEpoch], Handed] = field(default_factory=dict)
 
     def deliver(self, names: Sequence[tuple[str, str]], columns: Mapping[str, Column]) -> None:
         """Count deliveries. `names` are (group, topic). A row of the columns counts as one, or as `count` of them:
@@ -129,7 +129,7 @@ class Tallies:
         for (number, index, generation), rows in _grouped(columns["name"], columns["partition"], columns["generation"]):
             group, topic = names[number]
             counts, times = count[rows], time_ms[rows]
-            where = (group, topic, Segment(index, generation))
+            where = (group, topic, KeyEpoch(index, generation))
             found = Handed(int(counts.sum()), int(times.min()), int(times.max()))
             self._hand(where, found)
             self.bins[group, topic, index].count(times, counts)
@@ -143,7 +143,7 @@ class Tallies:
         """Add another's counts."""
         for place, bins in other.bins.items():
             self.bins[place].add(bins)
-        for where, handed in other.segments.items():
+        for where, handed in other.key_epochs.items():
             self._hand(where, handed)
 
     def series(self, group: str, topic: str) -> Series:
@@ -166,28 +166,30 @@ class Tallies:
 
     def audiences(self) -> list[tuple[str, str]]:
         """Return each (group, topic) with a delivery."""
-        return sorted({(group, topic) for group, topic, _ in self.segments})
+        return sorted({(group, topic) for group, topic, _ in self.key_epochs})
 
     def hand_offs(self, group: str, topic: str, lineage: Lineage) -> list[HandOff]:
         """Return every split and merge whose keys were delivered on both sides, in the order in which they ended."""
-        known = {one[2]: handed for one, handed in self.segments.items() if one[:2] == (group, topic)}
+        known = {one[2]: handed for one, handed in self.key_epochs.items() if one[:2] == (group, topic)}
         found = []
-        for segment in known:
-            if segment.generation not in {generation for generation, _ in lineage.history}:
+        for key_epoch in known:
+            if key_epoch.generation not in {generation for generation, _ in lineage.history}:
                 continue  # from before the known lineage
-            sources = [one for one in _delivered_before(lineage, segment, known) if one.partition != segment.partition]
+            sources = [
+                one for one in _delivered_before(lineage, key_epoch, known) if one.partition != key_epoch.partition
+            ]
             if sources:
                 began_ms = max(known[one].last_ms for one in sources)
-                found.append(HandOff(group, topic, tuple(sources), segment, began_ms, known[segment].first_ms))
+                found.append(HandOff(group, topic, tuple(sources), key_epoch, began_ms, known[key_epoch].first_ms))
         return sorted(found, key=lambda one: (one.ended_ms, one.target))
 
     def as_json(self) -> dict[str, Any]:
         """Convert to JSON, for a file or a row of the query."""
         return {
             "bins": [[*place, bins.bin_ms, sorted(bins.counts.items())] for place, bins in sorted(self.bins.items())],
-            "segments": [
-                [group, topic, segment.partition, segment.generation, *handed]
-                for (group, topic, segment), handed in sorted(self.segments.items())
+            "key_epochs": [
+                [group, topic, key_epoch.partition, key_epoch.generation, *handed]
+                for (group, topic, key_epoch), handed in sorted(self.key_epochs.items())
             ],
         }
 
@@ -197,13 +199,13 @@ class Tallies:
         made = cls()
         for group, topic, partition, bin_ms, counts in found["bins"]:
             made.bins[group, topic, partition] = Bins(bin_ms, dict(counts))
-        for group, topic, partition, generation, *handed in found["segments"]:
-            made.segments[group, topic, Segment(partition, generation)] = Handed(*handed)
+        for group, topic, partition, generation, *handed in found["key_epochs"]:
+            made.key_epochs[group, topic, KeyEpoch(partition, generation)] = Handed(*handed)
         return made
 
-    def _hand(self, where: tuple[str, str, Segment], handed: Handed) -> None:
-        known = self.segments.get(where)
-        self.segments[where] = handed if known is None else known.together(handed)
+    def _hand(self, where: tuple[str, str, KeyEpoch], handed: Handed) -> None:
+        known = self.key_epochs.get(where)
+        self.key_epochs[where] = handed if known is None else known.together(handed)
 
 
 @dataclass(slots=True)
@@ -241,9 +243,9 @@ class Ledger:
         return cls(found["batch"], Tallies.of_json(found["before"]), Tallies.of_json(found["newest"]))
 
 
-def _delivered_before(lineage: Lineage, segment: Segment, known: Mapping[Segment, Handed]) -> Iterator[Segment]:
-    """Yield the nearest earlier segments with deliveries, skipping empty ones."""
-    for one in lineage.predecessors(segment):
+def _delivered_before(lineage: Lineage, key_epoch: KeyEpoch, known: Mapping[KeyEpoch, Handed]) -> Iterator[KeyEpoch]:
+    """Yield the nearest earlier key epochs with deliveries, skipping empty ones."""
+    for one in lineage.predecessors(key_epoch):
         if one in known:
             yield one
             continue

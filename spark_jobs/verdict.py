@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 OUT_OF_ORDER: Final = "out_of_order"
 """Delivered after a later record of its key."""
 BEFORE_GATE: Final = "before_gate"
-"""Out of order across a resize: the later record, of a newer segment, was delivered before its gate could be open."""
+"""Out of order across a resize: the later record, of a newer key epoch, was delivered before its gate could be open."""
 REPEATED: Final = "repeated"
 """Stored twice and delivered twice; or delivered again after later ones that were not, or by a member that had not gone
 back."""
@@ -43,7 +43,7 @@ COUNTED: Final = (EVENTS, DELIVERED, REDELIVERED, LATE, REPEATED_EVENTS, UNNUMBE
 
 MEANINGS: Final = {
     OUT_OF_ORDER: "handed out after a later record of its key",
-    BEFORE_GATE: "a later record of its key came from a newer segment whose gate could not be open yet",
+    BEFORE_GATE: "a later record of its key came from a newer key epoch whose gate could not be open yet",
     REPEATED: "handed out again, and no failure or seek explains it",
     LOST: "passed over, and never handed out",
     WRONG_PAYLOAD: "not what is stored at this offset",
@@ -67,7 +67,7 @@ class Event(NamedTuple):
     partition: int
     offset: int
     generation: int
-    """The generation of its segment; -1 in a topic that is not ordered."""
+    """The generation of its key epoch; -1 in a topic that is not ordered."""
     time_ms: int
     fingerprint: int
     member: str

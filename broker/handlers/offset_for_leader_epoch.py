@@ -60,7 +60,7 @@ def end_of_epoch(
         and asked.leader_epoch < partition.leader_epoch
         and not partition.check_not_superseded
     ):
-        # The end of a segment opens gates, so it must not grow under the next leader (I2).
+        # The end of a key epoch opens gates, so it must not grow under the next leader (I2).
         raise KafkaError(
             ErrorCode.OFFSET_NOT_AVAILABLE, f"the followers of {topic}-{asked.partition} are not heard yet"
         )

@@ -37,7 +37,7 @@ def _resized(history: History) -> set[str]:
 INVARIANTS: Final = (
     Invariant(
         "I0 placement",
-        "a record is in the partition of its key in the generation of its segment",
+        "a record is in the partition of its key in the generation of its key epoch",
         ("B3 misrouted",),
         lambda h: len(h.stored),
     ),
@@ -49,13 +49,13 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I2 boundary stability",
-        "a segment never grows beyond an end that was reported",
+        "a key epoch never grows beyond an end that was reported",
         ("B14 boundary-moved",),
         lambda h: len(h.resizes.boundaries),
     ),
     Invariant(
         "I3 produce order",
-        "a key's records are in order in one log, or in segments that follow one another",
+        "a key's records are in order in one log, or in key epochs that follow one another",
         ("B13 log-order",),
         lambda h: len(h.sends),
     ),
@@ -67,13 +67,13 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I4' durable order",
-        "earlier segments of a key are committed before its next segment is delivered",
+        "earlier key epochs of a key are committed before its next key epoch is delivered",
         ("B2 early-open",),
         lambda h: sum(delivery.generation > 0 for delivery in h.deliveries),
     ),
     Invariant(
         "I5 callbacks",
-        "the old owner has flushed, and the new owner's callback has run, before the first record of a new segment",
+        "the old owner has flushed, and the new owner's callback has run, before the first record of a new key epoch",
         ("B12 callbacks",),
         lambda h: len(h.callbacks),
     ),

@@ -1,6 +1,7 @@
 """Order across resizes (KIP-253): the records of one key are delivered in the order in which they were sent.
 
-The rules I1 to I5 are those of the lineage: the partition of a key, and which segment must end before which one begins.
+The rules I1 to I5 are those of the lineage: the partition of a key, and which key epoch must end before which one
+begins.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 from anabranch.chaos.checkers.shared import Checker, at, stored_offsets, was_removed_unread
 from anabranch.chaos.history import Begun, Commit, Delivery, History, OffsetsReset, Place, Stored
 from anabranch.protocol.hashing import murmur2
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.linear_hashing import address
 
 
@@ -39,17 +40,17 @@ def b1_key_order(history: History) -> Iterator[str]:
 
 
 def b2_early_open(history: History) -> Iterator[str]:
-    """Delivered before every earlier segment of the key was committed to its end (I4').
+    """Delivered before every earlier key epoch of the key was committed to its end (I4').
 
     A commit counts from its request on: a waiting member may learn of it before the committing one. A commit that an
     administrator has reset does not count.
     """
-    ends = _segment_ends(history)
+    ends = _key_epoch_ends(history)
     committed: dict[Place, int] = {}
     events: list[tuple[int, Commit | Delivery | OffsetsReset]] = [(one.order, one) for one in history.commits]
     events += [(one.order, one) for one in history.deliveries]
     events += [(one.order, one) for one in history.resets if one.outcome == "ok"]
-    said: set[tuple[Place, Segment]] = set()
+    said: set[tuple[Place, KeyEpoch]] = set()
     for _, event in sorted(events, key=lambda one: one[0]):
         if isinstance(event, OffsetsReset):
             committed.update(event.offsets)
@@ -61,13 +62,13 @@ def b2_early_open(history: History) -> Iterator[str]:
         lineage = history.lineage(event.place[0])
         if lineage is None or event.generation < 0:
             continue
-        segment = Segment(event.place[1], event.generation)
-        for before in _predecessors(lineage, segment):
+        key_epoch = KeyEpoch(event.place[1], event.generation)
+        for before in _predecessors(lineage, key_epoch):
             place = (event.place[0], before.partition)
             end, done = ends.get((place, before.generation), 0), committed.get(place, 0)
             if done < end and (event.place, before) not in said:
                 said.add((event.place, before))
-                yield f"{at(event.place, event.offset)} of {segment} before {before}: committed {done} of {end}"
+                yield f"{at(event.place, event.offset)} of {key_epoch} before {before}: committed {done} of {end}"
 
 
 def b3_misrouted(history: History) -> Iterator[str]:
@@ -123,24 +124,24 @@ def b9_illegal_replay(history: History) -> Iterator[str]:
 
 
 def b12_callbacks(history: History) -> Iterator[str]:
-    """Records of a new segment delivered before their owner flushed the old one (I5).
+    """Records of a new key epoch delivered before their owner flushed the old one (I5).
 
-    The member that got the last record of a segment flushes before the first record of one that waited for it. It need
-    not if it is dead by then, or if the group gave the partition to another member without it. The new owner's callback
-    runs before. Without barriers in the group a member may learn late that keys have moved, and flushes before it reads
-    on there.
+    The member that got the last record of a key epoch flushes before the first record of one that waited for it. It
+    need not if it is dead by then, or if the group gave the partition to another member without it. The new owner's
+    callback runs before. Without barriers in the group a member may learn late that keys have moved, and flushes before
+    it reads on there.
     """
     opened: dict[tuple[Place, int], int] = {}
     last: dict[tuple[Place, int], tuple[int, str]] = {}
     read: dict[tuple[Place, str], list[int]] = defaultdict(list)
     seen: set[tuple[Place, int]] = set()
     for delivery in history.deliveries:
-        segment = (delivery.place, delivery.generation)
-        opened.setdefault(segment, delivery.order)
+        key_epoch = (delivery.place, delivery.generation)
+        opened.setdefault(key_epoch, delivery.order)
         read[delivery.place, delivery.consumer].append(delivery.order)
         if (delivery.place, delivery.offset) not in seen:
             seen.add((delivery.place, delivery.offset))
-            last[segment] = (delivery.order, delivery.consumer)
+            last[key_epoch] = (delivery.order, delivery.consumer)
     flushed: dict[tuple[Place, str], list[int]] = defaultdict(list)
     told: dict[Place, list[int]] = defaultdict(list)
     for callback in history.callbacks:
@@ -155,7 +156,7 @@ def b12_callbacks(history: History) -> Iterator[str]:
         taken[begun.place].append((begun.order, begun.consumer))
     for (place, generation), order in opened.items():
         lineage = history.lineage(place[0])
-        before = () if lineage is None else _predecessors(lineage, Segment(place[1], generation))
+        before = () if lineage is None else _predecessors(lineage, KeyEpoch(place[1], generation))
         if before and bisect_left(told[place], order) == 0:
             yield f"{place} generation {generation} is delivered and its owner was not told"
         for one in before:
@@ -177,7 +178,7 @@ def b12_callbacks(history: History) -> Iterator[str]:
 def b13_log_order(history: History) -> Iterator[str]:
     """One key's records are in the logs in an order that the lineage does not allow (I3)."""
     stored = {record.value: record for record in history.stored}
-    after: dict[str, dict[Segment, frozenset[Segment]]] = defaultdict(dict)
+    after: dict[str, dict[KeyEpoch, frozenset[KeyEpoch]]] = defaultdict(dict)
     last: dict[tuple[str, str], Stored] = {}
     for send in history.sends:
         record = stored.get(send.value)
@@ -193,29 +194,29 @@ def b13_log_order(history: History) -> Iterator[str]:
             continue
         lineage = history.lineage(record.place[0])
         assert lineage is not None
-        one = Segment(before.place[1], history.generation_of(before.place, before.leader_epoch))
-        two = Segment(record.place[1], history.generation_of(record.place, record.leader_epoch))
+        one = KeyEpoch(before.place[1], history.generation_of(before.place, before.leader_epoch))
+        two = KeyEpoch(record.place[1], history.generation_of(record.place, record.leader_epoch))
         if two not in _reachable(lineage, one, after[record.place[0]]):
-            yield f"{before.value} in segment {one}, {record.value} in segment {two}, which does not follow it"
+            yield f"{before.value} in key epoch {one}, {record.value} in key epoch {two}, which does not follow it"
 
 
-def _predecessors(lineage: Lineage, segment: Segment) -> tuple[Segment, ...]:
-    if segment.generation not in lineage.class_generations(segment.partition):
+def _predecessors(lineage: Lineage, key_epoch: KeyEpoch) -> tuple[KeyEpoch, ...]:
+    if key_epoch.generation not in lineage.class_generations(key_epoch.partition):
         return ()
-    return lineage.predecessors(segment)
+    return lineage.predecessors(key_epoch)
 
 
-def _segment_ends(history: History) -> dict[tuple[Place, int], int]:
-    """Return the offset after the last record of each segment."""
+def _key_epoch_ends(history: History) -> dict[tuple[Place, int], int]:
+    """Return the offset after the last record of each key epoch."""
     ends: dict[tuple[Place, int], int] = {}
     for record in history.stored:
-        segment = (record.place, history.generation_of(record.place, record.leader_epoch))
-        ends[segment] = max(ends.get(segment, 0), record.offset + 1)
+        key_epoch = (record.place, history.generation_of(record.place, record.leader_epoch))
+        ends[key_epoch] = max(ends.get(key_epoch, 0), record.offset + 1)
     return ends
 
 
-def _reachable(lineage: Lineage, start: Segment, known: dict[Segment, frozenset[Segment]]) -> frozenset[Segment]:
-    """Return the segments that begin after this one has ended, along the lineage."""
+def _reachable(lineage: Lineage, start: KeyEpoch, known: dict[KeyEpoch, frozenset[KeyEpoch]]) -> frozenset[KeyEpoch]:
+    """Return the key epochs that begin after this one has ended, along the lineage."""
     if start not in known:
         following = list(lineage.successors(start))
         if (after := lineage.next(start)) is not None:

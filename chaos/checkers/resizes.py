@@ -15,7 +15,7 @@ from anabranch.chaos.checkers.shared import Checker, at, was_removed_unread
 from anabranch.chaos.history import Begun, Delivery, History, OffsetsReset, Place
 from anabranch.chaos.resize_events import Retired, TopicWritten
 from anabranch.protocol import linear_hashing
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 
 def b14_boundary_moved(history: History) -> Iterator[str]:
@@ -165,8 +165,8 @@ def b20_unaffected_touched(history: History) -> Iterator[str]:
             yield f"{refusal.place} of generation {refusal.generation} refuses {refusal.stamp}, with the same keys"
     for gate in history.resizes.gated:
         lineage = history.lineage(gate.topic)
-        if lineage is not None and not _waits_for_anything(lineage, gate.segment):
-            yield f"{gate.consumer} finds {gate.topic}-{gate.segment} closed, which waits for nothing"
+        if lineage is not None and not _waits_for_anything(lineage, gate.key_epoch):
+            yield f"{gate.consumer} finds {gate.topic}-{gate.key_epoch} closed, which waits for nothing"
 
 
 def b21_step_repeated(history: History) -> Iterator[str]:
@@ -212,7 +212,7 @@ def b22_legacy_touched(history: History) -> Iterator[str]:
             yield f"{refusal.place} refuses a batch of generation {refusal.stamp}"
     for gate in history.resizes.gated:
         if gate.topic not in resized:
-            yield f"{gate.consumer} finds {gate.topic}-{gate.segment} closed"
+            yield f"{gate.consumer} finds {gate.topic}-{gate.key_epoch} closed"
 
 
 def b23_mark_late(history: History) -> Iterator[str]:
@@ -271,8 +271,8 @@ def _refusable(lineage: Lineage, index: int, stamp: int, generation: int) -> boo
     return high > lineage.generation or any(low < one <= high for one in lineage.class_generations(index))
 
 
-def _waits_for_anything(lineage: Lineage, segment: Segment) -> bool:
-    todo, seen = [segment], {segment}
+def _waits_for_anything(lineage: Lineage, key_epoch: KeyEpoch) -> bool:
+    todo, seen = [key_epoch], {key_epoch}
     while todo:
         one = todo.pop()
         if one.generation not in lineage.class_generations(one.partition) or lineage.predecessors(one):

@@ -93,9 +93,9 @@ def _relatives(partition: TopicPartition, topic: TopicView) -> list[TopicPartiti
     if topic.lineage is None:
         return []
     sources = defaultdict(int)
-    for segment in topic.lineage.segments(partition.partition):
-        for source in topic.lineage.predecessors(segment):
-            sources[source.partition] = segment.generation
+    for key_epoch in topic.lineage.key_epochs(partition.partition):
+        for source in topic.lineage.predecessors(key_epoch):
+            sources[source.partition] = key_epoch.generation
     return [TopicPartition(partition.topic, index) for index in sorted(sources, key=lambda one: (-sources[one], one))]
 
 

@@ -1,7 +1,7 @@
 """The public `Consumer`: shaped like aiokafka's; keys keep their order while partitions split and merge.
 
 Everything that needs an order runs inside the call that asks for records (`getmany`, `getone`, `async for`), and
-`core.ConsumerCore` decides it: flush and commit at the end of a segment, rejoin the group, commit periodically,
+`core.ConsumerCore` decides it: flush and commit at the end of a key epoch, rejoin the group, commit periodically,
 announce keys that other members handed over, and only then deliver records. With automatic commits, asking for more
 means that everything delivered before is processed. Fetching, heartbeats and gate queries run in the background. After
 a call that is cancelled, or in which a callback raises, the next call continues at the same step.
@@ -54,7 +54,7 @@ from anabranch.clients.network import Network, make_rng
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Consumer:
     Ctrl-C cancels the task of `asyncio.run`, so the block ends: it commits, and leaves the group. Then `asyncio.run`
     raises KeyboardInterrupt; `contextlib.suppress(KeyboardInterrupt)` around it ends the program without a traceback.
 
-    Partitions that a resize created are delivered once the group has read and committed their keys' earlier segments:
+    Partitions that a resize created are delivered once the group has read and committed their keys' earlier key epochs:
     until then their *gate* is closed (`gates`). To copy exactly once, switch `enable_auto_commit` off, read committed
     records only, and commit with `producer.send_offsets_to_transaction(offsets, consumer.group_metadata())`.
 
@@ -96,7 +96,7 @@ class Consumer:
         isolation_level: "read_uncommitted", or "read_committed": only what belongs to no transaction, or to a
             committed one.
         enable_auto_commit: Commit automatically what counts as processed: all records delivered before the last call.
-        auto_commit_interval_ms: How often it does. Ends of segments are committed at once, because others wait.
+        auto_commit_interval_ms: How often it does. Ends of key epochs are committed at once, because others wait.
         session_timeout_ms: After this time without a heartbeat the group gives this member's partitions to others.
             This member delivers nothing any more by then, whether it was stopped, blocked or cut off.
         rebalance_timeout_ms: How long the group waits for this member to ask for records when it rebalances. A member
@@ -555,17 +555,17 @@ class Consumer:
         self._fetcher.poke()
         self._news.set()
 
-    def segment(self, partition: TopicPartition) -> tuple[Lineage, Segment] | None:
-        """Return the current segment of a partition: the records between two changes of its keys.
+    def key_epoch(self, partition: TopicPartition) -> tuple[Lineage, KeyEpoch] | None:
+        """Return the current key epoch of a partition: the records between two changes of its keys.
 
         Returns:
-            The topic's lineage and the segment of the next record to deliver; None in a topic without order, and while
-            there is no position.
+            The topic's lineage and the key epoch of the next record to deliver; None in a topic without order, and
+            while there is no position.
 
         Raises:
             KeyError: The partition is not assigned.
         """
-        return self._core.deliveries.segment(self._core.assignment[partition])
+        return self._core.deliveries.key_epoch(self._core.assignment[partition])
 
     def assigned_lineage(self, topic: str) -> Lineage | None:
         """Return a topic's lineage as of the current assignment; None in a topic without order."""
@@ -591,7 +591,7 @@ class Consumer:
         return self._core.ownership.joining
 
     def gates(self) -> list[GateView]:
-        """Return every closed gate of this consumer, and the segments that it waits for."""
+        """Return every closed gate of this consumer, and the key epochs that it waits for."""
         return self._core.gates.views()
 
     def gate_openings(self) -> list[GateOpening]:
@@ -605,8 +605,8 @@ class Consumer:
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit the group's offsets. Everything before them counts as processed.
 
-        Where that reaches the end of a segment, `on_partition_key_maybe_revoked` runs first; the audit is stored in any
-        case. Waits for a rebalance that is under way, for up to `request_timeout_ms`.
+        Where that reaches the end of a key epoch, `on_partition_key_maybe_revoked` runs first; the audit is stored in
+        any case. Waits for a rebalance that is under way, for up to `request_timeout_ms`.
 
         Args:
             offsets: The offset of the next record to read, for each partition; the positions if None.

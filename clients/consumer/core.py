@@ -15,8 +15,8 @@ records are delivered only on `DeliverRecords`. The order:
     waits while the audit has too many unsent events
     then records, if no other member can own these partitions                                    R21
 
-A commit opens the gates of others. So the application flushes before each commit that reaches the end of a segment, and
-before each rebalance. Records count as processed by these rules:
+A commit opens the gates of others. So the application flushes before each commit that reaches the end of a key epoch,
+and before each rebalance. Records count as processed by these rules:
 
     enable_auto_commit=True     asking for more means that everything delivered is processed; boundaries are committed
                                 as soon as they are reached
@@ -64,7 +64,7 @@ from anabranch.clients.consumer.steps import (
 )
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.metadata import ClusterMetadata
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -105,8 +105,8 @@ class ConsumerCore:
 
         They come from the reset policy or follow deleted records. Gates may wait for exactly these (K612).
         """
-        self._being_flushed: set[tuple[TopicPartition, Segment]] = set()
-        """Ends of segments for which the application's flush is running."""
+        self._being_flushed: set[tuple[TopicPartition, KeyEpoch]] = set()
+        """Ends of key epochs for which the application's flush is running."""
         self._put_off: set[object] = set()
         """Kinds of steps that are postponed until there is news."""
 
@@ -154,7 +154,7 @@ class ConsumerCore:
         flush = self._flush(boundaries) if boundaries else None
         if flush is not None:
             return flush
-        ready = [one for one in boundaries if not one.handed_over or one.segment in one.progress.flushed]
+        ready = [one for one in boundaries if not one.handed_over or one.key_epoch in one.progress.flushed]
         if self._auto_commit_s is None and self.membership is not None:
             unprocessed = frozenset(one.progress.partition for one in ready if not one.progress.processed)
             if unprocessed and LearnCommits not in self._put_off:
@@ -168,11 +168,11 @@ class ConsumerCore:
     def _flush(self, boundaries: Iterable[Boundary]) -> Flush | None:
         """Notify the application once of each boundary where keys move. Its callback may lead here again."""
         due = [
-            Flushed(one.progress, one.begun, one.segment, reached=not one.maybe)
+            Flushed(one.progress, one.begun, one.key_epoch, reached=not one.maybe)
             for one in boundaries
             if one.handed_over
-            and one.segment not in one.progress.flushed
-            and (one.progress.partition, one.segment) not in self._being_flushed
+            and one.key_epoch not in one.progress.flushed
+            and (one.progress.partition, one.key_epoch) not in self._being_flushed
         ]
         return Flush(tuple(due)) if due else None
 
@@ -242,7 +242,7 @@ class ConsumerCore:
     # calls of the application
 
     def flush_before(self, offsets: Mapping[TopicPartition, int]) -> Flush | None:
-        """Return the flush that must precede this commit: the segment ends, or possible ends, that it reaches."""
+        """Return the flush that must precede this commit: the key epoch ends, or possible ends, that it reaches."""
         return self._flush(
             one
             for one in self.deliveries.boundaries(maybe=True)
@@ -341,14 +341,14 @@ class ConsumerCore:
             case Flush():
                 for row in step.rows:
                     stands = row.reached and row.progress.begun == row.begun
-                    row.progress.flush(row.segment if stands else None)
+                    row.progress.flush(row.key_epoch if stands else None)
             case Commit(boundaries=boundaries):
                 for one in boundaries:
                     if one.progress.begun == one.begun:
-                        one.progress.cross(one.segment)
+                        one.progress.cross(one.key_epoch)
             case NotifyKeysAssigned():
-                for progress, segment in step.rows:  # the application was notified of them, even after a seek
-                    progress.announce(segment)
+                for progress, key_epoch in step.rows:  # the application was notified of them, even after a seek
+                    progress.announce(key_epoch)
             case NotifyRevoked() | NotifyLost():
                 self.ownership.on_notified_revoked(step.partitions)
             case NotifyGone():
@@ -367,8 +367,8 @@ class ConsumerCore:
             self.ownership.stored()  # the next owner starts at an earlier offset
 
 
-def _ends(step: Flush) -> set[tuple[TopicPartition, Segment]]:
-    return {(row.progress.partition, row.segment) for row in step.rows if row.segment is not None}
+def _ends(step: Flush) -> set[tuple[TopicPartition, KeyEpoch]]:
+    return {(row.progress.partition, row.key_epoch) for row in step.rows if row.key_epoch is not None}
 
 
 def _stores_for_departure(step: Step) -> bool:

@@ -1,8 +1,8 @@
 """Decides which records may be delivered next, and what must come first: the consumer's side of R9-R11 and K618.
 
-A partition's log is a sequence of segments. The owner stops between two of them: when everything below a boundary was
+A partition's log is a sequence of key epochs. The owner stops between two of them: when everything below a boundary was
 delivered *and the application asked for more*, its keys may move. So the application flushes
-(`on_partition_key_maybe_revoked`), the position is committed, and only then is the boundary crossed. A segment that
+(`on_partition_key_maybe_revoked`), the position is committed, and only then is the boundary crossed. A key epoch that
 waits for other partitions is announced (`on_partition_key_assigned`) once its gate is open and before its first record.
 
 `Deliveries` decides from progress and gates; the only callback that it calls is the application's `holds_back`. `core`
@@ -19,23 +19,23 @@ from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.protocol.errors import KafkaError
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.order_gates import Wait
 from anabranch.protocol.topic_partition import TopicPartition
 
 
 class Boundary(NamedTuple):
-    """A segment that was read to its end."""
+    """A key epoch that was read to its end."""
 
     progress: PartitionProgress
-    segment: Segment
+    key_epoch: KeyEpoch
     handed_over: bool
     """Whether keys moved to other partitions there: only then is a flush needed."""
     end: int
     begun: int
     """The begin number (`PartitionProgress.begun`) under which this was found."""
     maybe: bool = False
-    """The segment's end is unknown: this position may be it."""
+    """The key epoch's end is unknown: this position may be it."""
 
 
 class Deliveries:
@@ -63,8 +63,8 @@ class Deliveries:
         try:
             for progress in self._assignment.in_turn():
                 rows = taken.setdefault(progress.partition, [])
-                while limit > 0 and (segment := self._deliverable(progress, now_s)) is not None:
-                    records = progress.take(limit, segment.generation)
+                while limit > 0 and (key_epoch := self._deliverable(progress, now_s)) is not None:
+                    records = progress.take(limit, key_epoch.generation)
                     limit -= len(records)
                     rows += records
                 if not any(taken.values()):
@@ -81,8 +81,8 @@ class Deliveries:
         The caller ensures that nothing happens in between except pause or seek.
         """
         for progress in self._assignment.in_turn():
-            while limit > 0 and (segment := self._deliverable(progress, now_s)) is not None:
-                generation, batch = segment.generation, progress.buffered[0]
+            while limit > 0 and (key_epoch := self._deliverable(progress, now_s)) is not None:
+                generation, batch = key_epoch.generation, progress.buffered[0]
                 while limit > 0 and progress.next_is_of(batch) and (records := progress.take(1, generation)):
                     limit -= 1
                     yield records[0]
@@ -99,70 +99,71 @@ class Deliveries:
             gate = self._gates.gate(progress.partition.topic)
             if gate is None or progress.position == UNKNOWN:
                 continue
-            for segment in gate.boundaries(progress.partition.partition):
-                if segment in progress.crossed:
+            for key_epoch in gate.boundaries(progress.partition.partition):
+                if key_epoch in progress.crossed:
                     continue
-                end = gate.end(segment)
+                end = gate.end(key_epoch)
                 if end == UNKNOWN:
                     self._want_ends(gate, progress)
                     if maybe:
-                        handed_over = bool(gate.lineage.successors(segment))
-                        reached.append(Boundary(progress, segment, handed_over, end, progress.begun, maybe=True))
+                        handed_over = bool(gate.lineage.successors(key_epoch))
+                        reached.append(Boundary(progress, key_epoch, handed_over, end, progress.begun, maybe=True))
                     break
                 at = self._reached(progress)
                 if at >= end:  # the commit at the boundary has to reach the end: gates wait for exactly that
                     progress.pass_gap(end)
                 # After a seek backwards the group has passed this boundary, but its application reaches it again, with
                 # a flush due.
-                behind = progress.read_from >= end or (segment in progress.flushed and not progress.rewound)
+                behind = progress.read_from >= end or (key_epoch in progress.flushed and not progress.rewound)
                 if min(progress.committed, at) >= end and behind:
-                    progress.cross(segment)
-                elif at >= end or self._is_past(gate, progress, segment):
-                    handed_over = bool(gate.lineage.successors(segment))
-                    reached.append(Boundary(progress, segment, handed_over, end, progress.begun))
+                    progress.cross(key_epoch)
+                elif at >= end or self._is_past(gate, progress, key_epoch):
+                    handed_over = bool(gate.lineage.successors(key_epoch))
+                    reached.append(Boundary(progress, key_epoch, handed_over, end, progress.begun))
                 else:
                     break
         return reached
 
     def _want_ends(self, gate: TopicGate, progress: PartitionProgress) -> None:
         """Request the ends of all boundaries ahead at once, because one after the other takes longer."""
-        for segment in gate.boundaries(progress.partition.partition):
-            if segment not in progress.crossed and gate.end(segment) == UNKNOWN:
-                self._gates.want_end(progress.partition.topic, segment)
+        for key_epoch in gate.boundaries(progress.partition.partition):
+            if key_epoch not in progress.crossed and gate.end(key_epoch) == UNKNOWN:
+                self._gates.want_end(progress.partition.topic, key_epoch)
 
     def before_boundaries(self) -> set[TopicPartition]:
         """Return the partitions whose positions hand nothing over: neither at a boundary nor at a possible one."""
         waiting = {boundary.progress.partition for boundary in self.boundaries(maybe=True)}
         return {progress.partition for progress in self._assignment} - waiting
 
-    def segment(self, progress: PartitionProgress) -> tuple[Lineage, Segment] | None:
-        """Return the segment of the position; at a segment's end, the next one, as far as it is known."""
+    def key_epoch(self, progress: PartitionProgress) -> tuple[Lineage, KeyEpoch] | None:
+        """Return the key epoch of the position; at a key epoch's end, the next one, as far as it is known."""
         gate = self._gates.gate(progress.partition.topic)
         if gate is None or progress.position == UNKNOWN:
             return None
-        for segment in gate.boundaries(progress.partition.partition):
-            end = gate.end(segment)
-            if segment not in progress.crossed and (end == UNKNOWN or self._reached(progress) < end):
-                return gate.lineage, segment
-        return gate.lineage, gate.lineage.segments(progress.partition.partition)[-1]
+        for key_epoch in gate.boundaries(progress.partition.partition):
+            end = gate.end(key_epoch)
+            if key_epoch not in progress.crossed and (end == UNKNOWN or self._reached(progress) < end):
+                return gate.lineage, key_epoch
+        return gate.lineage, gate.lineage.key_epochs(progress.partition.partition)[-1]
 
-    def announcements(self, now_s: float) -> list[tuple[PartitionProgress, Segment]]:
-        """Return the segments whose gates have opened and whose keys are not announced yet."""
-        opened: list[tuple[PartitionProgress, Segment]] = []
+    def announcements(self, now_s: float) -> list[tuple[PartitionProgress, KeyEpoch]]:
+        """Return the key epochs whose gates have opened and whose keys are not announced yet."""
+        opened: list[tuple[PartitionProgress, KeyEpoch]] = []
         for progress in self._assignment:
-            segment = self._next_segment(progress)
+            key_epoch = self._next_key_epoch(progress)
             gate = self._gates.gate(progress.partition.topic)
-            if segment is None or gate is None or not self._needs_announcing(gate, progress, segment):
+            if key_epoch is None or gate is None or not self._needs_announcing(gate, progress, key_epoch):
                 continue
-            if self._passes(progress, segment, now_s):
-                opened.append((progress, segment))
+            if self._passes(progress, key_epoch, now_s):
+                opened.append((progress, key_epoch))
         return opened
 
     def skip_deleted(self) -> list[PartitionProgress]:
         """Drop records behind closed gates that were deleted since they were fetched; return where positions moved.
 
         The gate may wait for another member, whose gate waits for the group to pass the deleted records: a leader
-        reports its log start as the end of every segment below it. Records of open segments are delivered as fetched.
+        reports its log start as the end of every key epoch below it. Records of open key epochs are delivered as
+        fetched.
         """
         return [
             progress
@@ -176,72 +177,74 @@ class Deliveries:
 
     def _is_closed(self, progress: PartitionProgress) -> bool:
         """Whether a gate blocks fetched records. The application's `holds_back` does not count."""
-        segment, gate = self._next_segment(progress), self._gates.gate(progress.partition.topic)
-        return segment is not None and gate is not None and bool(self._reasons(gate, progress, segment))
+        key_epoch, gate = self._next_key_epoch(progress), self._gates.gate(progress.partition.topic)
+        return key_epoch is not None and gate is not None and bool(self._reasons(gate, progress, key_epoch))
 
-    def _reasons(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> Sequence[Wait]:
-        """Return what the segment waits for. Without a group only own partitions count (K610)."""
+    def _reasons(self, gate: TopicGate, progress: PartitionProgress, key_epoch: KeyEpoch) -> Sequence[Wait]:
+        """Return what the key epoch waits for. Without a group only own partitions count (K610)."""
         if self._in_group:
-            return gate.waits(segment)
+            return gate.waits(key_epoch)
         topic = progress.partition.topic
-        return [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]
+        return [
+            one for one in gate.waits(key_epoch) if TopicPartition(topic, one.key_epoch.partition) in self._assignment
+        ]
 
-    def _deliverable(self, progress: PartitionProgress, now_s: float) -> Segment | None:
-        """Return the segment of the next batch if it is deliverable now."""
+    def _deliverable(self, progress: PartitionProgress, now_s: float) -> KeyEpoch | None:
+        """Return the key epoch of the next batch if it is deliverable now."""
         if progress.paused or not progress.buffered:
             return None
         gate = self._gates.gate(progress.partition.topic)
         if gate is None:
-            return Segment(progress.partition.partition, NO_GENERATION)
-        segment = self._next_segment(progress)
-        if segment is None or not self._passes(progress, segment, now_s):
+            return KeyEpoch(progress.partition.partition, NO_GENERATION)
+        key_epoch = self._next_key_epoch(progress)
+        if key_epoch is None or not self._passes(progress, key_epoch, now_s):
             return None
-        if self._needs_announcing(gate, progress, segment):
+        if self._needs_announcing(gate, progress, key_epoch):
             return None
-        return segment
+        return key_epoch
 
-    def _next_segment(self, progress: PartitionProgress) -> Segment | None:
-        """Return the segment of the next batch, if all earlier boundaries are crossed and metadata knows it (R11)."""
+    def _next_key_epoch(self, progress: PartitionProgress) -> KeyEpoch | None:
+        """Return the key epoch of the next batch, if all earlier boundaries are crossed and metadata knows it (R11)."""
         gate = self._gates.gate(progress.partition.topic)
         if gate is None or not progress.buffered:
             return None
-        segment = gate.segment_at(progress.partition.partition, progress.buffered[0].header.partition_leader_epoch)
-        if segment is None:
+        key_epoch = gate.key_epoch_at(progress.partition.partition, progress.buffered[0].header.partition_leader_epoch)
+        if key_epoch is None:
             self._gates.outdated = True
             return None
         for earlier in gate.boundaries(progress.partition.partition):
-            if earlier.generation < segment.generation and earlier not in progress.crossed:
+            if earlier.generation < key_epoch.generation and earlier not in progress.crossed:
                 return None
-        return segment
+        return key_epoch
 
-    def _passes(self, progress: PartitionProgress, segment: Segment, now_s: float) -> bool:
+    def _passes(self, progress: PartitionProgress, key_epoch: KeyEpoch, now_s: float) -> bool:
         topic = progress.partition.topic
         gate = self._gates.gate(topic)
         assert gate is not None, "only topics with lineage have gates"
         if self._in_group:
-            passes = self._gates.passes(topic, segment, now_s)
-            if segment.generation > self._assignment.generations.get(topic, segment.generation):
+            passes = self._gates.passes(topic, key_epoch, now_s)
+            if key_epoch.generation > self._assignment.generations.get(topic, key_epoch.generation):
                 # Other members may still have to learn of this generation, and to flush records of older ones. A
-                # segment without predecessors waits as well: for predecessors of the empty segments before it.
-                passes = passes and not gate.lineage.predecessors(segment)
-            return passes and not self._holds_back(progress.partition, segment.generation)
-        reasons = self._reasons(gate, progress, segment)
+                # key epoch without predecessors waits as well: for predecessors of the empty key epochs before it.
+                passes = passes and not gate.lineage.predecessors(key_epoch)
+            return passes and not self._holds_back(progress.partition, key_epoch.generation)
+        reasons = self._reasons(gate, progress, key_epoch)
         for wait in reasons:
             if wait.end == UNKNOWN:  # repeating known news would lead here again
-                self._gates.want_end(topic, wait.segment)
+                self._gates.want_end(topic, wait.key_epoch)
         return not reasons
 
-    def _needs_announcing(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> bool:
-        return segment not in progress.announced and bool(gate.lineage.predecessors(segment))
+    def _needs_announcing(self, gate: TopicGate, progress: PartitionProgress, key_epoch: KeyEpoch) -> bool:
+        return key_epoch not in progress.announced and bool(gate.lineage.predecessors(key_epoch))
 
-    def _is_past(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> bool:
-        """Whether the next batch belongs to a later segment: after a deletion, the reported end is the log start, which
-        lies behind records fetched before.
+    def _is_past(self, gate: TopicGate, progress: PartitionProgress, key_epoch: KeyEpoch) -> bool:
+        """Whether the next batch belongs to a later key epoch: after a deletion, the reported end is the log start,
+        which lies behind records fetched before.
         """
         if not progress.buffered:
             return False
-        coming = gate.segment_at(progress.partition.partition, progress.buffered[0].header.partition_leader_epoch)
-        return coming is not None and coming.generation > segment.generation
+        coming = gate.key_epoch_at(progress.partition.partition, progress.buffered[0].header.partition_leader_epoch)
+        return coming is not None and coming.generation > key_epoch.generation
 
     def _reached(self, progress: PartitionProgress) -> int:
         """Return the position, or the next existing offset: compaction leaves gaps."""

@@ -33,7 +33,7 @@ _generation: Final = attrgetter("generation")
 
 
 class Call(NamedTuple):
-    """Records of one segment that were delivered at one moment."""
+    """Records of one key epoch that were delivered at one moment."""
 
     sender: Sender
     generation: int
@@ -66,8 +66,8 @@ class EventRuns:
         if records[-1].generation == generation:
             self._add(Call(sender, generation, partition, time_ms, begun, [records]))
         else:
-            for its_generation, of_segment in itertools.groupby(records, _generation):
-                self._add(Call(sender, its_generation, partition, time_ms, begun, [list(of_segment)]))
+            for its_generation, of_key_epoch in itertools.groupby(records, _generation):
+                self._add(Call(sender, its_generation, partition, time_ms, begun, [list(of_key_epoch)]))
         self.waiting += len(records)
         self._noted += len(records)
         if self._noted >= PASS_EVENTS:

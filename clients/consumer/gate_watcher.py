@@ -1,4 +1,4 @@
-"""Queries the inputs of closed gates: segment ends, and the group's committed offsets.
+"""Queries the inputs of closed gates: key epoch ends, and the group's committed offsets.
 
 Leaders with at least the cut's epoch report the ends (rule R7): one that has not adopted the cut refuses, and the query
 is repeated. Long polls at the coordinator await committed offsets for all closed gates (`progress_watch`), so a
@@ -26,7 +26,7 @@ from anabranch.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.order_gates import UNKNOWN
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -116,29 +116,31 @@ class GateWatcher:
         """
         metadata = self._network.metadata
         rounds: Counter[TopicPartition] = Counter()
-        requests: dict[tuple[int, int], dict[str, list[tuple[Segment, OffsetForLeaderPartition]]]] = {}
-        for topic, segment in sorted(self._gates.ends_wanted):
+        requests: dict[tuple[int, int], dict[str, list[tuple[KeyEpoch, OffsetForLeaderPartition]]]] = {}
+        for topic, key_epoch in sorted(self._gates.ends_wanted):
             gate = self._gates.gate(topic)
-            cut = gate.cut(segment) if gate is not None else None
-            partition = metadata.partition(topic, segment.partition)
+            cut = gate.cut(key_epoch) if gate is not None else None
+            partition = metadata.partition(topic, key_epoch.partition)
             if partition is None:
-                self._gates.drop_end(topic, segment)
+                self._gates.drop_end(topic, key_epoch)
                 continue
             if cut is None or partition.leader_epoch < cut or partition.leader not in metadata.nodes:
                 self._network.request_refresh()
                 continue
             question = OffsetForLeaderPartition(
-                partition=segment.partition, current_leader_epoch=partition.leader_epoch, leader_epoch=cut - 1
+                partition=key_epoch.partition, current_leader_epoch=partition.leader_epoch, leader_epoch=cut - 1
             )
-            place = TopicPartition(topic, segment.partition)
-            requests.setdefault((partition.leader, rounds[place]), {}).setdefault(topic, []).append((segment, question))
+            place = TopicPartition(topic, key_epoch.partition)
+            requests.setdefault((partition.leader, rounds[place]), {}).setdefault(topic, []).append(
+                (key_epoch, question)
+            )
             rounds[place] += 1
         # All in parallel: an unresponsive leader must not delay the others.
         await asyncio.gather(*(self._ask_leader(leader, questions) for (leader, _), questions in requests.items()))
         return bool(self._gates.ends_wanted)
 
     async def _ask_leader(
-        self, leader: int, questions: Mapping[str, list[tuple[Segment, OffsetForLeaderPartition]]]
+        self, leader: int, questions: Mapping[str, list[tuple[KeyEpoch, OffsetForLeaderPartition]]]
     ) -> None:
         request = OffsetForLeaderEpochRequest(
             replica_id=-1,
@@ -152,20 +154,20 @@ class GateWatcher:
                 leader, request, channel=GROUP, timeout_ms=ENDS_TIMEOUT_MS
             )
         except (ConnectionError, TimeoutError, KafkaError) as error:
-            log.debug("ends of segments, from node %d: %s", leader, error)
+            log.debug("ends of key epochs, from node %d: %s", leader, error)
             self._network.request_refresh()
             return
         answers = {(topic.topic, row.partition): row for topic in response.topics for row in topic.partitions}
-        for topic, segment, question in (
-            (topic, segment, question) for topic, rows in questions.items() for segment, question in rows
+        for topic, key_epoch, question in (
+            (topic, key_epoch, question) for topic, rows in questions.items() for key_epoch, question in rows
         ):
             row = answers.get((topic, question.partition))
             if row is None or row.error_code != ErrorCode.NONE or row.end_offset == UNKNOWN:
                 self._network.request_refresh()
                 continue
             epoch = question.current_leader_epoch
-            if self._gates.note_end(topic, segment, row.end_offset, leader_epoch=epoch):
-                log.info("%s-%s ends at %d", topic, segment, row.end_offset)
+            if self._gates.note_end(topic, key_epoch, row.end_offset, leader_epoch=epoch):
+                log.info("%s-%s ends at %d", topic, key_epoch, row.end_offset)
                 self.watch()
 
     def _awaited(self) -> dict[TopicPartition, int] | None:

@@ -19,7 +19,7 @@ class ConsumerMetrics:
     fetch_lag_records: int = 0
     """The part of the lag that is not fetched yet."""
     closed_gates: int = 0
-    """Segments that wait for others to be read and committed."""
+    """Key epochs that wait for others to be read and committed."""
     gated_partitions: int = 0
     """Assigned partitions that wait behind a closed gate."""
     gated_lag_records: int = 0
@@ -38,7 +38,7 @@ class ConsumerMetrics:
 def metrics_of(core: ConsumerCore, *, delivered: int, commits: int) -> ConsumerMetrics:
     """Return the metrics of a consumer with these counts."""
     assignment, gates = core.assignment, core.gates.views()
-    behind_gates = {(view.topic, view.segment.partition) for view in gates}
+    behind_gates = {(view.topic, view.key_epoch.partition) for view in gates}
     gated = [progress for progress in assignment if progress.partition in behind_gates]
     return ConsumerMetrics(
         records_delivered=delivered,

@@ -2,8 +2,8 @@
 
 Three offsets per partition: `committed` <= `position` (the next record to deliver) <= `fetch_offset` (the next to
 fetch); only a seek, or a reset of the group's offsets, breaks that order. Fetched batches wait undecoded; a batch
-belongs to one segment, because a batch has one leader epoch. Batches of aborted transactions, and transaction markers,
-deliver nothing and are passed like any other, so that a position reaches the end of its segment.
+belongs to one key epoch, because a batch has one leader epoch. Batches of aborted transactions, and transaction
+markers, deliver nothing and are passed like any other, so that a position reaches the end of its key epoch.
 
 Invariant: the flags of a partition's records (announced, flushed, crossed, delivered) apply since the last start of
 reading there (`begun`); a seek or a new assignment clears them. Only methods of `PartitionProgress` and `Assignment`
@@ -21,7 +21,7 @@ from typing import Final
 from anabranch.clients.consumer.consumer_record import NO_GENERATION, ConsumerRecord, consumer_records
 from anabranch.protocol.apis.fetch import AbortedTransaction
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.records.batch import BatchHeader, check_crc, iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
 from anabranch.protocol.records.record import RecordReader
@@ -86,12 +86,12 @@ class PartitionProgress:
     """The leader cannot read its log at `fetch_offset`: the application gets an error, then the fetch is repeated."""
     buffered: deque[FetchedBatch] = field(default_factory=deque)
     buffered_bytes: int = 0
-    announced: set[Segment] = field(default_factory=set)
-    """Segments announced by on_partition_key_assigned."""
-    flushed: set[Segment] = field(default_factory=set)
-    """Segments read to their end and flushed (on_partition_key_maybe_revoked)."""
-    crossed: set[Segment] = field(default_factory=set)
-    """Segments that were read to their end, flushed and committed (R10)."""
+    announced: set[KeyEpoch] = field(default_factory=set)
+    """Key epochs announced by on_partition_key_assigned."""
+    flushed: set[KeyEpoch] = field(default_factory=set)
+    """Key epochs read to their end and flushed (on_partition_key_maybe_revoked)."""
+    crossed: set[KeyEpoch] = field(default_factory=set)
+    """Key epochs that were read to their end, flushed and committed (R10)."""
 
     @property
     def fetchable(self) -> bool:
@@ -124,19 +124,19 @@ class PartitionProgress:
         """Continue after `pause`."""
         self.paused = False
 
-    def announce(self, segment: Segment) -> None:
-        """Note that the application was notified of this segment's keys."""
-        self.announced.add(segment)
+    def announce(self, key_epoch: KeyEpoch) -> None:
+        """Note that the application was notified of this key epoch's keys."""
+        self.announced.add(key_epoch)
 
-    def flush(self, segment: Segment | None = None) -> None:
-        """Note the application's flush, up to the end of `segment` if the position is there."""
+    def flush(self, key_epoch: KeyEpoch | None = None) -> None:
+        """Note the application's flush, up to the end of `key_epoch` if the position is there."""
         self.unflushed = False
-        if segment is not None:
-            self.flushed.add(segment)
+        if key_epoch is not None:
+            self.flushed.add(key_epoch)
 
-    def cross(self, segment: Segment) -> None:
-        """Note that this segment is flushed and committed: records of the next one may follow."""
-        self.crossed.add(segment)
+    def cross(self, key_epoch: KeyEpoch) -> None:
+        """Note that this key epoch is flushed and committed: records of the next one may follow."""
+        self.crossed.add(key_epoch)
 
     def note_log_start(self, offset: int) -> bool:
         """Note the leader's log start offset; return whether fetched records were deleted."""
@@ -237,7 +237,7 @@ class PartitionProgress:
     def take(self, limit: int, generation: int = NO_GENERATION) -> list[ConsumerRecord]:
         """Take up to `limit` records of the first batch and move the position; control batches have none.
 
-        `generation` is that of the batch's segment.
+        `generation` is that of the batch's key epoch.
         """
         batch = self.buffered[0]
         taken: list[ConsumerRecord] = []

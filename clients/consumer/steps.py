@@ -16,7 +16,7 @@ from typing import NamedTuple
 from anabranch.clients.consumer.classic_group_membership import Assigned
 from anabranch.clients.consumer.delivery import Boundary
 from anabranch.clients.consumer.progress import PartitionProgress
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.topic_partition import TopicPartition
 
 Partitions = frozenset[TopicPartition]
@@ -38,11 +38,11 @@ class AskMembership:
 
 
 class Flushed(NamedTuple):
-    """One partition of a flush: the end of a segment, or (None) all records read so far."""
+    """One partition of a flush: the end of a key epoch, or (None) all records read so far."""
 
     progress: PartitionProgress
     begun: int
-    segment: Segment | None
+    key_epoch: KeyEpoch | None
     reached: bool = False
     """Whether its end is known to be reached, rather than possibly reached."""
 
@@ -69,7 +69,7 @@ class LearnCommits:
 class Reason(enum.Enum):
     """The reason for a commit."""
 
-    BOUNDARY = "the end of a segment is reached: others wait for it"
+    BOUNDARY = "the end of a key epoch is reached: others wait for it"
     START = "reading begins where the group has no offset: others may wait for just that"
     DUE = "the interval of automatic commits is over"
     DEPARTURE = "partitions are given back, or the group moves keys"
@@ -120,9 +120,9 @@ class NotifyAssigned:
 
 @dataclass(frozen=True, slots=True)
 class NotifyKeysAssigned:
-    """Tell the application `on_partition_key_assigned`: the gates of these segments have opened."""
+    """Tell the application `on_partition_key_assigned`: the gates of these key epochs have opened."""
 
-    rows: tuple[tuple[PartitionProgress, Segment], ...]
+    rows: tuple[tuple[PartitionProgress, KeyEpoch], ...]
 
     @property
     def partitions(self) -> Partitions:

@@ -1,9 +1,9 @@
 """The gates of all topics of one consumer: which are closed, and the information they lack.
 
 `gate.TopicGate` evaluates the gates of one topic. This module holds those of all topics, built from the newest
-metadata, and the segments found closed. A call of `passes` records what is missing for the answer: segment ends from
-leaders (`ends_wanted`), offsets for the group to commit (`awaited`), newer metadata (`outdated`). `GateWatcher` queries
-those and notes the results here.
+metadata, and the key epochs found closed. A call of `passes` records what is missing for the answer: key epoch ends
+from leaders (`ends_wanted`), offsets for the group to commit (`awaited`), newer metadata (`outdated`). `GateWatcher`
+queries those and notes the results here.
 
 Invariant: a gate exists only for a topic that is read in order, and keeps nothing of an earlier topic of the same name.
 Pure.
@@ -20,7 +20,7 @@ from typing import Final
 from anabranch.clients.consumer.gate import PartitionView, TopicGate
 from anabranch.clients.durations import Durations
 from anabranch.clients.metadata import ClusterMetadata
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.order_gates import UNKNOWN, Wait
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -34,14 +34,14 @@ class GateView:
     """A closed gate, for display."""
 
     topic: str
-    segment: Segment
+    key_epoch: KeyEpoch
     waits: tuple[Wait, ...]
     closed_since_s: float
     """Loop time at which it was first found closed."""
 
     def __str__(self) -> str:
         reasons = "; ".join(str(wait) for wait in self.waits)
-        return f"{self.topic}-{self.segment} waits for {reasons}"
+        return f"{self.topic}-{self.key_epoch} waits for {reasons}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +49,22 @@ class GateOpening:
     """A gate that was closed and has opened; loop times."""
 
     topic: str
-    segment: Segment
+    key_epoch: KeyEpoch
     closed_at_s: float
     opened_at_s: float
 
 
 class Gates:
-    """The gates of all topics that a consumer reads. Without `ordered` there are none, and every segment passes."""
+    """The gates of all topics that a consumer reads. Without `ordered` there are none, and every key epoch passes."""
 
     def __init__(self, *, ordered: bool) -> None:
         self._ordered = ordered
         self._gates: dict[str, TopicGate] = {}
         self._topic_ids: dict[str, bytes] = {}
-        self.closed: dict[tuple[str, Segment], float] = {}
-        """Segments found closed, and since when (loop time, s)."""
-        self.ends_wanted: set[tuple[str, Segment]] = set()
-        """Segments whose ends leaders have to report."""
+        self.closed: dict[tuple[str, KeyEpoch], float] = {}
+        """Key epochs found closed, and since when (loop time, s)."""
+        self.ends_wanted: set[tuple[str, KeyEpoch]] = set()
+        """Key epochs whose ends leaders have to report."""
         self.outdated = False
         """Whether a batch is newer than the metadata, which must be refreshed."""
         self.asks = False
@@ -84,46 +84,46 @@ class Gates:
     def views(self) -> list[GateView]:
         """Return every closed gate with its reasons."""
         return [
-            GateView(topic, segment, tuple(self._gates[topic].waits(segment)), since)
-            for (topic, segment), since in sorted(self.closed.items())
+            GateView(topic, key_epoch, tuple(self._gates[topic].waits(key_epoch)), since)
+            for (topic, key_epoch), since in sorted(self.closed.items())
             if topic in self._gates
         ]
 
-    def passes(self, topic: str, segment: Segment, now_s: float) -> bool:
-        """Whether a segment is open; a closed one is watched from now on (loop time) until it opens."""
+    def passes(self, topic: str, key_epoch: KeyEpoch, now_s: float) -> bool:
+        """Whether a key epoch is open; a closed one is watched from now on (loop time) until it opens."""
         gate = self._gates[topic]
-        if gate.is_open(segment):
-            closed_at = self.closed.pop((topic, segment), None)
+        if gate.is_open(key_epoch):
+            closed_at = self.closed.pop((topic, key_epoch), None)
             if closed_at is not None:
-                self.openings.append(GateOpening(topic, segment, closed_at, now_s))
+                self.openings.append(GateOpening(topic, key_epoch, closed_at, now_s))
                 self.handoffs.record(now_s - closed_at)
-                log.info("%s-%s opened after %.3f s", topic, segment, now_s - closed_at)
+                log.info("%s-%s opened after %.3f s", topic, key_epoch, now_s - closed_at)
             return True
-        if (topic, segment) not in self.closed:
-            self.closed[topic, segment] = now_s
+        if (topic, key_epoch) not in self.closed:
+            self.closed[topic, key_epoch] = now_s
             self.asks = True
-            log.info("%s-%s waits for %s", topic, segment, "; ".join(map(str, gate.waits(segment))))
-        for wait in gate.waits(segment):
+            log.info("%s-%s waits for %s", topic, key_epoch, "; ".join(map(str, gate.waits(key_epoch))))
+        for wait in gate.waits(key_epoch):
             if wait.end == UNKNOWN:
-                self.want_end(topic, wait.segment)
+                self.want_end(topic, wait.key_epoch)
         return False
 
-    def want_end(self, topic: str, segment: Segment) -> None:
-        """Request the end of a segment."""
-        if (topic, segment) not in self.ends_wanted:
-            self.ends_wanted.add((topic, segment))
+    def want_end(self, topic: str, key_epoch: KeyEpoch) -> None:
+        """Request the end of a key epoch."""
+        if (topic, key_epoch) not in self.ends_wanted:
+            self.ends_wanted.add((topic, key_epoch))
             self.asks = True
 
-    def drop_end(self, topic: str, segment: Segment) -> None:
+    def drop_end(self, topic: str, key_epoch: KeyEpoch) -> None:
         """Drop a removed partition's request: it has no end. A gate that still needs it requests it again."""
-        self.ends_wanted.discard((topic, segment))
+        self.ends_wanted.discard((topic, key_epoch))
 
-    def note_end(self, topic: str, segment: Segment, end_offset: int, *, leader_epoch: int) -> bool:
-        """Note a segment's end from a leader of `leader_epoch`; return False if it is no longer wanted."""
-        if (topic, segment) not in self.ends_wanted or topic not in self._gates:
+    def note_end(self, topic: str, key_epoch: KeyEpoch, end_offset: int, *, leader_epoch: int) -> bool:
+        """Note a key epoch's end from a leader of `leader_epoch`; return False if it is no longer wanted."""
+        if (topic, key_epoch) not in self.ends_wanted or topic not in self._gates:
             return False
-        self._gates[topic].note_end(segment, end_offset, leader_epoch=leader_epoch)
-        self.ends_wanted.discard((topic, segment))
+        self._gates[topic].note_end(key_epoch, end_offset, leader_epoch=leader_epoch)
+        self.ends_wanted.discard((topic, key_epoch))
         return True
 
     def note_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -136,10 +136,10 @@ class Gates:
     def awaited(self) -> dict[TopicPartition, int]:
         """Return the offsets that closed gates wait for the group to commit, as far as they are known."""
         awaited: dict[TopicPartition, int] = {}
-        for topic, segment in self.closed:
-            for wait in self._gates[topic].waits(segment):
+        for topic, key_epoch in self.closed:
+            for wait in self._gates[topic].waits(key_epoch):
                 if wait.end != UNKNOWN:
-                    partition = TopicPartition(topic, wait.segment.partition)
+                    partition = TopicPartition(topic, wait.key_epoch.partition)
                     awaited[partition] = min(wait.end, awaited.get(partition, wait.end))
         return awaited
 
@@ -171,7 +171,7 @@ class Gates:
 
     def _partitions_watched(self, topic: str) -> set[TopicPartition]:
         watched = self.closed.keys() | self.ends_wanted
-        return {TopicPartition(name, segment.partition) for name, segment in watched if name == topic}
+        return {TopicPartition(name, key_epoch.partition) for name, key_epoch in watched if name == topic}
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
         for one in [one for one in self.closed if (one[0], one[1].partition) in partitions]:

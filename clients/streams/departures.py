@@ -17,7 +17,7 @@ from anabranch.clients.streams.task_effects import Departure
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_inputs import ConsumerView, TaskInputs
 from anabranch.clients.streams.tasks import State, Task
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 
 
 class Departures:
@@ -37,12 +37,12 @@ class Departures:
             read_to = self._read_to(view, task, tasks)
             if read_to is None:
                 continue
-            lineage, segment = read_to
+            lineage, key_epoch = read_to
             check_state_may_move(task.id, marks, lineage)
-            for generation in state_handover.due(lineage, segment, min(one.departed for one in marks)):
-                opened = Segment(task.id.partition, generation)
+            for generation in state_handover.due(lineage, key_epoch, min(one.departed for one in marks)):
+                opened = KeyEpoch(task.id.partition, generation)
                 before = lineage.previous(opened)
-                assert before is not None, "keys leave where a segment ends"
+                assert before is not None, "keys leave where a key epoch ends"
                 if any(state_handover.missing(lineage, before, one) for one in marks):
                     break
                 found.append(Departure(task, lineage, opened))
@@ -56,7 +56,7 @@ class Departures:
         return set()
 
     def _read_to(self, view: ConsumerView, task: Task, tasks: Collection[Task]) -> Reading | None:
-        """Return the segment of a task's input; for a removed partition its last one, if the task may be finished."""
+        """Return the key epoch of a task's input; for a removed partition its last one, if the task may be finished."""
         if task.id not in self._removed:
             return self._inputs.read_to(view, task) if self._inputs.present(view, task) else None
         agreeable = self._removed.member(view) is not None and self.observe(view, tasks)

@@ -2,12 +2,12 @@
 
 A task of several topics has one state for them. Where a resize moves keys of partition p, their state may leave only
 when p of *each* topic is read to its cut, and so a topic that is resized first waits there for the others: nothing of a
-segment is read before every topic of the task has reached it. This requires that the topics have one history: they
+key epoch is read before every topic of the task has reached it. This requires that the topics have one history: they
 began with the same number of partitions, and were resized to the same counts in the same order, so that the same
 generation cuts the same partitions at the same keys in each of them. One may be several steps ahead.
 
     the slowest input of a task says how far the task is: what is due, and what has to arrive, follows from that alone
-    a segment waits for segments of older generations only, of whatever topic, so none waits for itself
+    a key epoch waits for key epochs of older generations only, of whatever topic, so none waits for itself
 
 An input that does not exist yet, because its topic is behind, delays the task; a removed one was drained, and is read
 to its end. Pure; the graph is `protocol/lineage.py`, and the rest of moving state is `state_handover.py`.
@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 
-Reading = tuple[Lineage, Segment]
-"""The segment of an input, with its topic's lineage."""
+Reading = tuple[Lineage, KeyEpoch]
+"""The key epoch of an input, with its topic's lineage."""
 
 
 def mismatch(lineages: Mapping[str, Lineage | None], *, own: Collection[str] = ()) -> str | None:
@@ -54,7 +54,7 @@ def _counts(lineage: Lineage | None) -> str:
 
 
 def slowest(inputs: Iterable[Reading | None]) -> Reading | None:
-    """Return the segment of the slowest input; None while one does not exist, or is unknown."""
+    """Return the key epoch of the slowest input; None while one does not exist, or is unknown."""
     found: list[Reading] = []
     for one in inputs:
         if one is None:
@@ -64,6 +64,8 @@ def slowest(inputs: Iterable[Reading | None]) -> Reading | None:
 
 
 def removed(lineage: Lineage, partition: int, present: Collection[int]) -> Reading | None:
-    """Return the last segment of a partition that was merged away and removed; None for any other partition."""
-    segments = lineage.segments(partition)
-    return (lineage, segments[-1]) if segments and not lineage.live(partition) and partition not in present else None
+    """Return the last key epoch of a partition that was merged away and removed; None for any other partition."""
+    key_epochs = lineage.key_epochs(partition)
+    return (
+        (lineage, key_epochs[-1]) if key_epochs and not lineage.live(partition) and partition not in present else None
+    )

@@ -31,7 +31,7 @@ from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_inputs import ConsumerView
 from anabranch.clients.streams.tasks import Task
 from anabranch.clients.streams.topology_graph import Built
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.topic_partition import TopicPartition
 
 
@@ -45,7 +45,7 @@ class RemovedTasks:
         """The group's generation in which the tasks were assigned."""
         self._decided: set[TaskId] = set()
         """Tasks for which every transaction of earlier owners is decided."""
-        self._finished: dict[TaskId, Segment] = {}
+        self._finished: dict[TaskId, KeyEpoch] = {}
 
     def assign(self, assigned: AssignedTasks) -> None:
         """Adopt the tasks of a new generation; earlier owners' transactions are checked again."""
@@ -80,7 +80,7 @@ class RemovedTasks:
         return member if member.generation_id == self.generation else None
 
     def read_to(self, view: ConsumerView, task: TaskId) -> Reading | None:
-        """Return the last segment of a removed partition, with its lineage when the leader found it removed."""
+        """Return the last key epoch of a removed partition, with its lineage when the leader found it removed."""
         lineages = [view.assigned_lineage(topic) for topic in self._built.subtopologies[task.subtopology].sources]
         return joined.slowest(None if one is None else joined.removed(one, task.partition, ()) for one in lineages)
 

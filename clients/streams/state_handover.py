@@ -4,8 +4,8 @@ When partition p is cut at generation g, the keys that it no longer holds go to 
 stores know of them. The task that read p to the cut *hands over*: in transactions, each of a limited number of keys, it
 writes them to the changelog partitions of their new tasks and deletes them from its own; with the last come marks,
 `arrived` there and `departed` here. The group's coordinator has to agree to each, so that no earlier owner hands over
-old state. A task opens segment (c, g) when every partition that passes keys to it at g has left its mark (and so does a
-standby's copy, which reads the same changelog). Therefore:
+old state. A task opens key epoch (c, g) when every partition that passes keys to it at g has left its mark (and so does
+a standby's copy, which reads the same changelog). Therefore:
 
     a store's changelog always holds its whole state: no other changelog is read to restore it
     a crash at any moment leaves the state of each key in one place, and from the marks one sees what is still due
@@ -25,22 +25,22 @@ from typing import TypeVar
 
 from anabranch.clients.streams.changelog import Marks
 from anabranch.protocol import linear_hashing
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-def due(lineage: Lineage, segment: Segment, departed: int) -> list[int]:
-    """Return the generations whose departing keys are due for hand-over: all before `segment` is read."""
+def due(lineage: Lineage, key_epoch: KeyEpoch, departed: int) -> list[int]:
+    """Return the generations whose departing keys are due for hand-over: all before `key_epoch` is read."""
     return [
         one.generation
-        for one in lineage.segments(segment.partition)
-        if departed < one.generation <= segment.generation and receivers(lineage, one)
+        for one in lineage.key_epochs(key_epoch.partition)
+        if departed < one.generation <= key_epoch.generation and receivers(lineage, one)
     ]
 
 
-def receivers(lineage: Lineage, opened: Segment) -> tuple[int, ...]:
+def receivers(lineage: Lineage, opened: KeyEpoch) -> tuple[int, ...]:
     """Return the partitions that take keys from this one where `opened` begins."""
     before = lineage.previous(opened)
     return () if before is None else tuple(one.partition for one in lineage.successors(before))
@@ -48,7 +48,7 @@ def receivers(lineage: Lineage, opened: Segment) -> tuple[int, ...]:
 
 def leaving(
     lineage: Lineage,
-    opened: Segment,
+    opened: KeyEpoch,
     items: Iterable[tuple[Key, Value]],
     hash_of: Callable[[Key], int],
     room: int,
@@ -73,21 +73,21 @@ def leaving(
     return ways, kept
 
 
-def missing(lineage: Lineage, segment: Segment, marks: Marks) -> list[Segment]:
-    """Return the segments whose keys have to arrive before this one is processed, and have not."""
-    return [source for source, _ in _missing(lineage, segment, marks)]
+def missing(lineage: Lineage, key_epoch: KeyEpoch, marks: Marks) -> list[KeyEpoch]:
+    """Return the key epochs whose keys have to arrive before this one is processed, and have not."""
+    return [source for source, _ in _missing(lineage, key_epoch, marks)]
 
 
-def awaited(lineage: Lineage, segment: Segment, marks: Marks) -> list[tuple[int, int]]:
-    """Return (partition, generation) of the keys that have to arrive before this segment is processed, oldest first."""
-    return [(source.partition, generation) for source, generation in _missing(lineage, segment, marks)]
+def awaited(lineage: Lineage, key_epoch: KeyEpoch, marks: Marks) -> list[tuple[int, int]]:
+    """Return the (partition, generation) whose keys must arrive before this key epoch is processed, oldest first."""
+    return [(source.partition, generation) for source, generation in _missing(lineage, key_epoch, marks)]
 
 
-def _missing(lineage: Lineage, segment: Segment, marks: Marks) -> list[tuple[Segment, int]]:
+def _missing(lineage: Lineage, key_epoch: KeyEpoch, marks: Marks) -> list[tuple[KeyEpoch, int]]:
     return [
         (source, opened.generation)
-        for opened in lineage.segments(segment.partition)
-        if opened.generation <= segment.generation
+        for opened in lineage.key_epochs(key_epoch.partition)
+        if opened.generation <= key_epoch.generation
         for source in lineage.predecessors(opened)
         if marks.arrived.get(source.partition, -1) < opened.generation
     ]

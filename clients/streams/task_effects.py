@@ -13,7 +13,7 @@ from typing import NamedTuple
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import State, Task
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.topic_partition import TopicPartition
 
 
@@ -62,11 +62,11 @@ Effect = Open | Close | Pause | Resume | Follow | Seek | Rejoin
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A due hand-over: the keys that leave a task where its partition's segment `opened` begins."""
+    """A due hand-over: the keys that leave a task where its partition's key epoch `opened` begins."""
 
     task: Task
     lineage: Lineage
-    opened: Segment
+    opened: KeyEpoch
 
 
 @dataclass(frozen=True, slots=True)

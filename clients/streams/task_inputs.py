@@ -1,4 +1,5 @@
-"""Computes the progress of a task's input, and the segments that wait: for its other topics, or for their keys' state.
+"""Computes the progress of a task's input, and the key epochs that wait: for its other topics, or for their keys'
+state.
 
 A task reads the same partition of one or several topics. Everything is computed from a `ConsumerView` at that moment. A
 stale lineage only makes a task wait longer; it never lets one proceed too early.
@@ -16,7 +17,7 @@ from anabranch.clients.streams.joined import Reading
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.tasks import Task
 from anabranch.clients.streams.topology_graph import Built
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -35,9 +36,9 @@ class ConsumerView(Protocol):
     def position(self, partition: TopicPartition) -> int:
         """Return the next offset of an assigned partition; -1 while unknown."""
 
-    def segment(self, partition: TopicPartition) -> Reading | None:
-        """Return the segment of an assigned partition's next records, with its topic's lineage; None in a topic without
-        order, and without a position.
+    def key_epoch(self, partition: TopicPartition) -> Reading | None:
+        """Return the key epoch of an assigned partition's next records, with its topic's lineage; None in a topic
+        without order, and without a position.
         """
 
     def lineage(self, topic: str) -> Lineage | None:
@@ -59,7 +60,7 @@ class TaskInputs:
     def __init__(self, built: Built) -> None:
         self._own = built.repartition_topics.keys()
         self._held: set[tuple[TopicPartition, int]] = set()
-        """Logged segments that wait for another topic, so that each is logged once."""
+        """Logged key epochs that wait for another topic, so that each is logged once."""
 
     def present(self, view: ConsumerView, task: Task) -> list[TopicPartition]:
         """Return a task's assigned and existing input partitions: only those can have an offset committed."""
@@ -77,21 +78,21 @@ class TaskInputs:
         return None not in lineages.values()
 
     def read_to(self, view: ConsumerView, task: Task) -> Reading | None:
-        """Return the segment that all inputs of a task have reached; None if unknown, or without order."""
+        """Return the key epoch that all inputs of a task have reached; None if unknown, or without order."""
         if self.joined(view, task):
             return joined.slowest([_reading(view, one) for one in task.partitions])
         mine = view.assignment()
-        return next((known for one in task.partitions if one in mine and (known := view.segment(one))), None)
+        return next((known for one in task.partitions if one in mine and (known := view.key_epoch(one))), None)
 
     def arrived(self, view: ConsumerView, task: Task) -> bool:
-        """Whether all state that a resize moves to a task before its next segment has arrived."""
+        """Whether all state that a resize moves to a task before its next key epoch has arrived."""
         known = self.read_to(view, task)
         if known is None:
             return not self.joined(view, task)
         return not any(state_handover.missing(*known, marks) for marks in task.marks())
 
     def holds_back(self, view: ConsumerView, task: Task, partition: TopicPartition, generation: int) -> bool:
-        """Whether a segment of one of several topics has to wait for the others, or for its keys' state."""
+        """Whether a key epoch of one of several topics has to wait for the others, or for its keys' state."""
         if not self.joined(view, task):
             return False
         known = self.read_to(view, task)
@@ -104,8 +105,8 @@ class TaskInputs:
                 )
             return True
         self._held.discard((partition, generation))
-        segment = Segment(partition.partition, generation)
-        return any(state_handover.missing(known[0], segment, marks) for marks in task.marks())
+        key_epoch = KeyEpoch(partition.partition, generation)
+        return any(state_handover.missing(known[0], key_epoch, marks) for marks in task.marks())
 
 
 def exists(view: ConsumerView, partition: TopicPartition) -> bool:
@@ -116,6 +117,6 @@ def exists(view: ConsumerView, partition: TopicPartition) -> bool:
 
 def _reading(view: ConsumerView, partition: TopicPartition) -> Reading | None:
     if partition in view.assignment() and exists(view, partition):
-        return view.segment(partition)
+        return view.key_epoch(partition)
     lineage, present = view.lineage(partition.topic), view.partitions_of(partition.topic)
     return joined.removed(lineage, partition.partition, present) if lineage is not None and present else None

@@ -6,7 +6,7 @@ takes time, then ask, and carry the effects out before anything else can happen.
 late (where a changelog ends, say), the machine decides again whether the task is still the one that was asked about.
 
     a task processes          in RUNNING: its stores hold all that was committed, and all state has come that a resize
-                              sends it before the segment that it reads
+                              sends it before the key epoch that it reads
     a commit begins           when none is under way and the group does not rebalance. While it is under way nothing is
                               restored and no task begins to process
     a task hands state over   as part of a commit: its input was read to a cut, its stores are complete up to there, and
@@ -141,7 +141,7 @@ class TaskMachine:
     # processing
 
     def holds_back(self, view: ConsumerView, partition: TopicPartition, generation: int) -> bool:
-        """Whether a segment waits: of joined topics, one that was resized first waits for the others."""
+        """Whether a key epoch waits: of joined topics, one that was resized first waits for the others."""
         task = self.tasks.get(self.task_id(partition))
         return task is not None and self._inputs.holds_back(view, task, partition, generation)
 
@@ -240,7 +240,7 @@ class TaskMachine:
     def expect_arrivals(self, view: ConsumerView) -> list[Effect]:
         """Stop tasks that will receive keys, and those whose changelog was recreated.
 
-        The consumer announces no segment without records.
+        The consumer announces no key epoch without records.
         """
         effects: list[Effect] = []
         for task in self.tasks.values():

@@ -92,7 +92,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         self.runner.carry_out(self.machine.catch_up_expected())
 
     def holds_back(self, partition: TopicPartition, generation: int) -> bool:
-        """Whether a segment of one topic has to wait for topics that it is joined with."""
+        """Whether a key epoch of one topic has to wait for topics that it is joined with."""
         return self.machine.holds_back(self.consumer, partition, generation)
 
     # commits

@@ -14,7 +14,7 @@ from anabranch.clients.network import Network
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.audit import HEADER, decode_header
 from anabranch.protocol.errors import ErrorCode
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.record import iter_records
 from anabranch.protocol.topic_partition import TopicPartition
@@ -24,7 +24,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 class Logged:
     """One record where it is stored."""
 
-    segment: Segment
+    key_epoch: KeyEpoch
     offset: int
     key: bytes
     sequence: int
@@ -42,8 +42,8 @@ async def dump(network: Network, topic: Topic) -> list[Logged]:
                         audit = next(value for name, value in record.headers if name == HEADER)
                         assert audit is not None
                         assert record.key is not None
-                        segment = Segment(index, generation_of(partition, header.partition_leader_epoch))
-                        records.append(Logged(segment, record.offset, record.key, decode_header(audit)[1]))
+                        key_epoch = KeyEpoch(index, generation_of(partition, header.partition_leader_epoch))
+                        records.append(Logged(key_epoch, record.offset, record.key, decode_header(audit)[1]))
                 position = header.next_offset
     return records
 
@@ -80,20 +80,20 @@ def disorders(lineage: Lineage, records: list[Logged]) -> list[str]:
         if sequences != list(range(len(sequences))):
             found.append(f"{key!r}: sequences {sequences[:20]}")
         for before, after in itertools.pairwise(of_key):
-            if before.segment == after.segment:
+            if before.key_epoch == after.key_epoch:
                 if before.offset >= after.offset:
                     found.append(f"{key!r}: {before} stands behind {after}")
-            elif not _reaches(lineage, before.segment, after.segment):
+            elif not _reaches(lineage, before.key_epoch, after.key_epoch):
                 found.append(f"{key!r}: nothing makes {after} wait for {before}")
     return found
 
 
-def _reaches(lineage: Lineage, first: Segment, second: Segment) -> bool:
+def _reaches(lineage: Lineage, first: KeyEpoch, second: KeyEpoch) -> bool:
     ends = [first]
     while ends:
-        segment = ends.pop()
-        if segment == second:
+        key_epoch = ends.pop()
+        if key_epoch == second:
             return True
-        following = lineage.next(segment)
-        ends += lineage.successors(segment) + ((following,) if following else ())
+        following = lineage.next(key_epoch)
+        ends += lineage.successors(key_epoch) + ((following,) if following else ())
     return False

@@ -6,13 +6,13 @@ from anabranch.clients.group_admin import Group, Member
 from anabranch.clients.group_gates import ClosedGate, closed_gates
 from anabranch.clients.metadata import Partition, Topic
 from anabranch.protocol.errors import ErrorCode
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.topic_partition import TopicPartition
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 OWNER = Member("m", "c", "/h", (ZERO,))
 GROUP = Group("g", "Stable", "range", (OWNER,))
-END = {Segment(0, 0): 40}
+END = {KeyEpoch(0, 0): 40}
 """Partition 0 was split at 40: what is behind that, and all of partition 1, is of generation 1."""
 
 

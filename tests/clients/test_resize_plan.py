@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from anabranch.clients.resize_plan import family, plan_resize, rewind_lineage
 from anabranch.protocol import linear_hashing
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 
 @given(st.integers(1, 12), st.integers(1, 40), st.integers(1, 40))
@@ -33,7 +33,7 @@ def test_none_at_all_cannot_be_planned() -> None:
 
 
 LINEAGE = Lineage(1, [(0, 2), (1, 4), (2, 3)])
-ENDS = {Segment(0, 0): 10, Segment(1, 0): 8, Segment(1, 1): 12, Segment(3, 1): 5}
+ENDS = {KeyEpoch(0, 0): 10, KeyEpoch(1, 0): 8, KeyEpoch(1, 1): 12, KeyEpoch(3, 1): 5}
 READ = {0: 20, 1: 20, 2: 9, 3: 5}
 
 

@@ -67,7 +67,7 @@ RULES: Final = (
     ),
     Rule(
         "R9",
-        "a segment opens when all before it are committed, recursively",
+        "a key epoch opens when all before it are committed, recursively",
         (
             "clients/consumer/test_gate.py::test_r9_a_child_opens_when_its_parent_is_committed_to_the_cut",
             "model/test_models.py::test_the_products_gate_is_held_against_the_models",
@@ -83,7 +83,7 @@ RULES: Final = (
         "gates are evaluated again after a seek, and at newer batches",
         (
             "clients/consumer/test_progress.py::test_r11_a_seek_forgets_what_was_announced_flushed_and_crossed",
-            "clients/consumer/test_gate.py::test_r11_a_batch_newer_than_metadata_has_no_segment_yet",
+            "clients/consumer/test_gate.py::test_r11_a_batch_newer_than_metadata_has_no_key_epoch_yet",
         ),
     ),
     Rule(

@@ -1,8 +1,8 @@
 """A group whose members hold no gates: the broker holds them, by what it assigns  (I4, I12; rules R9, R11, R20).
 
 The logs are given, as in `delivery`, and so is the lineage, of which the coordinator may hear late. A member reads what
-it was assigned, to its end, whatever segment that belongs to, and commits behind what it was handed. Members crash, and
-go on as zombies; static ones leave and return; commits are written before they are stable; coordinators change; a
+it was assigned, to its end, whatever key epoch that belongs to, and commits behind what it was handed. Members crash,
+and go on as zombies; static ones leave and return; commits are written before they are stable; coordinators change; a
 member seeks back and commits that; groups begin before the resizes, or long after.
 
 A *unit* is what can be assigned: a partition; with `merges="views"` a part of one, because then what a merge target
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from anabranch.protocol import order_gates
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from tests.model.delivery import Entry, Logs
 from tests.model.explorer import Forbidden, replaced
 
@@ -115,7 +115,7 @@ class Assigning:
         width = range(len(logs.entries))
         self.starts = starts or (0,) * len(logs.entries)
         self.units = [unit for p in width for unit in self._split(p)]
-        self.unit_of = {segment: place for place, unit in enumerate(self.units) for segment in unit}
+        self.unit_of = {key_epoch: place for place, unit in enumerate(self.units) for key_epoch in unit}
         known = committed or (UNKNOWN,) * len(logs.entries)
         at_first = lineage.history[0][1]
         self.committed_at_first = tuple(
@@ -156,19 +156,19 @@ class Assigning:
             return None
         self.compared.add(state.committed)
         for unit in self.units:
-            for segment in unit:
+            for key_epoch in unit:
                 found = list(
                     order_gates.waits(
                         self.lineage,
-                        segment,
+                        key_epoch,
                         there=range(len(self.logs.entries)),
                         end=self._end,
                         committed=state.committed.__getitem__,
                         start=self.starts.__getitem__,
                     )
                 )
-                if (not found) != self._is_open(state.committed, segment):
-                    return f"gates disagree: the product says that {segment} waits for {found}"
+                if (not found) != self._is_open(state.committed, key_epoch):
+                    return f"gates disagree: the product says that {key_epoch} waits for {found}"
         return None
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
@@ -232,7 +232,7 @@ class Assigning:
             return True
         heard = state.committed if self.rules.stable else tuple(map(max, state.committed, state.written))
         if self.rules.merges == "withheld":
-            return all(self._is_open(heard, segment) for segment in self.units[u])
+            return all(self._is_open(heard, key_epoch) for key_epoch in self.units[u])
         if self.rules.merges == "views":
             return self._is_open(heard, first)
         position = max(state.committed[u], self._begin(u))
@@ -240,8 +240,8 @@ class Assigning:
             self.lineage,
             first.partition,
             position,
-            is_open=lambda segment: self._is_open(heard, segment),
-            cut=lambda segment: self._cut(segment),
+            is_open=lambda key_epoch: self._is_open(heard, key_epoch),
+            cut=lambda key_epoch: self._cut(key_epoch),
         )
         return closed is None
 
@@ -352,46 +352,46 @@ class Assigning:
 
     # -- gates
 
-    def _is_open(self, committed: tuple[int, ...], segment: Segment) -> bool:
-        before = self.lineage.previous(segment)
+    def _is_open(self, committed: tuple[int, ...], key_epoch: KeyEpoch) -> bool:
+        before = self.lineage.previous(key_epoch)
         if before is not None:
-            if self.unit_of[before] != self.unit_of[segment]:
+            if self.unit_of[before] != self.unit_of[key_epoch]:
                 if not self._is_done(committed, before):
                     return False
             elif self.rules.recursive and not self._is_open(committed, before):
                 return False
-        return all(self._is_done(committed, source) for source in self.lineage.predecessors(segment))
+        return all(self._is_done(committed, source) for source in self.lineage.predecessors(key_epoch))
 
-    def _is_done(self, committed: tuple[int, ...], segment: Segment) -> bool:
-        reached, end = committed[self.unit_of[segment]], self._end(segment)
-        expired = self.rules.expired_is_done and self.starts[segment.partition] >= end
+    def _is_done(self, committed: tuple[int, ...], key_epoch: KeyEpoch) -> bool:
+        reached, end = committed[self.unit_of[key_epoch]], self._end(key_epoch)
+        expired = self.rules.expired_is_done and self.starts[key_epoch.partition] >= end
         passes = self.rules.uncommitted == "pass" and reached == UNKNOWN
         if not (reached >= end or expired or passes):
             return False
-        return not self.rules.recursive or self._is_open(committed, segment)
+        return not self.rules.recursive or self._is_open(committed, key_epoch)
 
-    def _end(self, segment: Segment) -> int:
+    def _end(self, key_epoch: KeyEpoch) -> int:
         """What a group has to commit: the end of what is deliverable, or (taken away) of everything."""
-        entries, cut = self.logs.entries[segment.partition], self._cut(segment)
+        entries, cut = self.logs.entries[key_epoch.partition], self._cut(key_epoch)
         if self.rules.end == "cut":
             return cut
-        start = self.starts[segment.partition]
+        start = self.starts[key_epoch.partition]
         return max((at + 1 for at in range(start, cut) if not entries[at].marker), default=start)
 
-    def _cut(self, segment: Segment) -> int:
-        return sum(entry.generation <= segment.generation for entry in self.logs.entries[segment.partition])
+    def _cut(self, key_epoch: KeyEpoch) -> int:
+        return sum(entry.generation <= key_epoch.generation for entry in self.logs.entries[key_epoch.partition])
 
     # -- units and their logs
 
-    def _split(self, p: int) -> list[tuple[Segment, ...]]:
-        segments = self.lineage.segments(p)
+    def _split(self, p: int) -> list[tuple[KeyEpoch, ...]]:
+        key_epochs = self.lineage.key_epochs(p)
         if self.rules.merges != "views":
-            return [segments]
-        units: list[list[Segment]] = []
-        for segment in segments:
-            if not units or self.lineage.predecessors(segment):
+            return [key_epochs]
+        units: list[list[KeyEpoch]] = []
+        for key_epoch in key_epochs:
+            if not units or self.lineage.predecessors(key_epoch):
                 units.append([])
-            units[-1].append(segment)
+            units[-1].append(key_epoch)
         return [tuple(unit) for unit in units]
 
     def _is_root(self, u: int, count: int) -> bool:
@@ -422,21 +422,21 @@ FOR_LATER = 1 << 30
 
 
 def with_nothing(lineage: Lineage, logs: Logs) -> Logs:
-    """The same logs; each first segment ends in something that nobody is handed: a marker, say."""
+    """The same logs; each first key epoch ends in something that nobody is handed: a marker, say."""
     entries = list(logs.entries)
     for p in range(lineage.history[0][1]):
-        segment = lineage.segments(p)[0]
-        held = [entry for entry in entries[p] if entry.generation <= segment.generation]
+        key_epoch = lineage.key_epochs(p)[0]
+        held = [entry for entry in entries[p] if entry.generation <= key_epoch.generation]
         rest = entries[p][len(held) :]
-        entries[p] = (*held, Entry(segment.generation, UNKNOWN, marker=True), *rest)
+        entries[p] = (*held, Entry(key_epoch.generation, UNKNOWN, marker=True), *rest)
     return Logs(tuple(entries), logs.tails)
 
 
 def expired(lineage: Lineage, logs: Logs) -> tuple[int, ...]:
-    """Where the logs begin when retention has removed the first segment of each first partition."""
+    """Where the logs begin when retention has removed the first key epoch of each first partition."""
     first = lineage.history[0][1]
     return tuple(
-        sum(one.generation <= lineage.segments(p)[0].generation for one in entries) if p < first else 0
+        sum(one.generation <= lineage.key_epochs(p)[0].generation for one in entries) if p < first else 0
         for p, entries in enumerate(logs.entries)
     )
 

@@ -79,8 +79,8 @@ ASSIGNING: Final = (
     Run(
         "splits, a group at the end that commits where it begins", assign(GROWING[:3], 2, Group("late", "latest", True))
     ),
-    Run("splits, segments that end in nothing", assign(GROWING[:3], 2, faults=CRASH, shape="ends in nothing")),
-    Run("splits, first segments have expired", assign(GROWING[:3], 2, FROM_THE_START, faults=CRASH, shape="expired")),
+    Run("splits, key epochs that end in nothing", assign(GROWING[:3], 2, faults=CRASH, shape="ends in nothing")),
+    Run("splits, first key epochs have expired", assign(GROWING[:3], 2, FROM_THE_START, faults=CRASH, shape="expired")),
     Run("splits, an index with an old commit", assign(ONE_SPLIT, 2, faults=CRASH, shape="returned")),
     Run(
         "splits, processed and then committed",

@@ -3,7 +3,7 @@
 Each partition has a reader. It fetches its whole log at once, hands out what the product's gate (`TopicGate`) lets it,
 and commits. It fetches again only when it has handed out what it fetched, as consumers do. An administrator deletes the
 head of a log at any moment. When the leader changes after that, it has forgotten the epochs of the deleted records and
-answers with its log start as the end of their segments.
+answers with its log start as the end of their key epochs.
 
 Two rules are tried that end the circle of waits. `SKIP` is the product's: a reader drops fetched
 records behind a closed gate that are deleted, and commits the log start. `OPEN` would open gates by the log start
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from anabranch.clients.consumer.gate import PartitionView, TopicGate
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from tests.model.explorer import replaced
 
 SKIP, OPEN, NEITHER = "skip", "open", "neither"
@@ -33,13 +33,13 @@ class State(NamedTuple):
     """The log start when the leader last changed: it knows no end below it."""
     deletions: int
     leader_changes: int
-    handed_out: frozenset[Segment] = frozenset()
-    """The segments of which records were handed out."""
+    handed_out: frozenset[KeyEpoch] = frozenset()
+    """The key epochs of which records were handed out."""
     wrong: str = ""
 
 
 class Deleting:
-    """One topic that was resized through `counts`, with `records` in each segment."""
+    """One topic that was resized through `counts`, with `records` in each key epoch."""
 
     def __init__(
         self, counts: Sequence[int], records: int, *, deletions: int = 1, leader_changes: int = 1, rule: str = SKIP
@@ -48,14 +48,14 @@ class Deleting:
         self.lineage = Lineage(1, list(enumerate(counts)))
         self.partitions = range(max(counts))
         self._faults = deletions, leader_changes
-        self.logs: list[list[Segment]] = [
-            [one for one in self.lineage.segments(p) if counts[one.generation] > p for _ in range(records)]
+        self.logs: list[list[KeyEpoch]] = [
+            [one for one in self.lineage.key_epochs(p) if counts[one.generation] > p for _ in range(records)]
             for p in self.partitions
         ]
         self.ends = {
             one: sum(row.generation <= one.generation for row in self.logs[p])
             for p in self.partitions
-            for one in self.lineage.segments(p)
+            for one in self.lineage.key_epochs(p)
         }
         newest = self.lineage.generation
         self._views = {
@@ -69,7 +69,7 @@ class Deleting:
         return State(none, (False,) * len(none), none, none, none, *self._faults)
 
     def violation(self, state: State) -> str | None:
-        """Whether a record was handed out after one of a segment that took its keys."""
+        """Whether a record was handed out after one of a key epoch that took its keys."""
         return state.wrong or None
 
     def finished(self, state: State) -> bool:
@@ -103,18 +103,18 @@ class Deleting:
 
     def _hand_out(self, state: State, p: int) -> State:
         at = state.positions[p]
-        segment = self.logs[p][at]
-        late = [one for one in state.handed_out if segment in self.lineage.sources(one)]
+        key_epoch = self.logs[p][at]
+        late = [one for one in state.handed_out if key_epoch in self.lineage.sources(one)]
         return state._replace(
             positions=replaced(state.positions, p, at + 1),
-            handed_out=state.handed_out | {segment},
-            wrong=f"order: {p}: {at} of {segment} after {late[0]}" if late else "",
+            handed_out=state.handed_out | {key_epoch},
+            wrong=f"order: {p}: {at} of {key_epoch} after {late[0]}" if late else "",
         )
 
     def _gate(self, state: State) -> TopicGate:
         gate, epoch = TopicGate(self.lineage, self._views), self.lineage.generation
-        for segment, end in self.ends.items():
-            gate.note_end(segment, max(end, state.forgotten[segment.partition]), leader_epoch=epoch)
+        for key_epoch, end in self.ends.items():
+            gate.note_end(key_epoch, max(end, state.forgotten[key_epoch.partition]), leader_epoch=epoch)
         for p in self.partitions:
             committed = state.committed[p]
             gate.note_committed(p, max(committed, state.starts[p]) if self._rule == OPEN else committed)

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from anabranch.clients.consumer.gate import PartitionView, TopicGate
 from anabranch.protocol import linear_hashing
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from tests.model.explorer import Forbidden, replaced
 
 UNKNOWN = -1
@@ -29,7 +29,7 @@ class Rules:
 
     waits_for: Literal["committed", "position"] = "committed"
     recursive: bool = True
-    """A segment is done only if it was open itself."""
+    """A key epoch is done only if it was open itself."""
     gate: Literal["always", "published"] = "always"
     """The published text asks only where a new partition starts, and at thresholds of marked retiring partitions."""
     retiring_of: Literal["any ancestor", "the current ancestor"] = "any ancestor"
@@ -77,7 +77,7 @@ class State(NamedTuple):
     reported: tuple[int, ...]
     opened: tuple[bool, ...]
     last_reports: tuple[tuple[int, int] | None, ...]
-    ends: tuple[tuple[Segment, int], ...]
+    ends: tuple[tuple[KeyEpoch, int], ...]
     crashes: int
     coordinator_failovers: int
 
@@ -98,7 +98,7 @@ class Delivery:
         self.partitions = range(len(logs.entries))
         self.counts = [count for _, count in lineage.history]
         self.crashes, self.coordinator_failovers = crashes, coordinator_failovers
-        cut = [s for p in self.partitions for s in lineage.segments(p) if lineage.next(s) is not None]
+        cut = [s for p in self.partitions for s in lineage.key_epochs(p) if lineage.next(s) is not None]
         self.ends_move = any(logs.tails) or self.rules.end == "last stable"
         """Otherwise it makes no difference when a boundary is asked for: it is known from the start."""
         self.asked = cut if self.ends_move else []
@@ -136,9 +136,9 @@ class Delivery:
         self.compared.add((state.committed, state.ends))
         gate = self._product_gate(state)
         for p in self.partitions:
-            for segment in self.lineage.segments(p):
-                if gate.is_open(segment) != self._is_open(state, segment, p):
-                    return f"gates disagree: about {segment} the product says {gate.is_open(segment)}"
+            for key_epoch in self.lineage.key_epochs(p):
+                if gate.is_open(key_epoch) != self._is_open(state, key_epoch, p):
+                    return f"gates disagree: about {key_epoch} the product says {gate.is_open(key_epoch)}"
         return None
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
@@ -185,7 +185,7 @@ class Delivery:
 
     def _tell(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         position = state.positions[p]
-        first = self.lineage.segments(p)[0]
+        first = self.lineage.key_epochs(p)[0]
         may = self.rules.commits_while_gated or position > 0 or self._is_open(state, first, p)
         if may and state.committed[p] != position:
             yield f"commit p{p}={position}", state._replace(committed=replaced(state.committed, p, position))
@@ -237,12 +237,12 @@ class Delivery:
             yield told, lost._replace(ends=kept) if self.rules.resolved_again else lost
 
     def _boundaries(self, state: State) -> Iterator[tuple[str, State]]:
-        known = {segment for segment, _ in state.ends}
-        for segment in self.asked:
-            if segment not in known:
-                end = self._end(state, segment)
-                told = tuple(sorted((*state.ends, (segment, end))))
-                yield f"{segment} is said to end at {end}", state._replace(ends=told)
+        known = {key_epoch for key_epoch, _ in state.ends}
+        for key_epoch in self.asked:
+            if key_epoch not in known:
+                end = self._end(state, key_epoch)
+                told = tuple(sorted((*state.ends, (key_epoch, end))))
+                yield f"{key_epoch} is said to end at {end}", state._replace(ends=told)
 
     # -- gates
 
@@ -250,34 +250,34 @@ class Delivery:
         if self.rules.gate == "published":
             return self._published_gate(state, p)
         entry = self.logs.entries[p][state.positions[p]]
-        return self._is_open(state, Segment(p, entry.generation), p)
+        return self._is_open(state, KeyEpoch(p, entry.generation), p)
 
-    def _is_open(self, state: State, segment: Segment, reader: int) -> bool:
-        """Whether the owner of partition `reader` sees the segment open."""
-        before = self.lineage.previous(segment)
+    def _is_open(self, state: State, key_epoch: KeyEpoch, reader: int) -> bool:
+        """Whether the owner of partition `reader` sees the key epoch open."""
+        before = self.lineage.previous(key_epoch)
         if before is not None and self.rules.recursive and not self._is_open(state, before, reader):
             return False
-        return all(self._is_done(state, source, reader) for source in self.lineage.predecessors(segment))
+        return all(self._is_done(state, source, reader) for source in self.lineage.predecessors(key_epoch))
 
-    def _is_done(self, state: State, segment: Segment, reader: int) -> bool:
-        p = segment.partition
-        end = dict(state.ends).get(segment, UNKNOWN)
+    def _is_done(self, state: State, key_epoch: KeyEpoch, reader: int) -> bool:
+        p = key_epoch.partition
+        end = dict(state.ends).get(key_epoch, UNKNOWN)
         if p != reader and (end == UNKNOWN or self._heard(state, p) < end):
             return False
-        return not self.rules.recursive or self._is_open(state, segment, reader)
+        return not self.rules.recursive or self._is_open(state, key_epoch, reader)
 
     def _heard(self, state: State, p: int) -> int:
         return (state.committed if self.rules.waits_for == "committed" else state.reported)[p]
 
-    def _passed(self, state: State, segment: Segment) -> bool:
-        heard = self._heard(state, segment.partition)
-        return heard != UNKNOWN and heard >= self._end(state, segment)
+    def _passed(self, state: State, key_epoch: KeyEpoch) -> bool:
+        heard = self._heard(state, key_epoch.partition)
+        return heard != UNKNOWN and heard >= self._end(state, key_epoch)
 
     def _published_gate(self, state: State, p: int) -> bool:
         """Sections 8.4 and 8.5 as printed: once at the start of a new partition, and per marked retiring partition."""
         offset = state.positions[p]
         generation = self.logs.entries[p][offset].generation
-        births = [s for s in self.lineage.segments(p) if p < self.lineage.count_at(s.generation)]
+        births = [s for s in self.lineage.key_epochs(p) if p < self.lineage.count_at(s.generation)]
         births = [s for s in births if s.generation and p >= self.lineage.count_at(s.generation - 1)]
         born = [s for s in births if s.generation <= generation]
         waits = True
@@ -300,14 +300,14 @@ class Delivery:
     def _held_until(self, p: int, resize: int) -> int:
         return sum(entry.generation < resize for entry in self.logs.entries[p])
 
-    def _sealed(self, retiring: int, resize: int) -> Segment:
-        return Segment(retiring, self.lineage.class_generation(retiring, resize - 1))
+    def _sealed(self, retiring: int, resize: int) -> KeyEpoch:
+        return KeyEpoch(retiring, self.lineage.class_generation(retiring, resize - 1))
 
     def _product_gate(self, state: State) -> TopicGate:
         views = {p: PartitionView(self.lineage.generation, self._starts(p)) for p in self.partitions}
         gate = TopicGate(self.lineage, views)
-        for segment, end in state.ends:
-            gate.note_end(segment, end, leader_epoch=self.lineage.generation)
+        for key_epoch, end in state.ends:
+            gate.note_end(key_epoch, end, leader_epoch=self.lineage.generation)
         for p in self.partitions:
             if state.committed[p] != UNKNOWN:
                 gate.note_committed(p, state.committed[p])
@@ -333,14 +333,14 @@ class Delivery:
         )
         return min(state.replicated[p], next(open_at, len(visible)))
 
-    def _end(self, state: State, segment: Segment) -> int:
-        visible = self.logs.entries[segment.partition][: state.lengths[segment.partition]]
-        end = _end(visible, segment)
-        return end if self.rules.end == "log end" else min(end, self._readable(state, segment.partition))
+    def _end(self, state: State, key_epoch: KeyEpoch) -> int:
+        visible = self.logs.entries[key_epoch.partition][: state.lengths[key_epoch.partition]]
+        end = _end(visible, key_epoch)
+        return end if self.rules.end == "log end" else min(end, self._readable(state, key_epoch.partition))
 
 
-def _end(entries: tuple[Entry, ...], segment: Segment) -> int:
-    return sum(entry.generation <= segment.generation for entry in entries)
+def _end(entries: tuple[Entry, ...], key_epoch: KeyEpoch) -> int:
+    return sum(entry.generation <= key_epoch.generation for entry in entries)
 
 
 def spread(lineage: Lineage, hashes: tuple[int, ...], records: int) -> Iterator[tuple[tuple[int, int], ...]]:

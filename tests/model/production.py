@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from anabranch.protocol import linear_hashing
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.linear_hashing import KeyClass
 from tests.model.explorer import replaced
 
@@ -33,7 +33,7 @@ class Rules:
     rehash: bool = True
     """A refused batch is partitioned again; otherwise it is retried where it was."""
     barrier: bool = True
-    """No record overtakes an older unresolved one of another segment that shares its keys."""
+    """No record overtakes an older unresolved one of another key epoch that shares its keys."""
     atomic_switch: bool = True
     """A batch of an older generation that was never transmitted is not transmitted any more."""
     resolve_in_place: bool = True
@@ -45,7 +45,7 @@ class Rules:
     duplicates_first: bool = True
     memory: Literal["partition", "topic"] = "partition"
     boundary: Literal["strict", "loose"] = "strict"
-    """Who may say where a segment ends: a leader that has adopted what follows it, or any."""
+    """Who may say where a key epoch ends: a leader that has adopted what follows it, or any."""
     adoption: Literal["acknowledged", "asynchronous"] = "acknowledged"
     """Whether the controller publishes a generation only when every affected leader has it."""
     sealed_take_markers: bool = True
@@ -99,7 +99,7 @@ class State(NamedTuple):
     answers: tuple[tuple[int, Verdict, int], ...]
     lost_answers: int
     failovers: int
-    ends: tuple[tuple[Segment, int], ...]
+    ends: tuple[tuple[KeyEpoch, int], ...]
     """The boundaries that somebody was told."""
 
 
@@ -225,8 +225,12 @@ class Production:
         return not (rules.barrier and any(self._blocks(one, batch) for one in state.batches))
 
     def _blocks(self, older: Batch, batch: Batch) -> bool:
-        """Whether an older unresolved batch lies in another segment and may hold the same keys."""
-        if older.record >= batch.record or older.status == "settled" or self._segment(older) == self._segment(batch):
+        """Whether an older unresolved batch lies in another key epoch and may hold the same keys."""
+        if (
+            older.record >= batch.record
+            or older.status == "settled"
+            or self._key_epoch(older) == self._key_epoch(batch)
+        ):
             return False
         ours, theirs = self._held(batch), self._held(older)
         return ours is None or theirs is None or ours.overlaps(theirs)
@@ -313,17 +317,17 @@ class Production:
                 yield f"#{record} is refused, retry it", self._with(rest, known)
 
     def _readers(self, state: State) -> Iterator[tuple[str, State]]:
-        known = {segment for segment, _ in state.ends}
+        known = {key_epoch for key_epoch, _ in state.ends}
         for p in self.partitions:
-            for segment in self.lineage.segments(p):
-                following = self.lineage.next(segment)
-                if state.adopted[p] == ABSENT or segment in known or following is None:
+            for key_epoch in self.lineage.key_epochs(p):
+                following = self.lineage.next(key_epoch)
+                if state.adopted[p] == ABSENT or key_epoch in known or following is None:
                     continue
-                adopted = state.adopted[p] > segment.generation
+                adopted = state.adopted[p] > key_epoch.generation
                 if not adopted and (self.rules.boundary == "strict" or state.planned < following.generation):
                     continue
-                end = _end(state.logs[p], segment) if adopted else len(state.logs[p])
-                yield f"{segment} is said to end at {end}", state._replace(ends=(*state.ends, (segment, end)))
+                end = _end(state.logs[p], key_epoch) if adopted else len(state.logs[p])
+                yield f"{key_epoch} is said to end at {end}", state._replace(ends=(*state.ends, (key_epoch, end)))
 
     def _markers(self, state: State) -> Iterator[tuple[str, State]]:
         ended = len(state.batches) == len(self.load.hashes) and all(b.status == "settled" for b in state.batches)
@@ -345,29 +349,29 @@ class Production:
 
     def violation(self, state: State) -> str | None:
         """Which invariant does not hold."""
-        places: dict[int, tuple[Segment, int]] = {}
+        places: dict[int, tuple[KeyEpoch, int]] = {}
         for p, log in enumerate(state.logs):
             for offset, entry in enumerate(log):
                 if entry.record == MARKER:
                     continue
                 if entry.record in places:
                     return f"I6: #{entry.record} is stored twice, at {places[entry.record]} and p{p}:{offset}"
-                places[entry.record] = (Segment(p, entry.generation), offset)
+                places[entry.record] = (KeyEpoch(p, entry.generation), offset)
                 if p != self._address(entry.record, entry.generation):
                     return f"I0: #{entry.record} is in {places[entry.record][0]}, where its key does not belong"
-        for younger, (segment, offset) in places.items():
+        for younger, (key_epoch, offset) in places.items():
             for older, (earlier, before) in places.items():
                 if older >= younger or self.load.hashes[older] != self.load.hashes[younger]:
                     continue
-                same = earlier.partition == segment.partition and before < offset
-                if not same and not self.precedes(earlier, segment):
-                    return f"I3: #{older} at {earlier}:{before} is not before #{younger} at {segment}:{offset}"
-        for segment, end in state.ends:
-            if _end(state.logs[segment.partition], segment) > end:
-                return f"I2: {segment} was said to end at {end}, and has grown since"
+                same = earlier.partition == key_epoch.partition and before < offset
+                if not same and not self.precedes(earlier, key_epoch):
+                    return f"I3: #{older} at {earlier}:{before} is not before #{younger} at {key_epoch}:{offset}"
+        for key_epoch, end in state.ends:
+            if _end(state.logs[key_epoch.partition], key_epoch) > end:
+                return f"I2: {key_epoch} was said to end at {end}, and has grown since"
         return None
 
-    def _precedes(self, earlier: Segment, later: Segment) -> bool:
+    def _precedes(self, earlier: KeyEpoch, later: KeyEpoch) -> bool:
         before = self.lineage.previous(later)
         sources = [*self.lineage.predecessors(later), *([before] if before else [])]
         return any(source == earlier or self.precedes(earlier, source) for source in sources)
@@ -387,8 +391,8 @@ class Production:
         known = [one for one in self.lineage.class_generations(partition) if one <= generation]
         return known[-1] if known else ABSENT
 
-    def _segment(self, batch: Batch) -> Segment:
-        return Segment(batch.partition, self._class(batch.partition, batch.generation))
+    def _key_epoch(self, batch: Batch) -> KeyEpoch:
+        return KeyEpoch(batch.partition, self._class(batch.partition, batch.generation))
 
     def _held(self, batch: Batch) -> KeyClass | None:
         return linear_hashing.key_class(batch.partition, self.lineage.base, self.counts[batch.generation])
@@ -399,8 +403,8 @@ def without(**defects: object) -> Rules:
     return replace(Rules(), **defects)  # type: ignore[arg-type]
 
 
-def _end(log: tuple[Entry, ...], segment: Segment) -> int:
-    return sum(entry.generation <= segment.generation for entry in log)
+def _end(log: tuple[Entry, ...], key_epoch: KeyEpoch) -> int:
+    return sum(entry.generation <= key_epoch.generation for entry in log)
 
 
 def _marked(log: tuple[Entry, ...]) -> bool:

@@ -122,7 +122,7 @@ PRODUCTION: Final = (
     Run("K502 the same, below the base", produce(((3, 2),), Load((2, 2)), barrier=False), "I3"),
     Run("K503 the switch is not atomic", produce(BOTH, TWO, atomic_switch=False, **ASYNC), "I3"),
     Run("K304 retiring partitions are not fenced", produce(MERGE, TWO, fence_retiring=False, boundary="loose"), "I2"),
-    Run("K407 a leader that has not adopted says where a segment ends", produce(BOTH, TWO, boundary="loose"), "I2"),
+    Run("K407 a leader that has not adopted says where a key epoch ends", produce(BOTH, TWO, boundary="loose"), "I2"),
     Run(
         "K204 counts are compared, not generations",
         produce(((1, 2, 1),), replace(TWO, gives_up=True), check="count"),

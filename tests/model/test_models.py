@@ -25,7 +25,7 @@ def test_a_run_finds_what_it_has_to(run: Run) -> None:
 
 
 def test_the_products_gate_is_held_against_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted (K601): only the next segment up the lineage counts."""
+    """Planted (K601): only the next key epoch up the lineage counts."""
 
     monkeypatch.setattr(Lineage, "sources", Lineage.predecessors)
     found = Run("planted", deliver((((1, 2, 4), (3,)),), 2)).result()

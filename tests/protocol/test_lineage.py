@@ -1,4 +1,4 @@
-"""The segment graph: who waits for whom (rules R1, R5, R9)."""
+"""The key epoch graph: who waits for whom (rules R1, R5, R9)."""
 
 import itertools
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol import linear_hashing
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 
 def lineage(*counts: int, base: int = 1) -> Lineage:
@@ -22,58 +22,58 @@ def lineages(draw: st.DrawFn) -> Lineage:
     return lineage(*counts, base=base)
 
 
-def text(segments: tuple[Segment, ...]) -> str:
-    return " ".join(str(segment) for segment in segments)
+def text(key_epochs: tuple[KeyEpoch, ...]) -> str:
+    return " ".join(str(key_epoch) for key_epoch in key_epochs)
 
 
 def test_a_split_child_waits_for_its_parent() -> None:
     grown = lineage(4, 6)
-    assert text(grown.predecessors(Segment(4, 1))) == "0@0"
-    assert text(grown.successors(Segment(1, 0))) == "5@1"
-    assert grown.predecessors(Segment(0, 1)) == ()
+    assert text(grown.predecessors(KeyEpoch(4, 1))) == "0@0"
+    assert text(grown.successors(KeyEpoch(1, 0))) == "5@1"
+    assert grown.predecessors(KeyEpoch(0, 1)) == ()
 
 
 def test_a_merge_target_waits_for_the_retiring_partitions_merged_into_it() -> None:
     shrunk = lineage(4, 6, 8, 5)
-    assert text(shrunk.predecessors(Segment(3, 3))) == "7@2"
-    assert text(shrunk.predecessors(Segment(1, 3))) == "5@1"
-    assert text(shrunk.successors(Segment(6, 2))) == "2@3"
+    assert text(shrunk.predecessors(KeyEpoch(3, 3))) == "7@2"
+    assert text(shrunk.predecessors(KeyEpoch(1, 3))) == "5@1"
+    assert text(shrunk.successors(KeyEpoch(6, 2))) == "2@3"
 
 
 def test_two_levels_at_once_have_one_parent_that_existed_before() -> None:
-    assert text(lineage(1, 4).predecessors(Segment(3, 1))) == "0@0"
+    assert text(lineage(1, 4).predecessors(KeyEpoch(3, 1))) == "0@0"
 
 
 def test_one_resize_through_the_base_has_merge_targets_that_stay_and_parents_that_were_there() -> None:
     shrunk = lineage(8, 2, base=3)
-    assert text(shrunk.predecessors(Segment(0, 1))) == "2@0 3@0 5@0 6@0"
-    assert text(shrunk.predecessors(Segment(1, 1))) == "4@0 7@0"
+    assert text(shrunk.predecessors(KeyEpoch(0, 1))) == "2@0 3@0 5@0 6@0"
+    assert text(shrunk.predecessors(KeyEpoch(1, 1))) == "4@0 7@0"
     grown = lineage(2, 7, base=3)
-    assert [text(grown.predecessors(Segment(one, 1))) for one in range(2, 7)] == ["0@0", "0@0", "1@0", "0@0", "0@0"]
-    assert text(lineage(8, 1, base=3).successors(Segment(7, 0))) == "0@1"
+    assert [text(grown.predecessors(KeyEpoch(one, 1))) for one in range(2, 7)] == ["0@0", "0@0", "1@0", "0@0", "0@0"]
+    assert text(lineage(8, 1, base=3).successors(KeyEpoch(7, 0))) == "0@1"
 
 
 def test_below_the_base_a_merge_target_waits_for_its_retiring_partitions_and_a_child_for_its_parent() -> None:
     there_and_back = lineage(3, 2, 1, 5, base=3)
-    assert text(there_and_back.predecessors(Segment(0, 1))) == "2@0"
+    assert text(there_and_back.predecessors(KeyEpoch(0, 1))) == "2@0"
     assert there_and_back.class_generations(1) == (0, 2, 3), "3 -> 2 does not touch the keys of 1"
-    assert text(there_and_back.predecessors(Segment(0, 2))) == "1@0"
-    assert [text(there_and_back.predecessors(Segment(one, 3))) for one in range(1, 5)] == ["0@2"] * 4
+    assert text(there_and_back.predecessors(KeyEpoch(0, 2))) == "1@0"
+    assert [text(there_and_back.predecessors(KeyEpoch(one, 3))) for one in range(1, 5)] == ["0@2"] * 4
 
 
 def test_a_chain_through_an_empty_partition_is_kept() -> None:
     # The published KIP opens 3 when 1 is empty; here 3 waits for 1, which itself waits for 0 (K601).
     chain = lineage(1, 2, 4)
-    assert text(chain.predecessors(Segment(3, 2))) == "1@1"
-    assert text(chain.predecessors(Segment(1, 1))) == "0@0"
+    assert text(chain.predecessors(KeyEpoch(3, 2))) == "1@1"
+    assert text(chain.predecessors(KeyEpoch(1, 1))) == "0@0"
 
 
 def test_growing_while_a_deletion_is_pending_continues_the_same_log() -> None:
     undone = lineage(4, 2, 4)
-    assert text(undone.segments(3)) == "3@0 3@1 3@2"
-    assert undone.previous(Segment(3, 2)) == Segment(3, 1)
-    assert text(undone.predecessors(Segment(3, 2))) == "1@1"
-    assert text(undone.predecessors(Segment(1, 1))) == "3@0"
+    assert text(undone.key_epochs(3)) == "3@0 3@1 3@2"
+    assert undone.previous(KeyEpoch(3, 2)) == KeyEpoch(3, 1)
+    assert text(undone.predecessors(KeyEpoch(3, 2))) == "1@1"
+    assert text(undone.predecessors(KeyEpoch(1, 1))) == "3@0"
 
 
 def test_stamps_never_repeat_though_counts_do() -> None:
@@ -94,10 +94,10 @@ def test_unknown_partitions_and_histories_are_refused() -> None:
 
 
 @given(lineages(), st.integers(0, 10_000))
-def test_a_keys_segments_form_a_chain(history: Lineage, key_hash: int) -> None:
-    """Whatever the resizes, the segment a key is in now is reachable from the one it was in before."""
+def test_a_keys_key_epochs_form_a_chain(history: Lineage, key_hash: int) -> None:
+    """Whatever the resizes, the key epoch a key is in now is reachable from the one it was in before."""
 
-    def reaches(target: Segment, source: Segment) -> bool:
+    def reaches(target: KeyEpoch, source: KeyEpoch) -> bool:
         if target == source:
             return True
         before = history.previous(target)
@@ -107,7 +107,7 @@ def test_a_keys_segments_form_a_chain(history: Lineage, key_hash: int) -> None:
     homes = []
     for generation, count in history.history:
         partition = linear_hashing.address(key_hash, history.base, count)
-        homes.append(Segment(partition, history.class_generation(partition, generation)))
+        homes.append(KeyEpoch(partition, history.class_generation(partition, generation)))
     for source, target in itertools.pairwise(homes):
         assert reaches(target, source), f"{history}: {source} is not before {target}"
 
@@ -122,18 +122,18 @@ def test_who_waits_for_whom_is_what_addressing_shows(history: Lineage) -> None:
             source = linear_hashing.address(key_hash, history.base, before)
             target = linear_hashing.address(key_hash, history.base, after)
             if source != target:
-                last = Segment(source, history.class_generation(source, generation - 1))
-                shown.add((last, Segment(target, generation)))
+                last = KeyEpoch(source, history.class_generation(source, generation - 1))
+                shown.add((last, KeyEpoch(target, generation)))
         for partition in range(after):
-            segment = Segment(partition, generation)
+            key_epoch = KeyEpoch(partition, generation)
             if generation in history.class_generations(partition):
-                known |= {(source, segment) for source in history.predecessors(segment)}
+                known |= {(source, key_epoch) for source in history.predecessors(key_epoch)}
     assert shown == known
 
 
 @given(lineages())
 def test_predecessors_and_successors_are_two_views_of_one_graph(history: Lineage) -> None:
-    everything = [segment for partition in range(12) for segment in history.segments(partition)]
+    everything = [key_epoch for partition in range(12) for key_epoch in history.key_epochs(partition)]
     forward = {(one, other) for one in everything for other in history.successors(one)}
     backward = {(other, one) for one in everything for other in history.predecessors(one)}
     assert forward == backward

@@ -2,24 +2,24 @@
 
 from collections.abc import Mapping
 
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.order_gates import UNKNOWN, next_closed, waits
 
 SPLIT = Lineage(1, [(0, 1), (1, 2)])
-PARENT, CHILD = Segment(0, 0), Segment(1, 1)
+PARENT, CHILD = KeyEpoch(0, 0), KeyEpoch(1, 1)
 
 
 def reasons(
     lineage: Lineage,
-    segment: Segment,
-    ends: Mapping[Segment, int],
+    key_epoch: KeyEpoch,
+    ends: Mapping[KeyEpoch, int],
     committed: Mapping[int, int],
     starts: Mapping[int, int] | None = None,
     there: range = range(8),
 ) -> list[str]:
     found = waits(
         lineage,
-        segment,
+        key_epoch,
         there=there,
         end=lambda one: ends.get(one, UNKNOWN),
         committed=lambda partition: committed.get(partition, UNKNOWN),
@@ -30,7 +30,7 @@ def reasons(
 
 def test_what_nobody_split_off_is_open() -> None:
     assert reasons(SPLIT, PARENT, {}, {}) == []
-    assert reasons(SPLIT, Segment(0, 1), {}, {}) == []
+    assert reasons(SPLIT, KeyEpoch(0, 1), {}, {}) == []
 
 
 def test_a_child_waits_for_the_commit_of_its_parents_end() -> None:
@@ -48,13 +48,13 @@ def test_what_has_expired_is_done_without_a_commit() -> None:
 
 def test_a_partition_that_is_gone_is_done_and_what_came_before_it_counts() -> None:
     lineage = Lineage(1, [(0, 1), (1, 2), (2, 4)])
-    assert reasons(lineage, Segment(3, 2), {PARENT: 5}, {0: 4}, there=range(1)) == [
+    assert reasons(lineage, KeyEpoch(3, 2), {PARENT: 5}, {0: 4}, there=range(1)) == [
         "0@0 to reach offset 5 (committed: 4)"
     ]
-    assert reasons(lineage, Segment(3, 2), {PARENT: 5}, {0: 5}, there=range(1)) == []
+    assert reasons(lineage, KeyEpoch(3, 2), {PARENT: 5}, {0: 5}, there=range(1)) == []
 
 
-def closed_before(lineage: Lineage, partition: int, position: int, closed: set[Segment], cut: int) -> Segment | None:
+def closed_before(lineage: Lineage, partition: int, position: int, closed: set[KeyEpoch], cut: int) -> KeyEpoch | None:
     return next_closed(lineage, partition, position, is_open=lambda one: one not in closed, cut=lambda _: cut)
 
 
@@ -66,7 +66,7 @@ def test_who_holds_no_gates_is_not_let_into_a_closed_partition() -> None:
 
 def test_a_merge_target_is_read_up_to_its_cut() -> None:
     merge = Lineage(1, [(0, 2), (1, 1)])
-    behind = Segment(0, 1)
+    behind = KeyEpoch(0, 1)
     assert closed_before(merge, 0, 4, {behind}, 5) is None
     assert closed_before(merge, 0, 5, {behind}, 5) == behind
     assert closed_before(merge, 0, 4, {behind}, UNKNOWN) == behind, "it is not known how far it may be read"

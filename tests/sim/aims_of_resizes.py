@@ -27,7 +27,7 @@ from tests.sim.loop import Process
     resizing=True,
 )
 async def long_flushes(schedule: Any) -> bool:
-    """Readers are behind, and hear of the end of one segment while they flush what they got of another.
+    """Readers are behind, and hear of the end of one key epoch while they flush what they got of another.
 
     A leader tells no end before its followers have shown themselves, and those of one leader are slow to do so.
     """
@@ -58,7 +58,7 @@ async def long_flushes(schedule: Any) -> bool:
 
 
 @aim(
-    "an application takes its time over the end of a segment",
+    "an application takes its time over the end of a key epoch",
     {"copiers": 0, "readers": 3, "keys": 8, "fault_s": 6.0, "slow": 0.3, "strategies": (("range",),)},
     resizing=True,
 )
@@ -191,7 +191,7 @@ async def late_leader(schedule: Any) -> bool:
     resizing=True,
 )
 async def empty_between(schedule: Any) -> bool:
-    """Two resizes without a record between them: what holds a key back stands two segments before it, not one."""
+    """Two resizes without a record between them: what holds a key back stands two key epochs before it, not one."""
     cluster, resizer = schedule.cluster, schedule.operators[0]
     resizer.steps.clear()
     while resizer.task is not None and not resizer.task.done():

@@ -40,7 +40,7 @@ class CommittedReader(Application):
         self.runs[place] = self.runs.get(place, 0) + 1
 
     def committing(self, offsets: dict[tuple[str, int], int], generation: int) -> Commit:
-        """The consumer commits on its own, at the end of a segment or at a start."""
+        """The consumer commits on its own, at the end of a key epoch or at a start."""
         row = Commit(self.history.tick(), self.identity, offsets, generation)
         self.history.copiers_commits.append(row)
         return row

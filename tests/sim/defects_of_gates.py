@@ -19,13 +19,13 @@ from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.controller import resize
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.order_gates import UNKNOWN
 from tests.sim.defects import defect
 from tests.sim.loop import PROCESS
 from tests.sim.planted import Planter
 
-BEHIND: Final = "an application takes its time over the end of a segment"
+BEHIND: Final = "an application takes its time over the end of a key epoch"
 """Gates matter to members that are behind: when a group rebalances after a resize, all that was read is committed."""
 
 
@@ -48,13 +48,13 @@ def positions(planter: Planter) -> None:
         reached[_group(), progress.partition] = progress.position
         return records
 
-    def passes(gates: Any, topic: str, segment: Any, now_s: float) -> bool:
+    def passes(gates: Any, topic: str, key_epoch: Any, now_s: float) -> bool:
         gate = gates._gates[topic]
         for one in gate._partitions:
             told = reached.get((_group(), (topic, one)), -1)
             if told > gate.committed(one):
                 gate.note_committed(one, told)
-        return bool(original_passes(gates, topic, segment, now_s))
+        return bool(original_passes(gates, topic, key_epoch, now_s))
 
     original_take = planter.replace(PartitionProgress, "take", take)
     original_passes = planter.replace(Gates, "passes", passes)
@@ -62,7 +62,7 @@ def positions(planter: Planter) -> None:
 
 @defect(
     "K601, K707",
-    "a gate looks at the segments just before, not beyond",
+    "a gate looks at the key epochs just before, not beyond",
     aim="keys pass through a partition that nobody wrote to, and readers are behind",
 )
 def not_recursive(planter: Planter) -> None:
@@ -71,32 +71,32 @@ def not_recursive(planter: Planter) -> None:
 
 @defect("K607", "a gate is asked only at the start of a partition", aim=BEHIND)
 def only_at_the_start(planter: Planter) -> None:
-    def passes(gates: Any, topic: str, segment: Any, now_s: float) -> bool:
-        if gates._gates[topic].lineage.previous(segment) is not None:
+    def passes(gates: Any, topic: str, key_epoch: Any, now_s: float) -> bool:
+        if gates._gates[topic].lineage.previous(key_epoch) is not None:
             return True
-        return bool(original(gates, topic, segment, now_s))
+        return bool(original(gates, topic, key_epoch, now_s))
 
     original = planter.replace(Gates, "passes", passes)
 
 
 @defect("K111", "a gate opens when any of its parents is done", aim=BEHIND)
 def any_parent(planter: Planter) -> None:
-    def is_open(gate: Any, segment: Any) -> bool:
-        waits = gate.waits(segment)
-        return not waits or len(waits) < len(gate.lineage.predecessors(segment))
+    def is_open(gate: Any, key_epoch: Any) -> bool:
+        waits = gate.waits(key_epoch)
+        return not waits or len(waits) < len(gate.lineage.predecessors(key_epoch))
 
     planter.replace(TopicGate, "is_open", is_open)
 
 
-@defect("K106", "the end of a segment is taken for its last record")
+@defect("K106", "the end of a key epoch is taken for its last record")
 def inclusive(planter: Planter) -> None:
-    def note_end(gate: Any, segment: Any, end_offset: int, *, leader_epoch: int) -> None:
-        original(gate, segment, max(end_offset - 1, min(end_offset, 0)), leader_epoch=leader_epoch)
+    def note_end(gate: Any, key_epoch: Any, end_offset: int, *, leader_epoch: int) -> None:
+        original(gate, key_epoch, max(end_offset - 1, min(end_offset, 0)), leader_epoch=leader_epoch)
 
     original = planter.replace(TopicGate, "note_end", note_end)
 
 
-@defect("K406", "the high watermark is taken for the end of a segment")
+@defect("K406", "the high watermark is taken for the end of a key epoch")
 def high_watermark(planter: Planter) -> None:
     def end_of_epoch(ctx: Any, topic: str, asked: Any, *, consumer: bool = True) -> Any:
         answer = original(ctx, topic, asked, consumer=consumer)
@@ -108,7 +108,7 @@ def high_watermark(planter: Planter) -> None:
     original = planter.replace(handler, "end_of_epoch", end_of_epoch)
 
 
-@defect("K407", "a leader that has not adopted the cut says where a segment ends")
+@defect("K407", "a leader that has not adopted the cut says where a key epoch ends")
 def not_adopted(planter: Planter) -> None:
     """Nobody names an epoch when asking, and gates ask as soon as a plan is known, which here is at once."""
 
@@ -126,22 +126,22 @@ def not_adopted(planter: Planter) -> None:
 
 @defect(
     "K409",
-    "the end of a segment is kept when its partition gets another leader",
+    "the end of a key epoch is kept when its partition gets another leader",
     aim="who told an end dies with records before it that nobody else has",
 )
 def kept_ends(planter: Planter) -> None:
-    planter.replace(TopicGate, "end", lambda gate, segment: gate._ends.get(segment, (UNKNOWN, UNKNOWN))[0])
+    planter.replace(TopicGate, "end", lambda gate, key_epoch: gate._ends.get(key_epoch, (UNKNOWN, UNKNOWN))[0])
 
 
 @defect("K408", "an unknown end is taken for the start")
 def unknown_is_zero(planter: Planter) -> None:
-    def waits(gate: Any, segment: Any) -> Any:
-        return tuple(wait for wait in original(gate, segment) if wait.end >= 0)
+    def waits(gate: Any, key_epoch: Any) -> Any:
+        return tuple(wait for wait in original(gate, key_epoch) if wait.end >= 0)
 
     original = planter.replace(TopicGate, "waits", waits)
 
 
-@defect("K606", "the end of a segment is committed only at the end of the log")
+@defect("K606", "the end of a key epoch is committed only at the end of the log")
 def report_at_the_end(planter: Planter) -> None:
     def boundaries(deliveries: Any, **options: Any) -> Any:
         return [one for one in original(deliveries, **options) if not one.progress.buffered]
@@ -151,13 +151,13 @@ def report_at_the_end(planter: Planter) -> None:
 
 @defect("K201, K302", "a child waits for a sibling that the same resize makes")
 def sibling(planter: Planter) -> None:
-    def predecessors(lineage: Any, segment: Any) -> Any:
-        before, after = lineage._counts_around(segment.generation)
-        if before is not None and before < after and segment.partition >= before:
-            parent = linear_hashing.ancestor(segment.partition, segment.partition, lineage.base)
+    def predecessors(lineage: Any, key_epoch: Any) -> Any:
+        before, after = lineage._counts_around(key_epoch.generation)
+        if before is not None and before < after and key_epoch.partition >= before:
+            parent = linear_hashing.ancestor(key_epoch.partition, key_epoch.partition, lineage.base)
             if parent >= before:
-                return (Segment(parent, segment.generation),)
-        return original(lineage, segment)
+                return (KeyEpoch(parent, key_epoch.generation),)
+        return original(lineage, key_epoch)
 
     original = planter.replace(Lineage, "predecessors", predecessors)
 
@@ -177,7 +177,7 @@ def latest(planter: Planter) -> None:
 
 @defect("K204", "consumers compare counts, not generations")
 def counts_of_consumers(planter: Planter) -> None:
-    """Who sleeps through 4, 8, 4 sees nothing new: the records of both times are one segment to it."""
+    """Who sleeps through 4, 8, 4 sees nothing new: the records of both times are one key epoch to it."""
 
     def refresh(gate: Any, lineage: Any, partitions: Any) -> None:
         if lineage.count == gate.lineage.count:

@@ -48,7 +48,7 @@ def _bumped_without_generation(original: Any) -> Any:
 
 @plant("gates are always open")
 def gates_open(planter: Planter) -> None:
-    planter.replace(Gates, "passes", lambda gates, topic, segment, now_s: True)
+    planter.replace(Gates, "passes", lambda gates, topic, key_epoch, now_s: True)
 
 
 @plant("boundaries are crossed without a flush")

@@ -151,12 +151,12 @@ class ResizeProbes:
 
     # --- clients
 
-    def passes(self, original: Any, gates: Gates, topic: str, segment: Any, now_s: float) -> bool:
-        known = (topic, segment) in gates.closed
-        is_open: bool = original(gates, topic, segment, now_s)
+    def passes(self, original: Any, gates: Gates, topic: str, key_epoch: Any, now_s: float) -> bool:
+        known = (topic, key_epoch) in gates.closed
+        is_open: bool = original(gates, topic, key_epoch, now_s)
         if not is_open and not known:
             self._cluster.fired["gate closed"] += 1
-            self._events.gated.append(Gated(self._history.tick(), self._process(), topic, segment))
+            self._events.gated.append(Gated(self._history.tick(), self._process(), topic, key_epoch))
         if is_open and known:
             self._cluster.fired["gate opened"] += 1
         return is_open

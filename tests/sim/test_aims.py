@@ -59,7 +59,7 @@ def test_what_is_aimed_at_comes_about_and_breaks_nothing() -> None:
         ("found: a fetch that is not answered is waited for, whatever the request timeout says", ("L2",)),
         ("found: records that are deleted behind a closed gate are waited for", ("L2",)),
         ("a replica keeps its old log when its index is used again", ("B17", "B19", "A1")),
-        ("a gate looks at the segments just before, not beyond", ("B1",)),
+        ("a gate looks at the key epochs just before, not beyond", ("B1",)),
     ],
 )
 def test_an_aimed_bug_is_caught_by_the_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:

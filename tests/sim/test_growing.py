@@ -56,7 +56,7 @@ def members_with_gates_are_everybody(patch: pytest.MonkeyPatch) -> None:
 
 def what_is_half_read_is_done(patch: pytest.MonkeyPatch) -> None:
     product = GatedTopic._end
-    patch.setattr(GatedTopic, "_end", lambda topic, segment: min(product(topic, segment), 1))
+    patch.setattr(GatedTopic, "_end", lambda topic, key_epoch: min(product(topic, key_epoch), 1))
 
 
 def commits_open_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_a_query_that_ends_in_the_middle_of_a_batch_starts_again_and_counts_it_o
     assert (verdict["delivered"], verdict["events"]) == (len(history.stored), len(history.handed))
     assert verdict["redelivered"] == len(history.handed) - len(history.stored) > 0
     counted = audit.read_ledger(running.target).total()
-    assert sum(handed.records for handed in counted.segments.values()) == len(history.handed)
+    assert sum(handed.records for handed in counted.key_epochs.values()) == len(history.handed)
 
 
 @pytest.mark.spark

@@ -70,7 +70,7 @@ def test_a_record_that_overtakes_makes_the_overtaken_one_out_of_order() -> None:
     assert judged((0, 1, 10), (2, 1, 12), (1, 1, 11))[1] == [(OUT_OF_ORDER, 1)]
 
 
-def test_one_that_overtakes_from_a_newer_segment_came_before_its_gate() -> None:
+def test_one_that_overtakes_from_a_newer_key_epoch_came_before_its_gate() -> None:
     events = [event((0, 1, 10)), event((2, 5, 0), generation=1), event((1, 1, 11))]
     assert judge_events(events)[1] == [(BEFORE_GATE, 1)]
 
@@ -222,5 +222,5 @@ def stories(draw: st.DrawFn) -> list[Spot]:
 
 @given(stories())
 def test_the_rules_agree_with_the_obvious_reading(spots: list[Spot]) -> None:
-    # a segment that is not known (generation -1) keeps generations out of it
+    # a key epoch that is not known (generation -1) keeps generations out of it
     assert judge_events([event(spot, generation=-1) for spot in spots]) == obvious(spots)

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.spark_jobs import tallies
 from anabranch.spark_jobs.tallies import STORED, Handed, Ledger, Tallies
 
@@ -31,12 +31,12 @@ def some_rows(rng: random.Random, count: int) -> list[Row]:
     ]
 
 
-def test_deliveries_are_counted_by_segment_and_over_time() -> None:
+def test_deliveries_are_counted_by_key_epoch_and_over_time() -> None:
     found = counted([(0, 2, 0, 1000, 3), (0, 2, 0, 1400, 1), (0, 2, 1, 1600, 2), (1, 2, 0, 7000, 5)])
-    assert found.segments == {
-        ("readers", "flights", Segment(2, 0)): Handed(4, 1000, 1400),
-        ("readers", "flights", Segment(2, 1)): Handed(2, 1600, 1600),
-        ("billing", "flights", Segment(2, 0)): Handed(5, 7000, 7000),
+    assert found.key_epochs == {
+        ("readers", "flights", KeyEpoch(2, 0)): Handed(4, 1000, 1400),
+        ("readers", "flights", KeyEpoch(2, 1)): Handed(2, 1600, 1600),
+        ("billing", "flights", KeyEpoch(2, 0)): Handed(5, 7000, 7000),
     }
     assert found.series("readers", "flights") == (500, {2: [(1000, 4), (1500, 2)]})
     assert found.audiences() == [("billing", "flights"), ("readers", "flights")]
@@ -46,7 +46,7 @@ def test_a_row_without_a_count_is_one_delivery() -> None:
     found = Tallies()
     ones = {"name": np.zeros(2, np.int64), "partition": np.zeros(2, np.int32), "generation": np.array([3, 3], np.int32)}
     found.deliver(NAMES, {**ones, "time_ms": np.array([5, 9])})
-    assert found.segments == {("readers", "flights", Segment(0, 3)): Handed(2, 5, 9)}
+    assert found.key_epochs == {("readers", "flights", KeyEpoch(0, 3)): Handed(2, 5, 9)}
 
 
 def test_bins_where_nothing_came_are_shown_empty_in_every_partition() -> None:
@@ -106,7 +106,7 @@ def test_a_batch_that_comes_twice_counts_once() -> None:
     again.take(1, [counted([(0, 0, 0, 500, 7)])])
     assert again.total().as_json() == before
     again.take(2, [counted([(0, 0, 0, 500, 7)])])
-    assert again.total().segments["readers", "flights", Segment(0, 0)].records == 15
+    assert again.total().key_epochs["readers", "flights", KeyEpoch(0, 0)].records == 15
 
 
 def test_hand_offs_of_a_split_and_of_a_merge() -> None:
@@ -119,16 +119,16 @@ def test_hand_offs_of_a_split_and_of_a_merge() -> None:
         ]
     )
     split, merge = found.hand_offs("readers", "flights", lineage)
-    assert (split.kind, split.sources, split.target, split.took_ms) == ("split", (Segment(0, 0),), Segment(2, 1), 150)
-    assert (merge.kind, merge.sources, merge.target, merge.took_ms) == ("merge", (Segment(2, 1),), Segment(0, 2), 360)
+    assert (split.kind, split.sources, split.target, split.took_ms) == ("split", (KeyEpoch(0, 0),), KeyEpoch(2, 1), 150)
+    assert (merge.kind, merge.sources, merge.target, merge.took_ms) == ("merge", (KeyEpoch(2, 1),), KeyEpoch(0, 2), 360)
     assert found.hand_offs("billing", "flights", lineage) == []
 
 
-def test_a_hand_off_looks_through_segments_of_which_nothing_was_delivered() -> None:
+def test_a_hand_off_looks_through_key_epochs_of_which_nothing_was_delivered() -> None:
     lineage = Lineage(1, [(0, 1), (1, 2), (2, 4)])  # 1 splits off from 0, then 3 from 1
     found = counted([(0, 0, 0, 1000, 5), (0, 3, 2, 1300, 1)])
     (only,) = found.hand_offs("readers", "flights", lineage)
-    assert (only.sources, only.took_ms) == ((Segment(0, 0),), 300)
+    assert (only.sources, only.took_ms) == ((KeyEpoch(0, 0),), 300)
 
 
 def test_an_application_that_got_the_younger_before_the_older_waited_less_than_nothing() -> None:

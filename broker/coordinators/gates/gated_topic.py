@@ -1,11 +1,11 @@
 """One topic whose gates this broker's coordinators hold for stock members (rules R7, R9, R20).
 
 Its state comes from the metadata (lineage, leader epochs, cuts) and from leaders' answers (`LeaderAnswer`): log starts,
-segment ends, and the ends of what is deliverable below a cut. From a group's commits it computes which partitions no
+key epoch ends, and the ends of what is deliverable below a cut. From a group's commits it computes which partitions no
 stock member may be assigned, and why. It also computes where children start for a group that existed before them.
 
 Invariant: an answer with an older leader epoch than the metadata's is ignored (R7); missing data keeps a gate closed.
-Pure. `protocol.order_gates` decides which segments are open.
+Pure. `protocol.order_gates` decides which key epochs are open.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from anabranch.broker.metadata.metadata_cache import TopicImage
 from anabranch.protocol import order_gates
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.order_gates import UNKNOWN, Wait
 from anabranch.protocol.values import value
 
@@ -31,10 +31,10 @@ class LeaderAnswer:
 
     leader_epoch: int
     log_start: int
-    cuts: Mapping[Segment, int]
-    """The end offset of each segment."""
-    ends: Mapping[Segment, int]
-    """The offset after the last deliverable record of each segment."""
+    cuts: Mapping[KeyEpoch, int]
+    """The end offset of each key epoch."""
+    ends: Mapping[KeyEpoch, int]
+    """The offset after the last deliverable record of each key epoch."""
 
 
 class GatedTopic:
@@ -51,18 +51,18 @@ class GatedTopic:
         self._gated = [
             index
             for index in image.partitions
-            if any(self.lineage.sources(segment) for segment in self.lineage.segments(index))
+            if any(self.lineage.sources(key_epoch) for key_epoch in self.lineage.key_epochs(index))
         ]
 
     # -- queries to leaders
 
-    def cuts_of(self, partition: int) -> list[tuple[Segment, int]]:
-        """Return the segments of a partition that were cut, each with the first leader epoch after it."""
+    def cuts_of(self, partition: int) -> list[tuple[KeyEpoch, int]]:
+        """Return the key epochs of a partition that were cut, each with the first leader epoch after it."""
         found, starts = [], dict(self.image.partitions[partition].gen_start)
-        for segment in self.lineage.segments(partition):
-            following = self.lineage.next(segment)
+        for key_epoch in self.lineage.key_epochs(partition):
+            following = self.lineage.next(key_epoch)
             if following is not None and following.generation in starts:
-                found.append((segment, starts[following.generation]))
+                found.append((key_epoch, starts[following.generation]))
         return found
 
     def affected_partitions(self) -> list[int]:
@@ -73,7 +73,7 @@ class GatedTopic:
             if len(self.lineage.class_generations(index)) > 1 or index >= self.lineage.history[0][1]
         ]
 
-    def unknown_segments(self) -> list[int]:
+    def unknown_key_epochs(self) -> list[int]:
         """Return the affected partitions without an answer in the current leader epoch."""
         return [index for index in self.affected_partitions() if self._of(index) is None]
 
@@ -95,18 +95,18 @@ class GatedTopic:
                 self.lineage,
                 index,
                 max(committed(index), self._start(index), 0),
-                is_open=lambda segment: not self._waits(segment, committed),
+                is_open=lambda key_epoch: not self._waits(key_epoch, committed),
                 cut=self._cut,
             )
             if closed is not None:
                 found[index] = self._waits(closed, committed)
         return found
 
-    def _waits(self, segment: Segment, committed: OffsetOf) -> tuple[Wait, ...]:
+    def _waits(self, key_epoch: KeyEpoch, committed: OffsetOf) -> tuple[Wait, ...]:
         return tuple(
             order_gates.waits(
                 self.lineage,
-                segment,
+                key_epoch,
                 there=self.image.partitions,
                 end=self._end,
                 committed=committed,
@@ -118,13 +118,13 @@ class GatedTopic:
         told = self._of(partition)
         return UNKNOWN if told is None else told.log_start
 
-    def _cut(self, segment: Segment) -> int:
-        told = self._of(segment.partition)
-        return UNKNOWN if told is None else told.cuts.get(segment, UNKNOWN)
+    def _cut(self, key_epoch: KeyEpoch) -> int:
+        told = self._of(key_epoch.partition)
+        return UNKNOWN if told is None else told.cuts.get(key_epoch, UNKNOWN)
 
-    def _end(self, segment: Segment) -> int:
-        told = self._of(segment.partition)
-        return UNKNOWN if told is None else told.ends.get(segment, UNKNOWN)
+    def _end(self, key_epoch: KeyEpoch) -> int:
+        told = self._of(key_epoch.partition)
+        return UNKNOWN if told is None else told.ends.get(key_epoch, UNKNOWN)
 
     def deleted_ahead(self, partitions: Iterable[int], committed: OffsetOf) -> dict[int, int]:
         """Return the log starts of these partitions, where they are after the group's commit."""
@@ -133,18 +133,20 @@ class GatedTopic:
 
     # -- starts of children (R20)
 
-    def children(self, since: int) -> dict[Segment, int]:
-        """Return the first segments of children created after generation `since`, each with its parent partition."""
-        found: dict[Segment, int] = {}
+    def children(self, since: int) -> dict[KeyEpoch, int]:
+        """Return the first key epochs of children created after generation `since`, each with its parent partition."""
+        found: dict[KeyEpoch, int] = {}
         for generation, _ in self.lineage.history[1:]:
             for index in self._gated if generation > since else ():
                 if generation in self.lineage.class_generations(index):
-                    sources = self.lineage.predecessors(Segment(index, generation))
+                    sources = self.lineage.predecessors(KeyEpoch(index, generation))
                     if sources and all(source.partition < index for source in sources):
-                        found[Segment(index, generation)] = sources[0].partition
+                        found[KeyEpoch(index, generation)] = sources[0].partition
         return found
 
-    def starts(self, children: Mapping[Segment, int], committed: OffsetOf, *, was_there: bool) -> dict[int, int] | None:
+    def starts(
+        self, children: Mapping[KeyEpoch, int], committed: OffsetOf, *, was_there: bool
+    ) -> dict[int, int] | None:
         """Return the starts to commit in children without a commit, or with one of a previous incarnation.
 
         A group without a commit on the parent is skipped, unless it `was_there` before the child. None: the log start

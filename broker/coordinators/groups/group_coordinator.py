@@ -42,7 +42,7 @@ from anabranch.broker.coordinators.classic_groups.group_machine import apply, re
 from anabranch.broker.coordinators.classic_groups.group_state import STABLE, GroupLimits
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
-from anabranch.broker.coordinators.gates.segment_ends import SegmentEnds
+from anabranch.broker.coordinators.gates.key_epoch_ends import KeyEpochEnds
 from anabranch.broker.coordinators.gates.stock_members import stock_members_reading
 from anabranch.broker.coordinators.groups.consumer_group_requests import ConsumerGroupRequests
 from anabranch.broker.coordinators.groups.group_gates import GroupGates, partitions_of
@@ -130,7 +130,7 @@ class GroupCoordinator:
         )
         self.offsets = GroupOffsets(self)
         self.transactions = GroupTransactions(self, replicas)
-        self.gates = GroupGates(self, self.offsets, metadata, configs, SegmentEnds(settings, metadata))
+        self.gates = GroupGates(self, self.offsets, metadata, configs, KeyEpochEnds(settings, metadata))
         assignable = MetadataTopics(metadata, self._assignable_to, self.gates.parents)
         self.consumers = ConsumerGroupRequests(self, assignable, self.gates)
         self.sharers = ShareGroupRequests(self, MetadataTopics(metadata), shares)

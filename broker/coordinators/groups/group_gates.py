@@ -1,9 +1,9 @@
 """The gates that a coordinator holds for stock members: which partitions they may be assigned, and when that changes.
 
 A stock member reads its partitions to the end. So a child partition is assigned to no stock member before the group has
-committed everything deliverable in the segments that held its keys before. The decision is never stored. It is computed
-each time from stable commits, by the function that our own consumer uses (`protocol.order_gates`); a commit that moves
-backwards closes a gate again. `reshard.legacy.consumers` selects the topics:
+committed everything deliverable in the key epochs that held its keys before. The decision is never stored. It is
+computed each time from stable commits, by the function that our own consumer uses (`protocol.order_gates`); a commit
+that moves backwards closes a gate again. `reshard.legacy.consumers` selects the topics:
 
     auto      topics with `enable.ordered.delivery=true` that hold stamped batches, or whose
               `reshard.legacy.producers` is refuse or verify; other topics grow as in Kafka
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from anabranch.broker.config.broker_settings import TopicConfig
-    from anabranch.broker.coordinators.gates.segment_ends import SegmentEnds
+    from anabranch.broker.coordinators.gates.key_epoch_ends import KeyEpochEnds
     from anabranch.broker.coordinators.groups.group_offsets import GroupOffsets
     from anabranch.broker.coordinators.groups.group_runtime import GroupRuntime
     from anabranch.broker.coordinators.groups.group_shards import GroupEntry
@@ -56,10 +56,10 @@ log: Final = logging.getLogger(__name__)
 OPENING_DELAY_MS: Final = 300
 """The delay after a gate opens, in which more may open; no delay if all are open."""
 ASSIGNMENT_WAIT_S: Final = 1.0
-"""The time that an assignment waits for leaders to report segment ends. Partitions with unknown ends are withheld."""
+"""The time that an assignment waits for leaders to report key epoch ends. Partitions with unknown ends are withheld."""
 COMPLETE_WAIT_MS: Final = 5000
 RETRY_S: Final = 0.2
-"""The pause after a leader could not report the end of a segment."""
+"""The pause after a leader could not report the end of a key epoch."""
 AGAIN_S: Final = 5.0
 """The pause between two checks of what is deliverable, while a group waits."""
 NEW_GROUP: Final = "this broker does not know the partition yet"
@@ -77,7 +77,7 @@ class GroupGates:
         offsets: GroupOffsets,
         metadata: MetadataCache,
         configs: TopicConfigs,
-        ends: SegmentEnds,
+        ends: KeyEpochEnds,
     ) -> None:
         self._runtime = runtime
         self._group_offsets = offsets
@@ -97,19 +97,19 @@ class GroupGates:
     # --- before an assignment ------------------------------------------------------------------------------------
 
     async def prepare(self, slot: GroupEntry, names: Iterable[str]) -> None:
-        """Load the metadata and segment ends that an assignment of these topics needs; commit children's starts."""
+        """Load the metadata and key epoch ends that an assignment of these topics needs; commit children's starts."""
         for name in names:
             if name not in self._metadata.image.topics and not self._metadata.image.complete:
                 await self._metadata.wait_until(lambda image: image.complete, COMPLETE_WAIT_MS)
             topic = await self._topic(name)
             if topic is None:
                 continue
-            if untold := topic.unknown_segments():
+            if untold := topic.unknown_key_epochs():
                 try:
                     async with asyncio.timeout(ASSIGNMENT_WAIT_S):
                         await self._ends.ask(topic, untold)
                 except TimeoutError:
-                    log.info("%s is assigned without knowing where all segments of %s end", slot.group_id, name)
+                    log.info("%s is assigned without knowing where all key epochs of %s end", slot.group_id, name)
             await self._take_note(slot, topic)
 
     async def _topic(self, name: str) -> GatedTopic | None:
@@ -260,7 +260,7 @@ class GroupGates:
         """Evaluate the gates of a group's withheld partitions, and schedule a rebalance if some have opened."""
         gates, now_ms = slot.gates, self._runtime.clock_ms()
         closed = self._closed(slot)
-        gates.awaited = {(name, wait.segment.partition) for (name, _), waits in closed.items() for wait in waits}
+        gates.awaited = {(name, wait.key_epoch.partition) for (name, _), waits in closed.items() for wait in waits}
         opened = slot.withheld - closed.keys()
         planned_ms = gates.opening_at_ms if gates.opening_at_ms is not None else now_ms + OPENING_DELAY_MS
         gates.opening_at_ms = None if not opened else planned_ms if closed else now_ms
@@ -354,14 +354,14 @@ class GroupGates:
         try:
             while self._waiting_for(name) and (topic := await persistently_ask(lambda: self._topic(name))) is not None:
                 news.clear()
-                await self._ends.ask(topic, topic.unknown_segments() or topic.affected_partitions())
+                await self._ends.ask(topic, topic.unknown_key_epochs() or topic.affected_partitions())
                 for slot in self._waiting_for(name):
                     await self._take_note(slot, topic)
                     await self._commit_log_starts(slot, topic)
                 for slot in self._waiting_for(name):
                     self.refresh(slot)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY_S if topic.unknown_segments() else AGAIN_S):
+                    async with asyncio.timeout(RETRY_S if topic.unknown_key_epochs() else AGAIN_S):
                         await news.wait()
         finally:
             del self._watched[name]

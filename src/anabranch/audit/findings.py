@@ -55,7 +55,7 @@ class Findings:
     def audiences(self) -> list[tuple[str, str]]:
         """The pairs of group and topic, the one with the most deliveries first."""
         delivered = {
-            one: sum(handed.records for where, handed in self.counted.segments.items() if where[:2] == one)
+            one: sum(handed.records for where, handed in self.counted.key_epochs.items() if where[:2] == one)
             for one in self.counted.audiences()
         }
         return sorted(delivered, key=lambda one: (-delivered[one], one))
@@ -95,10 +95,10 @@ class Findings:
         """Resizes inferred from deliveries: the first record of each generation."""
         lineage = self.lineages.get(topic)
         firsts: dict[int, int] = {}
-        for (its_group, its_topic, segment), handed in self.counted.segments.items():
+        for (its_group, its_topic, key_epoch), handed in self.counted.key_epochs.items():
             if (its_group, its_topic) == (group, topic):
-                known = firsts.get(segment.generation, handed.first_ms)
-                firsts[segment.generation] = min(known, handed.first_ms)
+                known = firsts.get(key_epoch.generation, handed.first_ms)
+                firsts[key_epoch.generation] = min(known, handed.first_ms)
         made = []
         for generation, t_ms in sorted(firsts.items()):
             if lineage is not None and generation > lineage.history[0][0]:

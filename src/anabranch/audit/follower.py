@@ -71,7 +71,7 @@ class Follower:
     def _read(self, busy_ms: int) -> None:
         self._sight.judge(audit.summary(self._target), busy_ms)
         counted = audit.read_ledger(self._target).total()
-        self._sight.delivered_ms = max((one.last_ms for one in counted.segments.values()), default=0)
+        self._sight.delivered_ms = max((one.last_ms for one in counted.key_epochs.values()), default=0)
         self._learn(counted)
         found = [
             one
@@ -85,9 +85,9 @@ class Follower:
         """Query the topics' resizes when deliveries have unknown generations."""
         unknown = {
             topic
-            for _, topic, segment in counted.segments
-            if segment.generation >= 0
-            and (topic not in self._lineages or segment.generation > self._lineages[topic].generation)
+            for _, topic, key_epoch in counted.key_epochs
+            if key_epoch.generation >= 0
+            and (topic not in self._lineages or key_epoch.generation > self._lineages[topic].generation)
         }
         if not unknown:
             return

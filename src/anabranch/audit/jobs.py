@@ -100,7 +100,7 @@ def run_batch(session: SparkSession, wish: AuditOptions, console: Console) -> Fi
     records, known = _finished(session, wish)
     found = backfill.run(records, wish.scope)
     wish.directory.mkdir(parents=True, exist_ok=True)
-    clock_ms = max((one.last_ms for one in found.beside.segments.values()), default=0)
+    clock_ms = max((one.last_ms for one in found.beside.key_epochs.values()), default=0)
     tell = _some(View(console).tell)
     listener = tell if wish.expect is None else _but_losses(tell)
     Violations(wish.directory / "violations", None, [listener]).take(ALL, found.violations, clock_ms)

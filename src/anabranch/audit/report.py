@@ -30,7 +30,7 @@ EXPLAINED: Final = {
     "repeated_events": "the audit's own repetitions, known by their numbers and left out",
     "forgotten": "keys of which nothing was delivered for days (--forget-after); they begin anew when they come back",
     "unnumbered": "records whose producer does not number them; judged by partition, offset and generation",
-    "generation": "grows with each resize of the topic; a segment of a partition belongs to one",
+    "generation": "grows with each resize of the topic; a key epoch of a partition belongs to one",
     "hand-off": "a split or merge moves keys to another partition: from the last delivery there to the first here",
     "waiting": "stored in the topic, and not yet handed to the application",
 }
@@ -83,7 +83,7 @@ def _named(groups: Sequence[str]) -> str:
 
 
 def _period(findings: Findings) -> str:
-    handed = findings.counted.segments.values()
+    handed = findings.counted.key_epochs.values()
     if not handed:
         return ""
     began, ended = min(one.first_ms for one in handed), max(one.last_ms for one in handed)

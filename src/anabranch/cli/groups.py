@@ -117,7 +117,7 @@ async def describe(admin: Admin, group: str, watch: bool, as_json: bool) -> None
 async def gates(admin: Admin, group: str, only: tuple[str, ...], watch: bool, as_json: bool) -> None:
     """Show closed gates and what would open them.
 
-    A gate withholds a split or merged partition until the group has committed the earlier segments of its keys. The
+    A gate withholds a split or merged partition until the group has committed the earlier key epochs of its keys. The
     output shows each waiting partition, what it waits for, its owner, and since when. For stock consumers the
     coordinator holds the gates: it assigns such a partition to no member, and reports the reason.
     """

@@ -118,7 +118,7 @@ Examples:
 async def describe(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
     """Show partitions, leaders, ISRs and cuts.
 
-    A cut is where a resize ended a segment of keys in a partition's log. All topics if none is named.
+    A cut is where a resize ended a key epoch of keys in a partition's log. All topics if none is named.
     """
     chosen = names or await admin.list_topics()
     for topic in (await admin.describe_topics(chosen)).values():
@@ -224,7 +224,7 @@ def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: 
 Examples:
   anabranch topics lineage flights
   anabranch topics lineage flights --partition 4    only what ever shared keys with partition 4
-  anabranch topics lineage flights --json           each segment, where it ends, and what it comes from
+  anabranch topics lineage flights --json           each key epoch, where it ends, and what it comes from
 """,
 )
 @click.argument("name")
@@ -236,13 +236,13 @@ async def lineage(admin: Admin, name: str, partition: int | None, as_json: bool)
 
     Below the drawing, the offset of each cut is listed.
     """
-    from anabranch.clients.group_gates import segment_ends
+    from anabranch.clients.group_gates import key_epoch_ends
     from anabranch.resize.plan import lineage_lines, lineage_rows
 
     topic = await admin.describe_topic(name)
     admin.network.follow(name)
     await admin.network.refresh()
-    ends = await segment_ends(admin.network, topic)
+    ends = await key_epoch_ends(admin.network, topic)
     if as_json:
         for row in lineage_rows(topic, ends, partition):
             tell(as_json, row, [])

@@ -32,7 +32,7 @@ class Story:
     assigned: dict[str, list[int]] = field(default_factory=dict)
     gates: dict[str, list[str]] = field(default_factory=dict)
     openings: list[dict[str, Any]] = field(default_factory=list)
-    """Opened gates: segment, closed_ms, opened_ms, reader."""
+    """Opened gates: key epoch, closed_ms, opened_ms, reader."""
     crossings: list[tuple[int, str, tuple[int, ...]]] = field(default_factory=list)
     """(time, reader, partitions read up to a cut, whose keys the next owner may now read)."""
     audited: dict[str, Any] = field(default_factory=dict)
@@ -71,7 +71,8 @@ class Story:
         return [int(opening["opened_ms"]) - int(opening["closed_ms"]) for opening in self.openings]
 
     def hand_offs_ms(self) -> list[tuple[str, int]]:
-        """(segment, ms from the last crossing before the gate opened to its opening): the cost of the hand-off itself.
+        """(key_epoch, ms from the last crossing before the gate opened to its opening): the cost of the hand-off
+        itself.
 
         A gate is also closed while the old partition is being read; that time is lag, not hand-off.
         """
@@ -79,7 +80,7 @@ class Story:
         for opening in self.openings:
             before = [t_ms for t_ms, _, _ in self.crossings if t_ms <= opening["opened_ms"]]
             begun = max([opening["closed_ms"], *before[-1:]])
-            found.append((str(opening["segment"]), int(opening["opened_ms"]) - begun))
+            found.append((str(opening["key_epoch"]), int(opening["opened_ms"]) - begun))
         return found
 
     def _take_replay(self, t_ms: int, line: Line) -> None:

@@ -77,8 +77,8 @@ class Reader:
         for opening in openings[self._openings_told :]:
             write_event(
                 "opened",
-                segment=str(opening.segment),
-                partition=opening.segment.partition,
+                key_epoch=str(opening.key_epoch),
+                partition=opening.key_epoch.partition,
                 closed_ms=round(offset_ms + opening.closed_at_s * 1000),
                 opened_ms=round(offset_ms + opening.opened_at_s * 1000),
             )

@@ -78,7 +78,7 @@ def _timeline(story: Story) -> Timeline:
         waiting=waiting(acked, [one for one in story.delivered_series if one[0] >= story.began_ms]),
         moments=story.moments,
         spans=[
-            Span(one["segment"], int(one["partition"]), one["closed_ms"], one["opened_ms"]) for one in story.openings
+            Span(one["key_epoch"], int(one["partition"]), one["closed_ms"], one["opened_ms"]) for one in story.openings
         ],
         spans_title="closed gates",
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from anabranch.clients.group_admin import committed_offsets, describe_group
-from anabranch.clients.group_gates import closed_gates, first_timestamp_ms, segment_ends
+from anabranch.clients.group_gates import closed_gates, first_timestamp_ms, key_epoch_ends
 from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def closed_gates_of(admin: Admin, group: str, only: Collection[str]) -> li
     for name, topic in (await admin.describe_topics(names)).items():
         if topic.lineage is None:
             continue
-        for gate in closed_gates(topic, await segment_ends(network, topic), committed, known):
+        for gate in closed_gates(topic, await key_epoch_ends(network, topic), committed, known):
             since_ms = await first_timestamp_ms(network, TopicPartition(name, gate.partition.partition), gate.offset)
             found.append(dataclasses.replace(gate, waiting_since_ms=since_ms))
     return found

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch.clients.group_admin import CONSUMER, SHARE, STREAMS, committed_offsets, list_groups
-from anabranch.clients.group_gates import segment_ends
+from anabranch.clients.group_gates import key_epoch_ends
 from anabranch.clients.group_kinds import shared_offsets
 from anabranch.clients.metadata import NO_LEADER
 from anabranch.protocol.apis.delete_records import (
@@ -62,12 +62,12 @@ async def draining(admin: Admin, name: str) -> list[Draining]:
         **await _of_each(_read_by_sharers, network, SHARE),
     }
     readers = {group: offsets for group, offsets in commits.items() if any(one.topic == name for one in offsets)}
-    ends = await segment_ends(network, topic)
+    ends = await key_epoch_ends(network, topic)
     sealed = [index for index in sorted(topic.partitions) if not topic.lineage.live(index)]
     states = []
     for index in sealed:
         partition = TopicPartition(name, index)
-        end = max((end for segment, end in ends.items() if segment.partition == index), default=0)
+        end = max((end for key_epoch, end in ends.items() if key_epoch.partition == index), default=0)
         states.append(Draining(partition, end, {group: of.get(partition, 0) for group, of in readers.items()}))
     return states
 

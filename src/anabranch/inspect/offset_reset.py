@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, READ_UNCOMMITTED, find_offsets
 from anabranch.clients.group_admin import committed_offsets
-from anabranch.clients.group_gates import segment_ends
+from anabranch.clients.group_gates import key_epoch_ends
 from anabranch.clients.resize_plan import rewind_lineage
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
@@ -47,11 +47,11 @@ async def new_offsets(
     before = {one.partition: at for one, at in (await committed_offsets(network, group)).items() if one.topic == name}
     targets = await _targets(network, before, [TopicPartition(name, index) for index in chosen], to)
     if with_lineage and topic.lineage is not None:
-        ends = await segment_ends(network, topic)
+        ends = await key_epoch_ends(network, topic)
         # The group may have read partitions that were drained and removed: they cannot be reset.
         there = {one: at for one, at in before.items() if network.metadata.partition(name, one) is not None}
         for one in there:
-            if any(segment not in ends for segment in list(topic.lineage.segments(one))[:-1]):
+            if any(key_epoch not in ends for key_epoch in list(topic.lineage.key_epochs(one))[:-1]):
                 raise KafkaError(
                     ErrorCode.OFFSET_NOT_AVAILABLE, f"{name}-{one} is being removed or made now: try again"
                 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 PLAIN = 6
 """Columns between two resizes, in addition to one for each line."""
@@ -32,7 +32,7 @@ def draw(lineage: Lineage, partitions: Collection[int] | None = None) -> list[st
             (source.partition, partition)
             for partition in rows
             if generation in lineage.class_generations(partition)
-            for source in lineage.predecessors(Segment(partition, generation))
+            for source in lineage.predecessors(KeyEpoch(partition, generation))
             if source.partition in place
         ]
         for number, head in enumerate((generation, count)):

@@ -11,7 +11,7 @@ from anabranch.resize.lineage_picture import draw
 
 if TYPE_CHECKING:
     from anabranch.clients.metadata import Topic
-    from anabranch.protocol.lineage import Lineage, Segment
+    from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 LINES_MAX = 16
 DRAWN_MAX = 64
@@ -46,7 +46,7 @@ def plan_lines(topic: Topic, count: int) -> list[str]:
     ]
 
 
-def lineage_lines(topic: Topic, ends: Mapping[Segment, int], partition: int | None = None) -> list[str]:
+def lineage_lines(topic: Topic, ends: Mapping[KeyEpoch, int], partition: int | None = None) -> list[str]:
     """The lines of a topic's lineage, with the offsets of the cuts.
 
     `partition` limits them to partitions that ever shared keys with it. Raises ValueError for a topic that is not
@@ -65,8 +65,8 @@ def lineage_lines(topic: Topic, ends: Mapping[Segment, int], partition: int | No
     return [topic.name, *draw(lineage, shown), *([""] if cuts else []), *shorten(cuts, DRAWN_MAX)]
 
 
-def lineage_rows(topic: Topic, ends: Mapping[Segment, int], partition: int | None = None) -> list[dict[str, Any]]:
-    """The lineage as rows: each segment with its end offset, and the segments before and after it."""
+def lineage_rows(topic: Topic, ends: Mapping[KeyEpoch, int], partition: int | None = None) -> list[dict[str, Any]]:
+    """The lineage as rows: each key epoch with its end offset, and the key epochs before and after it."""
     lineage = topic.lineage
     if lineage is None:
         raise ValueError(f"{topic.name} has enable.ordered.delivery=false: it has no lineage")
@@ -75,25 +75,25 @@ def lineage_rows(topic: Topic, ends: Mapping[Segment, int], partition: int | Non
     return [
         {
             "topic": topic.name,
-            "partition": segment.partition,
-            "generation": segment.generation,
-            "end": ends.get(segment),
-            "predecessors": [[one.partition, one.generation] for one in lineage.predecessors(segment)],
-            "successors": [[one.partition, one.generation] for one in lineage.successors(segment)],
+            "partition": key_epoch.partition,
+            "generation": key_epoch.generation,
+            "end": ends.get(key_epoch),
+            "predecessors": [[one.partition, one.generation] for one in lineage.predecessors(key_epoch)],
+            "successors": [[one.partition, one.generation] for one in lineage.successors(key_epoch)],
         }
         for index in shown
-        for segment in lineage.segments(index)
-        if index < lineage.count_at(segment.generation)
+        for key_epoch in lineage.key_epochs(index)
+        if index < lineage.count_at(key_epoch.generation)
     ]
 
 
-def _cut_lines(lineage: Lineage, index: int, ends: Mapping[Segment, int]) -> list[str]:
+def _cut_lines(lineage: Lineage, index: int, ends: Mapping[KeyEpoch, int]) -> list[str]:
     lines = []
-    for segment in lineage.segments(index):
-        following = lineage.next(segment)
-        if following is None or segment not in ends:
+    for key_epoch in lineage.key_epochs(index):
+        following = lineage.next(key_epoch)
+        if following is None or key_epoch not in ends:
             continue
-        others = [one.partition for one in lineage.successors(segment)]
+        others = [one.partition for one in lineage.successors(key_epoch)]
         generation = following.generation
         if index >= lineage.count_at(generation):
             what = f"merged into {_named(others)}"
@@ -102,7 +102,7 @@ def _cut_lines(lineage: Lineage, index: int, ends: Mapping[Segment, int]) -> lis
         else:
             merged = [one.partition for one in lineage.predecessors(following)]
             what = f"took the keys of {_named(merged)}" if merged else "came back"
-        lines.append(f"  {index:>4} cut at offset {ends[segment]:>10,} by generation {generation}: {what}")
+        lines.append(f"  {index:>4} cut at offset {ends[key_epoch]:>10,} by generation {generation}: {what}")
     return lines
 
 

@@ -21,7 +21,7 @@ def told() -> Story:
         ("job-reader-1", {"event": "revoked", "t": 2500, "partitions": [0]}),
         (
             "job-reader-2",
-            {"event": "opened", "t": 2600, "segment": "1@1", "partition": 1, "closed_ms": 2000, "opened_ms": 2530},
+            {"event": "opened", "t": 2600, "key_epoch": "1@1", "partition": 1, "closed_ms": 2000, "opened_ms": 2530},
         ),
         (
             "job-replay",

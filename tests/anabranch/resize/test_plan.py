@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.clients.metadata import Topic
 from anabranch.protocol.errors import KafkaError
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.resize.plan import lineage_lines, lineage_rows, plan_lines
 
 
@@ -15,7 +15,7 @@ def topic(*counts: int, base: int = 1) -> Topic:
 
 
 def test_the_cuts_say_what_became_of_the_keys() -> None:
-    ends = {Segment(0, 0): 1500, Segment(1, 1): 7, Segment(0, 1): 2500}
+    ends = {KeyEpoch(0, 0): 1500, KeyEpoch(1, 1): 7, KeyEpoch(0, 1): 2500}
     assert lineage_lines(topic(1, 2, 1), ends)[-3:] == [
         "     0 cut at offset      1,500 by generation 1: split, 1 took some of its keys",
         "     0 cut at offset      2,500 by generation 2: took the keys of 1",
@@ -24,7 +24,7 @@ def test_the_cuts_say_what_became_of_the_keys() -> None:
 
 
 def test_the_tree_is_told_to_programs() -> None:
-    ends = {Segment(0, 0): 1500, Segment(1, 1): 7, Segment(0, 1): 2500}
+    ends = {KeyEpoch(0, 0): 1500, KeyEpoch(1, 1): 7, KeyEpoch(0, 1): 2500}
     rows = lineage_rows(topic(1, 2, 1), ends)
     assert [(row["partition"], row["generation"], row["end"]) for row in rows] == [
         *((0, 0, 1500), (0, 1, 2500), (0, 2, None)),

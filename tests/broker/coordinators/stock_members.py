@@ -1,4 +1,4 @@
-"""Members of groups as other projects' clients are: they know partitions, and nothing of segments or gates."""
+"""Members of groups as other projects' clients are: they know partitions, and nothing of key epochs or gates."""
 
 from __future__ import annotations
 

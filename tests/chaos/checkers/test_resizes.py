@@ -8,7 +8,7 @@ from anabranch.chaos.checkers import CHECKERS as ALL
 from anabranch.chaos.checkers.invariants import INVARIANTS, LIVENESS, PROGRESS
 from anabranch.chaos.checkers.resizes import CHECKERS
 from anabranch.chaos.resize_events import BoundaryTold, Gated, LetIn, Refused, Retired, Shown, TopicWritten
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from tests.chaos.checkers.story import MOVED, Build, Cases, P, Q, Story, split
 
 case = Cases(CHECKERS)
@@ -184,10 +184,10 @@ def _(s: Story, index: int) -> None:
     s.history.resizes.refused.append(Refused(s.history.tick(), 1, ("t", index), 1, 2, False))
 
 
-@case.pair("B20 unaffected-touched", Segment(0, 1), Segment(2, 1))
-def _(s: Story, segment: Segment) -> None:
+@case.pair("B20 unaffected-touched", KeyEpoch(0, 1), KeyEpoch(2, 1))
+def _(s: Story, key_epoch: KeyEpoch) -> None:
     s.resized(2, 3)
-    s.history.resizes.gated.append(Gated(s.history.tick(), "r", "t", segment))
+    s.history.resizes.gated.append(Gated(s.history.tick(), "r", "t", key_epoch))
 
 
 @case("B21 step-repeated")

@@ -5,7 +5,7 @@ One loop runs everybody, so one list of events is the order in which things happ
 
     I4    a record is not handed out when a later one of its key is behind the group in another partition
     I4'   ... and when it is handed out, what came before it in other partitions is committed
-    I5    on_partition_key_maybe_revoked of a segment ends before on_partition_key_assigned of one that waits for it
+    I5    on_partition_key_maybe_revoked of a key epoch ends before on_partition_key_assigned of one that waits for it
     I12   everything sent is handed out
 """
 
@@ -25,7 +25,7 @@ from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.audit import HEADER, decode_header
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 GROUP = "readers"
 TOPIC = "t"
@@ -155,19 +155,19 @@ class History:
         assert len(self.distinct) == expected, "I12"
 
     def callbacks_out_of_order(self, lineage: Lineage) -> list[str]:
-        """I5, for segments of which something was handed out to a member that did not crash."""
+        """I5, for key epochs of which something was handed out to a member that did not crash."""
         found: list[str] = []
         flushed_at: dict[int, int] = {}
-        unflushed: dict[Segment, int] = {}
+        unflushed: dict[KeyEpoch, int] = {}
         for place, event in enumerate(self.events):
             if isinstance(event, Delivery):
-                unflushed[Segment(event.partition, event.generation)] = place
+                unflushed[KeyEpoch(event.partition, event.generation)] = place
             elif event.name in ("maybe_revoked", "crashed"):
                 for partition in event.partitions:
                     flushed_at[partition] = place
             elif event.name == "key_assigned":
-                for segment in (one for partition in event.partitions for one in lineage.segments(partition)):
-                    for source in lineage.predecessors(segment):
+                for key_epoch in (one for partition in event.partitions for one in lineage.key_epochs(partition)):
+                    for source in lineage.predecessors(key_epoch):
                         read_at = unflushed.get(source)
                         if read_at is not None and flushed_at.get(source.partition, -1) < read_at:
                             found.append(f"I5: {event} before {source} was flushed")
@@ -303,7 +303,7 @@ class Reader:
 
     @property
     def gated(self) -> set[int]:
-        return {gate.segment.partition for gate in self.consumer.gates()}
+        return {gate.key_epoch.partition for gate in self.consumer.gates()}
 
 
 async def throw_out(network: Network, group_id: str, member_id: str) -> None:

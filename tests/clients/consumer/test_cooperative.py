@@ -22,7 +22,7 @@ from anabranch.clients.metadata import ClusterMetadata
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.consumer.groups import (
     TOPIC,
@@ -139,21 +139,21 @@ async def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monke
             await survivor.pause()
             await resize(admin, 1)
             await send(producer, admin, 40)
-            # What the survivor may know: where the segments end, and that the other partition is read to there.
+            # What the survivor may know: where the key epochs end, and that the other partition is read to there.
             await survivor.consumer._network.wait_for(lambda metadata: metadata.topics[TOPIC].generation == 1)
             gates = survivor.consumer._core.gates
             gate = gates.gate(TOPIC)
             assert gate is not None
             for partition in (0, 1):
-                gates.want_end(TOPIC, Segment(partition, 0))
+                gates.want_end(TOPIC, KeyEpoch(partition, 0))
             survivor.consumer._gatekeeper.refresh()
-            await history.until(lambda: [gate.end(Segment(part, 0)) for part in (0, 1)] == [ends[0], ends[1]])
+            await history.until(lambda: [gate.end(KeyEpoch(part, 0)) for part in (0, 1)] == [ends[0], ends[1]])
             gate.note_committed(1, ends[1])
             survivor.go_on.set()
             await history.until(lambda: survivor.consumer._core.assignment[TopicPartition(TOPIC, 0)].crossed)
             await survivor.polled()
             assert survivor.consumer.rebalancing
-            assert gate.is_open(Segment(0, 1))
+            assert gate.is_open(KeyEpoch(0, 1))
             assert bool([one for one in history.deliveries if one.generation == 1]) != rule
             victim.go_on.set()
             await history.until(lambda: len(history.distinct) == 80)

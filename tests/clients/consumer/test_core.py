@@ -39,7 +39,7 @@ from anabranch.protocol.apis.join_group import JoinGroupResponse
 from anabranch.protocol.apis.sync_group import SyncGroupResponse
 from anabranch.protocol.consumer_protocol import ConsumerProtocolAssignment, encode_assignment
 from anabranch.protocol.errors import ErrorCode
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.records.batch import stamp
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.consumer.test_progress import batch
@@ -178,7 +178,7 @@ class Member:
         self.read()
         gate = self.core.gates.gate(TOPIC)
         assert gate is not None
-        gate.note_end(Segment(0, 0), CUT, leader_epoch=1)
+        gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
 
     def read(self) -> None:
         at = self.first().position
@@ -203,7 +203,7 @@ def test_who_goes_back_while_it_flushes_flushes_there_again(automatic: bool) -> 
     member.committed[FIRST] = CUT  # without automatic commits: by the application, as part of a transaction
     member.ask()
     assert member.kinds()[0] is Flush
-    assert member.first().crossed == {Segment(0, 0)}
+    assert member.first().crossed == {KeyEpoch(0, 0)}
 
 
 def test_who_goes_back_while_it_commits_has_committed_nothing_of_what_it_reads_then() -> None:
@@ -217,7 +217,7 @@ def test_who_goes_back_while_it_commits_has_committed_nothing_of_what_it_reads_t
     assert not member.first().processed
     member.ask()
     assert member.kinds() == [Flush, Commit]
-    assert member.first().crossed == {Segment(0, 0)}
+    assert member.first().crossed == {KeyEpoch(0, 0)}
 
 
 def test_a_boundary_is_flushed_committed_and_crossed_in_one_round() -> None:
@@ -228,7 +228,7 @@ def test_a_boundary_is_flushed_committed_and_crossed_in_one_round() -> None:
     commit = member.taken[1]
     assert isinstance(commit, Commit)
     assert (commit.reason, commit.offsets) == (Reason.BOUNDARY, {FIRST: CUT})
-    assert member.first().crossed == {Segment(0, 0)}
+    assert member.first().crossed == {KeyEpoch(0, 0)}
 
 
 def test_boundary_behind_a_compaction_gap_is_committed_at_its_end() -> None:
@@ -242,11 +242,11 @@ def test_boundary_behind_a_compaction_gap_is_committed_at_its_end() -> None:
     member.first().receive(bytes(behind), CUT - 2)
     gate = member.core.gates.gate(TOPIC)
     assert gate is not None
-    gate.note_end(Segment(0, 0), CUT, leader_epoch=1)
+    gate.note_end(KeyEpoch(0, 0), CUT, leader_epoch=1)
     member.ask()
     assert member.kinds() == [Flush, Commit]
     assert member.committed[FIRST] == CUT
-    assert gate.is_open(Segment(1, 1))
+    assert gate.is_open(KeyEpoch(1, 1))
     assert member.core.assignment.positions() == {}
 
 
@@ -265,7 +265,7 @@ def test_a_boundary_that_another_call_flushes_is_neither_flushed_nor_crossed_mea
     assert member.kinds() == [Commit]
 
 
-def test_an_automatic_commit_leaves_out_what_may_be_the_end_of_a_segment() -> None:
+def test_an_automatic_commit_leaves_out_what_may_be_the_end_of_a_key_epoch() -> None:
     """It would open the gates of others, and the application has not flushed: the end has to be known first."""
     member = Member()
     assert isinstance(member.ask(), DeliverRecords)
@@ -274,7 +274,7 @@ def test_an_automatic_commit_leaves_out_what_may_be_the_end_of_a_segment() -> No
     member.ask()
     assert member.kinds() == []
     assert member.committed[FIRST] == 0
-    assert member.core.gates.ends_wanted == {(TOPIC, Segment(0, 0))}
+    assert member.core.gates.ends_wanted == {(TOPIC, KeyEpoch(0, 0))}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -416,8 +416,8 @@ class Chance:
         gate = self._member.core.gates.gate(TOPIC)
         assert gate is not None
         for index in range(3):
-            for segment in gate.boundaries(index):
-                gate.note_end(segment, self._rng.randrange(12), leader_epoch=99)
+            for key_epoch in gate.boundaries(index):
+                gate.note_end(key_epoch, self._rng.randrange(12), leader_epoch=99)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -479,7 +479,7 @@ def test_a_start_is_committed_again_if_the_coordinator_did_not_answer() -> None:
     assert member.committed[FIRST] == CUT + 2
 
 
-def test_deleted_records_of_an_open_segment_are_handed_out_as_they_were_fetched() -> None:
+def test_deleted_records_of_an_open_key_epoch_are_handed_out_as_they_were_fetched() -> None:
     member = Member()
     assert isinstance(member.ask(), DeliverRecords)
     member.first().receive(batch(0, [b"v"] * 3), 0)
@@ -513,13 +513,13 @@ def behind_a_closed_gate(*, automatic: bool = True) -> Member:
     gate = member.core.gates.gate(TOPIC)
     assert gate is not None
     for generation in (0, 1):
-        gate.note_end(Segment(0, generation), CUT, leader_epoch=2)
+        gate.note_end(KeyEpoch(0, generation), CUT, leader_epoch=2)
     member.read()
     member.committed[FIRST] = CUT
     member.ask()
     member.ask()
-    assert member.first().crossed == {Segment(0, 0), Segment(0, 1)}
-    gate.note_end(Segment(1, 1), 5, leader_epoch=2)
+    assert member.first().crossed == {KeyEpoch(0, 0), KeyEpoch(0, 1)}
+    gate.note_end(KeyEpoch(1, 1), 5, leader_epoch=2)
     member.first().receive(batch(CUT, [b"w"] * 4, epoch=2), CUT)
     assert not member.core.deliveries.take(100, member.now_s)
     return member

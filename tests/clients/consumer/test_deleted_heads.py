@@ -1,7 +1,7 @@
 """What is stored is handed out in the end, also where records of parents are deleted while gates wait for them (D23).
 
 Each test runs a real cluster. A topic grows from one partition to two and shrinks again, so that partition 0 has three
-segments, and the last of them waits for partition 1, which waits for the first.
+key epochs, and the last of them waits for partition 1, which waits for the first.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ async def test_a_group_reads_on_when_the_head_of_a_parent_is_deleted_and_its_lea
             while not consumer.assignment():
                 await read()
             consumer.pause(SECOND)
-            while not any(gate.segment.partition == 0 for gate in consumer.gates()):
-                await read()  # partition 0 stands before its last segment, whose records are fetched
+            while not any(gate.key_epoch.partition == 0 for gate in consumer.gates()):
+                await read()  # partition 0 stands before its last key epoch, whose records are fetched
 
             end = (await consumer.end_offsets([FIRST]))[FIRST]
             await admin.delete_records({FIRST: end - 5})

@@ -17,7 +17,7 @@ from anabranch.clients.network import Network
 from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.records.batch import stamp
 from tests.broker.storage.unreadable import UNREADABLE, stored_at
 from tests.clients.consumer.groups import TOPIC, make_topic
@@ -57,10 +57,10 @@ async def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> No
     assert assignment[rotten].position == 1
 
 
-def test_a_segment_waits_for_those_of_empty_ones_before_it_though_its_group_knows_nothing_of_it_yet() -> None:
-    """Goal (R9): who has nothing to read of a child's first segment still waits for the parent at its second.
+def test_a_key_epoch_waits_for_those_of_empty_ones_before_it_though_its_group_knows_nothing_of_it_yet() -> None:
+    """Goal (R9): who has nothing to read of a child's first key epoch still waits for the parent at its second.
 
-    Of a simulated schedule: a member that knew of generation 3 went from there to 6, past segments without records.
+    Of a simulated schedule: a member that knew of generation 3 went from there to 6, past key epochs without records.
     """
     assignment, gates = Assignment(), Gates(ordered=True)
     gates.refresh(metadata(1, 2, 4))
@@ -70,12 +70,12 @@ def test_a_segment_waits_for_those_of_empty_ones_before_it_though_its_group_know
     assignment.note_generations({GATED: 1})
     progress = assignment[child]
     progress.begin(0)
-    progress.crossed.add(Segment(1, 1))
+    progress.crossed.add(KeyEpoch(1, 1))
     stored = bytearray(batch(0, [b"a"]))
     stamp(stored, 0, base_offset=0, leader_epoch=2)
     progress.receive(bytes(stored), 0)
     assert not deliveries.take(100, 0.0)
-    assert gates.note_end(GATED, Segment(0, 0), 5, leader_epoch=2)
+    assert gates.note_end(GATED, KeyEpoch(0, 0), 5, leader_epoch=2)
     assert not deliveries.take(100, 0.0)
     gates.note_committed({TopicPartition(GATED, 0): 5})
     assert [record.value for record in deliveries.take(100, 0.0)[child]] == [b"a"]
@@ -105,14 +105,14 @@ def test_a_batch_that_cannot_be_read_is_told_of_and_passed_by_a_seek(records: by
 
 
 async def test_a_damaged_record_is_told_of_and_passed_by_a_seek(tmp_path: Path) -> None:
-    """On a broker's disk: a bit of a sealed segment flips while it is stopped."""
+    """On a broker's disk: a bit of a sealed key epoch flips while it is stopped."""
 
     def damage() -> None:
-        segments = sorted(tmp_path.glob(f"**/{TOPIC}-0/*.log"))
-        content = bytearray(segments[0].read_bytes())
-        assert len(segments) > 1
+        key_epochs = sorted(tmp_path.glob(f"**/{TOPIC}-0/*.log"))
+        content = bytearray(key_epochs[0].read_bytes())
+        assert len(key_epochs) > 1
         content[content.index(b"v25")] ^= 1
-        segments[0].write_bytes(content)
+        key_epochs[0].write_bytes(content)
 
     async def story() -> None:
         where = TopicPartition(TOPIC, 0)

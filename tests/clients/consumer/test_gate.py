@@ -1,7 +1,7 @@
 """The order gate, rule by rule: R7, R9, R10, R11. `tests/model` takes it through every small instance."""
 
 from anabranch.clients.consumer.gate import PartitionView, TopicGate
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.order_gates import UNKNOWN
 
 
@@ -20,7 +20,7 @@ def gate(*counts: int, epochs: dict[int, int] | None = None) -> TopicGate:
 
 def test_r9_a_child_opens_when_its_parent_is_committed_to_the_cut() -> None:
     topic = gate(1, 2)
-    child, parent = Segment(1, 1), Segment(0, 0)
+    child, parent = KeyEpoch(1, 1), KeyEpoch(0, 0)
     assert [str(wait) for wait in topic.waits(child)] == ["0@0 to reach an end not yet known (committed: nothing)"]
     topic.note_end(parent, 10, leader_epoch=1)
     topic.note_committed(0, 9)
@@ -31,55 +31,55 @@ def test_r9_a_child_opens_when_its_parent_is_committed_to_the_cut() -> None:
 
 def test_r9_an_empty_parent_must_still_be_committed() -> None:
     topic = gate(1, 2)
-    topic.note_end(Segment(0, 0), 0, leader_epoch=1)
-    assert not topic.is_open(Segment(1, 1)), "nothing committed is not offset 0 (K104)"
+    topic.note_end(KeyEpoch(0, 0), 0, leader_epoch=1)
+    assert not topic.is_open(KeyEpoch(1, 1)), "nothing committed is not offset 0 (K104)"
     topic.note_committed(0, 0)
-    assert topic.is_open(Segment(1, 1))
+    assert topic.is_open(KeyEpoch(1, 1))
 
 
 def test_f1_a_chain_through_an_empty_partition_waits_for_its_far_end() -> None:
     topic = gate(1, 2, 4)
-    topic.note_end(Segment(1, 1), 0, leader_epoch=2)
+    topic.note_end(KeyEpoch(1, 1), 0, leader_epoch=2)
     topic.note_committed(1, 0)
-    topic.note_end(Segment(0, 0), 5, leader_epoch=2)
+    topic.note_end(KeyEpoch(0, 0), 5, leader_epoch=2)
     topic.note_committed(0, 4)
-    assert [wait.segment for wait in topic.waits(Segment(3, 2))] == [Segment(0, 0)]
+    assert [wait.key_epoch for wait in topic.waits(KeyEpoch(3, 2))] == [KeyEpoch(0, 0)]
     topic.note_committed(0, 5)
-    assert topic.is_open(Segment(3, 2))
+    assert topic.is_open(KeyEpoch(3, 2))
 
 
 def test_a_merge_target_waits_for_its_retiring_partition_only_beyond_the_cut() -> None:
     topic = gate(2, 1)
-    assert topic.is_open(Segment(0, 0))
-    topic.note_end(Segment(1, 0), 3, leader_epoch=1)
-    assert not topic.is_open(Segment(0, 1))
+    assert topic.is_open(KeyEpoch(0, 0))
+    topic.note_end(KeyEpoch(1, 0), 3, leader_epoch=1)
+    assert not topic.is_open(KeyEpoch(0, 1))
     topic.note_committed(1, 3)
-    assert topic.is_open(Segment(0, 1))
+    assert topic.is_open(KeyEpoch(0, 1))
 
 
 def test_r7_a_boundary_is_asked_again_after_a_leader_change() -> None:
     topic = gate(1, 2)
-    topic.note_end(Segment(0, 0), 100, leader_epoch=1)
+    topic.note_end(KeyEpoch(0, 0), 100, leader_epoch=1)
     topic.note_committed(0, 100)
-    assert topic.is_open(Segment(1, 1))
+    assert topic.is_open(KeyEpoch(1, 1))
     views = {0: PartitionView(2, ((0, 0), (1, 1))), 1: PartitionView(1, ((1, 1),))}
     topic.refresh(topic.lineage, views)
-    assert topic.end(Segment(0, 0)) == UNKNOWN, "the new leader may have cut elsewhere (K409)"
-    assert not topic.is_open(Segment(1, 1))
+    assert topic.end(KeyEpoch(0, 0)) == UNKNOWN, "the new leader may have cut elsewhere (K409)"
+    assert not topic.is_open(KeyEpoch(1, 1))
 
 
-def test_r11_a_batch_newer_than_metadata_has_no_segment_yet() -> None:
+def test_r11_a_batch_newer_than_metadata_has_no_key_epoch_yet() -> None:
     topic = gate(1, 2)
-    assert topic.segment_at(0, 0) == Segment(0, 0)
-    assert topic.segment_at(0, 1) == Segment(0, 1)
-    assert topic.segment_at(0, 2) is None
-    assert topic.segment_at(7, 0) is None
+    assert topic.key_epoch_at(0, 0) == KeyEpoch(0, 0)
+    assert topic.key_epoch_at(0, 1) == KeyEpoch(0, 1)
+    assert topic.key_epoch_at(0, 2) is None
+    assert topic.key_epoch_at(7, 0) is None
 
 
-def test_a_batch_of_a_resize_that_metadata_shows_in_epochs_only_has_no_segment_yet() -> None:
+def test_a_batch_of_a_resize_that_metadata_shows_in_epochs_only_has_no_key_epoch_yet() -> None:
     ahead = TopicGate(Lineage(1, [(0, 1)]), {0: PartitionView(1, ((0, 0), (1, 1)))})
-    assert ahead.segment_at(0, 0) == Segment(0, 0)
-    assert ahead.segment_at(0, 1) is None
+    assert ahead.key_epoch_at(0, 0) == KeyEpoch(0, 0)
+    assert ahead.key_epoch_at(0, 1) is None
 
 
 def test_older_metadata_never_wins() -> None:
@@ -95,13 +95,13 @@ def test_a_removed_partition_is_done_but_its_ancestors_count() -> None:
         1: PartitionView(3, ((1, 1), (2, 2), (3, 3))),
     }
     topic.refresh(topic.lineage, remaining)
-    assert [wait.segment for wait in topic.waits(Segment(1, 3))] == [Segment(0, 0)]
-    topic.note_end(Segment(0, 0), 4, leader_epoch=3)
+    assert [wait.key_epoch for wait in topic.waits(KeyEpoch(1, 3))] == [KeyEpoch(0, 0)]
+    topic.note_end(KeyEpoch(0, 0), 4, leader_epoch=3)
     topic.note_committed(0, 4)
-    assert topic.is_open(Segment(1, 3))
+    assert topic.is_open(KeyEpoch(1, 3))
 
 
 def test_an_owner_commits_where_its_partition_was_cut() -> None:
     topic = gate(4, 6)
-    assert list(topic.boundaries(0)) == [Segment(0, 0)]
+    assert list(topic.boundaries(0)) == [KeyEpoch(0, 0)]
     assert list(topic.boundaries(3)) == []

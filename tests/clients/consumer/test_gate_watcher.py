@@ -15,7 +15,7 @@ from anabranch.clients.consumer.gate_watcher import GateWatcher
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.network import Network, make_rng
 from anabranch.cluster.in_process import Cluster
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.order_gates import UNKNOWN
 from tests.clients.consumer.groups import TOPIC, History, Reader, cluster_and_admin, make_topic, readers, resize, send
 
@@ -37,12 +37,12 @@ async def keeping(cluster: Cluster, changed: asyncio.Event) -> AsyncIterator[tup
         await network.close()
 
 
-async def ends(gate: TopicGate, changed: asyncio.Event, *segments: Segment) -> list[int]:
+async def ends(gate: TopicGate, changed: asyncio.Event, *key_epochs: KeyEpoch) -> list[int]:
     async with asyncio.timeout(60):
-        while any(gate.end(segment) == UNKNOWN for segment in segments):
+        while any(gate.end(key_epoch) == UNKNOWN for key_epoch in key_epochs):
             changed.clear()
             await changed.wait()
-    return [gate.end(segment) for segment in segments]
+    return [gate.end(key_epoch) for key_epoch in key_epochs]
 
 
 async def test_r7_each_cut_of_a_partition_has_its_own_end() -> None:
@@ -58,7 +58,7 @@ async def test_r7_each_cut_of_a_partition_has_its_own_end() -> None:
         async with keeping(cluster, changed) as (keeper, gates):
             gate = gates.gate(TOPIC)
             assert gate is not None
-            first, second = Segment(0, 0), Segment(0, 1)
+            first, second = KeyEpoch(0, 0), KeyEpoch(0, 1)
             gates.want_end(TOPIC, second)
             gates.want_end(TOPIC, first)
             keeper.refresh()
@@ -78,13 +78,13 @@ async def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> Non
             gate = gates.gate(TOPIC)
             assert gate is not None
             for index in (0, 1):
-                gates.want_end(TOPIC, Segment(index, 0))
+                gates.want_end(TOPIC, KeyEpoch(index, 0))
             keeper.refresh()
-            assert await ends(gate, changed, Segment(1, 0)) == [0]
-            assert gate.end(Segment(0, 0)) == UNKNOWN
+            assert await ends(gate, changed, KeyEpoch(1, 0)) == [0]
+            assert gate.end(KeyEpoch(0, 0)) == UNKNOWN
             await cluster.start_broker(1)
             keeper._network.request_refresh()
-            assert await ends(gate, changed, Segment(0, 0)) == [0]
+            assert await ends(gate, changed, KeyEpoch(0, 0)) == [0]
 
 
 async def test_gates_say_what_they_wait_for_and_how_long_they_did() -> None:
@@ -102,7 +102,7 @@ async def test_gates_say_what_they_wait_for_and_how_long_they_did() -> None:
                 await history.until(lambda: len(history.distinct) == 40)
                 assert reader.consumer.gates() == []
                 (opening,) = reader.consumer.gate_openings()
-                assert (opening.topic, opening.segment) == (TOPIC, Segment(1, 1))
+                assert (opening.topic, opening.key_epoch) == (TOPIC, KeyEpoch(1, 1))
                 assert opening.opened_at_s > opening.closed_at_s
 
 
@@ -113,7 +113,7 @@ async def test_nothing_of_a_deleted_topic_is_kept() -> None:
         changed = asyncio.Event()
         async with keeping(cluster, changed) as (keeper, gates):
             old = gates.gate(TOPIC)
-            assert not gates.passes(TOPIC, Segment(1, 1), 0.0)
+            assert not gates.passes(TOPIC, KeyEpoch(1, 1), 0.0)
             metadata = keeper._network.metadata
             topic = metadata.topics[TOPIC]
             reborn = type(topic)(

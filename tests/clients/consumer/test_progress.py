@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from anabranch.clients.consumer.consumer_record import NO_GENERATION
 from anabranch.clients.consumer.progress import READ_AHEAD, UNKNOWN, Assignment, PartitionProgress
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, stamp
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.crc32c import crc32c
@@ -116,7 +116,7 @@ def test_only_a_seek_behind_the_commit_goes_back(offset: int, rewound: bool) -> 
 def test_r11_a_seek_forgets_what_was_announced_flushed_and_crossed() -> None:
     progress = begun()
     for known in (progress.announced, progress.flushed, progress.crossed):
-        known.add(Segment(0, 0))
+        known.add(KeyEpoch(0, 0))
     progress.out_of_range = True
     assert progress.must_reset
     assert not progress.fetchable

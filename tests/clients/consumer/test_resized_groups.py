@@ -129,7 +129,7 @@ async def test_members_that_come_late_and_partitions_that_come_back_while_gated(
 
 @pytest.mark.parametrize("counts", [(1, 2, 4), (4, 2, 1), (1, 2, 1), (2, 1, 2)], ids=str)
 async def test_empty_partitions_at_every_node_of_the_lineage(counts: tuple[int, ...]) -> None:
-    """Records in the first and the last segments only: what lies between is empty and still has to be gone through."""
+    """Records in the first and the last key epochs only; those between are empty and must be passed."""
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, counts[0])
         history = History(cluster)
@@ -214,7 +214,7 @@ def give_up_without_flush(self: Ownership, rows: object) -> None:
     """Planted: a rebalance that only commits."""
 
 
-def everything_passes(self: Deliveries, progress: object, segment: object, now_s: float) -> bool:
+def everything_passes(self: Deliveries, progress: object, key_epoch: object, now_s: float) -> bool:
     """Planted: no gate."""
     return True
 

@@ -22,7 +22,7 @@ from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.queues import Batch, RecordMetadata
 from anabranch.clients.producer.routes import UNKEYED, explicit_route
 from anabranch.protocol.errors import ErrorCode
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.linear_hashing import address, base_of
 from anabranch.protocol.records.batch import SEQUENCES, read_header
 from anabranch.protocol.records.record import iter_records
@@ -395,21 +395,21 @@ class World:
             (p, offset, generation), (q, later, newer) = places[before], places[number]
             if p == q and offset < later:
                 continue
-            if not reaches(lineage, Segment(p, generation), Segment(q, newer)):
+            if not reaches(lineage, KeyEpoch(p, generation), KeyEpoch(q, newer)):
                 raise Violation(f"I3: #{before} at {places[before]} is not before #{number} at {places[number]}")
 
 
-def reaches(lineage: Lineage, first: Segment, second: Segment) -> bool:
-    """Whether the second segment can only be delivered after the first."""
+def reaches(lineage: Lineage, first: KeyEpoch, second: KeyEpoch) -> bool:
+    """Whether the second key epoch can only be delivered after the first."""
     if first == second:
         return False
     open_ends = [first]
     while open_ends:
-        segment = open_ends.pop()
-        if segment == second:
+        key_epoch = open_ends.pop()
+        if key_epoch == second:
             return True
-        following = lineage.next(segment)
-        open_ends += lineage.successors(segment) + ((following,) if following else ())
+        following = lineage.next(key_epoch)
+        open_ends += lineage.successors(key_epoch) + ((following,) if following else ())
     return False
 
 

@@ -14,7 +14,7 @@ import pytest
 from anabranch.clients.streams import joined, state_handover
 from anabranch.clients.streams.changelog import Marks, arrived_mark, departed_mark
 from anabranch.clients.streams.joined import Reading
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from tests.clients.streams.test_state_handover import KEYS, history
 
 ORDERS, PRICES = TOPICS = ("orders", "prices")
@@ -27,7 +27,7 @@ class Application:
         self.whole, self.rng = lineage, rng
         self.lineages = {topic: lineage.until(0) for topic in TOPICS}
         self.partitions = range(max(count for _, count in lineage.history))
-        self.logs: dict[str, dict[Segment, list[tuple[int, int]]]] = {topic: defaultdict(list) for topic in TOPICS}
+        self.logs: dict[str, dict[KeyEpoch, list[tuple[int, int]]]] = {topic: defaultdict(list) for topic in TOPICS}
         self.at = {(topic, partition): 0 for topic in TOPICS for partition in self.partitions}
         self.stores: dict[int, dict[int, list[tuple[str, int]]]] = defaultdict(dict)
         self.rows: dict[int, dict[bytes, bytes]] = defaultdict(dict)
@@ -42,8 +42,8 @@ class Application:
             key = self.rng.choice(KEYS)
             self.sent[topic, key] += 1
             partition = lineage.address(key)
-            segment = Segment(partition, lineage.class_generation(partition))
-            self.logs[topic][segment].append((key, self.sent[topic, key]))
+            key_epoch = KeyEpoch(partition, lineage.class_generation(partition))
+            self.logs[topic][key_epoch].append((key, self.sent[topic, key]))
 
     def resize(self, topic: str) -> bool:
         known = len(self.lineages[topic].history)
@@ -55,8 +55,8 @@ class Application:
         return True
 
     def reading(self, topic: str, partition: int) -> Reading | None:
-        segments = self.lineages[topic].segments(partition)
-        return (self.lineages[topic], segments[self.at[topic, partition]]) if segments else None
+        key_epochs = self.lineages[topic].key_epochs(partition)
+        return (self.lineages[topic], key_epochs[self.at[topic, partition]]) if key_epochs else None
 
     def slowest(self, partition: int) -> Reading | None:
         return joined.slowest(self.reading(topic, partition) for topic in TOPICS)
@@ -65,19 +65,19 @@ class Application:
         return Marks.read(self.rows[partition])
 
     def process(self, topic: str, partition: int) -> bool:
-        """A part of the segment that is due, if nothing holds it back; the next one when it is cut there."""
+        """A part of the key epoch that is due, if nothing holds it back; the next one when it is cut there."""
         own, all_of_them = self.reading(topic, partition), self.slowest(partition)
         if own is None:
             return False
-        lineage, segment = own
-        left = self.logs[topic].get(segment, [])
+        lineage, key_epoch = own
+        left = self.logs[topic].get(key_epoch, [])
         if not left:
-            further = self.at[topic, partition] + 1 < len(lineage.segments(partition))
+            further = self.at[topic, partition] + 1 < len(lineage.key_epochs(partition))
             self.at[topic, partition] += further
             return further
-        if all_of_them is None or all_of_them[1].generation < segment.generation:
+        if all_of_them is None or all_of_them[1].generation < key_epoch.generation:
             return False
-        if state_handover.missing(lineage, segment, self.marks(partition)):
+        if state_handover.missing(lineage, key_epoch, self.marks(partition)):
             return False
         for _ in range(self.rng.choice((1, 5, len(left)))):
             if left:
@@ -89,9 +89,9 @@ class Application:
         read_to, done = self.slowest(partition), False
         if read_to is None:
             return False
-        lineage, segment = read_to
-        for generation in state_handover.due(lineage, segment, self.marks(partition).departed):
-            opened = Segment(partition, generation)
+        lineage, key_epoch = read_to
+        for generation in state_handover.due(lineage, key_epoch, self.marks(partition).departed):
+            opened = KeyEpoch(partition, generation)
             before = lineage.previous(opened)
             assert before is not None
             if state_handover.missing(lineage, before, self.marks(partition)):
@@ -178,14 +178,14 @@ def test_nobody_waits_for_a_topic_that_nobody_resizes() -> None:
 
 
 def test_the_slowest_says_how_far_a_task_is() -> None:
-    behind, ahead = (FOUR, Segment(0, 0)), (SHRUNK, Segment(0, 2))
+    behind, ahead = (FOUR, KeyEpoch(0, 0)), (SHRUNK, KeyEpoch(0, 2))
     assert joined.slowest([ahead, behind]) == joined.slowest([behind, ahead]) == behind
     assert joined.slowest([ahead]) == ahead
     assert joined.slowest([ahead, None]) is None, "one is not there yet"
 
 
 def test_a_partition_that_is_gone_is_read_to_its_end() -> None:
-    assert joined.removed(SHRUNK, 5, range(3)) == (SHRUNK, Segment(5, 2))
+    assert joined.removed(SHRUNK, 5, range(3)) == (SHRUNK, KeyEpoch(5, 2))
     assert joined.removed(SHRUNK, 5, range(6)) is None, "it is still there"
     assert joined.removed(SHRUNK, 2, ()) is None, "it is not known yet"
     assert joined.removed(FOUR, 5, range(4)) is None, "it is still to come"

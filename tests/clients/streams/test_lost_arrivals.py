@@ -16,7 +16,7 @@ from anabranch.clients.streams.changelog_bounds import ChangelogBounds
 from anabranch.clients.streams.task_effects import Effect, Follow, Open, Resume
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import State
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from anabranch.protocol.records.record import Record
 from tests.clients.streams.test_task_machine import GROWN, ID, Instance, place
 
@@ -35,7 +35,7 @@ class Resized(Instance):
     def take(self, *, start: int) -> None:
         """Have the task of partition 2 on a changelog that begins at `start` and has nothing beyond that."""
         self.assign(2)
-        self.reads(2, 0, Segment(2, 1))
+        self.reads(2, 0, KeyEpoch(2, 1))
         self.ends[2] = start
         self.restore_all(start)
 

@@ -34,7 +34,7 @@ def modulo(count: int) -> Callable[[bytes], int]:
     return lambda key: murmur2(key) % count
 
 
-def test_a_key_belongs_where_linear_hashing_had_put_it_when_its_segment_was_written() -> None:
+def test_a_key_belongs_where_linear_hashing_had_put_it_when_its_key_epoch_was_written() -> None:
     places = KeyPlaces(GROWN)
     (key, *_) = [one for one in KEYS if GROWN.until(0).address(murmur2(one)) == 0 and GROWN.address(murmur2(one)) == 4]
 

@@ -15,13 +15,13 @@ import pytest
 from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.changelog import Marks, arrived_mark, departed_mark
 from anabranch.protocol import linear_hashing
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 KEYS = range(60)
 
 
 class Application:
-    """Stores by partition, and how far each task is: the index of the segment that it processes."""
+    """Stores by partition, and how far each task is: the index of the key epoch that it processes."""
 
     def __init__(self, lineage: Lineage, rng: random.Random) -> None:
         self.lineage, self.rng = lineage, rng
@@ -31,39 +31,39 @@ class Application:
         self.at = dict.fromkeys(self.partitions, 0)
         self.moved: Counter[int] = Counter()
         self.expected: dict[int, list[int]] = defaultdict(list)
-        self.logs: dict[Segment, list[tuple[int, int]]] = defaultdict(list)
+        self.logs: dict[KeyEpoch, list[tuple[int, int]]] = defaultdict(list)
         number = 0
         for generation, count in lineage.history:
             for _ in range(80):
                 key, number = rng.choice(KEYS), number + 1
                 partition = linear_hashing.address(key, lineage.base, count)
-                self.logs[Segment(partition, lineage.class_generation(partition, generation))].append((key, number))
+                self.logs[KeyEpoch(partition, lineage.class_generation(partition, generation))].append((key, number))
                 self.expected[key].append(number)
 
-    def segment(self, partition: int) -> Segment:
-        return self.lineage.segments(partition)[self.at[partition]]
+    def key_epoch(self, partition: int) -> KeyEpoch:
+        return self.lineage.key_epochs(partition)[self.at[partition]]
 
     def marks(self, partition: int) -> Marks:
         return Marks.read(self.rows[partition])
 
     def process(self, partition: int) -> bool:
-        """Go through the segment that is due, if what it needs has arrived."""
-        segment = self.segment(partition)
-        if state_handover.missing(self.lineage, segment, self.marks(partition)):
+        """Go through the key epoch that is due, if what it needs has arrived."""
+        key_epoch = self.key_epoch(partition)
+        if state_handover.missing(self.lineage, key_epoch, self.marks(partition)):
             return False
-        if segment not in self.logs and self.at[partition] + 1 >= len(self.lineage.segments(partition)):
+        if key_epoch not in self.logs and self.at[partition] + 1 >= len(self.lineage.key_epochs(partition)):
             return False
-        for key, number in self.logs.pop(segment, []):
+        for key, number in self.logs.pop(key_epoch, []):
             self.stores[partition].setdefault(key, []).append(number)
-        if self.at[partition] + 1 < len(self.lineage.segments(partition)):
+        if self.at[partition] + 1 < len(self.lineage.key_epochs(partition)):
             self.at[partition] += 1
         return True
 
     def hand_over(self, partition: int) -> bool:
         """Everything that is due and may be passed on."""
         lineage, done = self.lineage, False
-        for generation in state_handover.due(lineage, self.segment(partition), self.marks(partition).departed):
-            opened = Segment(partition, generation)
+        for generation in state_handover.due(lineage, self.key_epoch(partition), self.marks(partition).departed):
+            opened = KeyEpoch(partition, generation)
             before = lineage.previous(opened)
             assert before is not None
             if state_handover.missing(lineage, before, self.marks(partition)):
@@ -126,8 +126,8 @@ def test_no_more_moves_than_has_to(base: int, counts: tuple[int, ...]) -> None:
     rng = random.Random(1)
     lineage = Lineage(base, list(enumerate(counts)))
     application = Application(lineage, rng)
-    for segment in [one for one in application.logs if one.generation]:
-        for key, _ in application.logs.pop(segment):
+    for key_epoch in [one for one in application.logs if one.generation]:
+        for key, _ in application.logs.pop(key_epoch):
             application.expected.pop(key, None)
     keys = {key for rows in application.logs.values() for key, _ in rows}
     application.run()
@@ -140,11 +140,11 @@ def test_no_more_moves_than_has_to(base: int, counts: tuple[int, ...]) -> None:
 def test_a_partition_waits_for_those_whose_keys_it_gets() -> None:
     lineage = Lineage(1, [(0, 1), (1, 2), (2, 1)])
     nothing = Marks({}, -1)
-    assert state_handover.missing(lineage, Segment(0, 0), nothing) == []
-    assert state_handover.missing(lineage, Segment(1, 1), nothing) == [Segment(0, 0)]
-    assert state_handover.missing(lineage, Segment(1, 1), Marks({0: 1}, -1)) == []
-    assert state_handover.missing(lineage, Segment(0, 2), nothing) == [Segment(1, 1)]
-    assert state_handover.due(lineage, Segment(0, 0), -1) == []
-    assert state_handover.due(lineage, Segment(0, 1), -1) == [1]
-    assert state_handover.due(lineage, Segment(0, 2), -1) == [1]
-    assert state_handover.due(lineage, Segment(0, 2), 1) == []
+    assert state_handover.missing(lineage, KeyEpoch(0, 0), nothing) == []
+    assert state_handover.missing(lineage, KeyEpoch(1, 1), nothing) == [KeyEpoch(0, 0)]
+    assert state_handover.missing(lineage, KeyEpoch(1, 1), Marks({0: 1}, -1)) == []
+    assert state_handover.missing(lineage, KeyEpoch(0, 2), nothing) == [KeyEpoch(1, 1)]
+    assert state_handover.due(lineage, KeyEpoch(0, 0), -1) == []
+    assert state_handover.due(lineage, KeyEpoch(0, 1), -1) == [1]
+    assert state_handover.due(lineage, KeyEpoch(0, 2), -1) == [1]
+    assert state_handover.due(lineage, KeyEpoch(0, 2), 1) == []

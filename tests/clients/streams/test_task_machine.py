@@ -27,7 +27,7 @@ from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.tasks import Output, State, Task
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol.hashing import murmur2
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.records.record import Record
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.streams.views import View
@@ -91,10 +91,10 @@ class Instance:
                 self.view.positions.setdefault(place(one, topic), -1)
         return self.carry_out(self.machine.take_tasks(self.view))
 
-    def reads(self, partition: int, position: int, segment: Segment | None = None, topic: str = "in") -> None:
+    def reads(self, partition: int, position: int, key_epoch: KeyEpoch | None = None, topic: str = "in") -> None:
         self.view.positions[place(partition, topic)] = position
-        if segment is not None:
-            self.view.read_to[place(partition, topic)] = (self.view.lineages[topic], segment)
+        if key_epoch is not None:
+            self.view.read_to[place(partition, topic)] = (self.view.lineages[topic], key_epoch)
 
     def aim(self) -> None:
         """All changelogs end where the stores are."""
@@ -116,7 +116,7 @@ class Instance:
         for one in partitions:
             for topic in self.built.sources:
                 lineage = self.view.lineages.get(topic)
-                self.reads(one, 0, lineage.segments(one)[0] if lineage else None, topic)
+                self.reads(one, 0, lineage.key_epochs(one)[0] if lineage else None, topic)
         self.aim()
         self.release()
         assert all(self[one].state is State.RUNNING for one in partitions)
@@ -189,7 +189,7 @@ def test_ends_that_were_asked_for_an_earlier_ownership_are_not_believed(one: Ins
 def test_a_task_to_which_keys_come_waits_for_their_state(one: Instance) -> None:
     one.view.lineages["in"] = GROWN
     one.assign(2)
-    one.reads(2, 0, Segment(2, 1))
+    one.reads(2, 0, KeyEpoch(2, 1))
     one.aim()
     assert one[2].restored
     assert one.release() == []
@@ -203,7 +203,7 @@ def test_a_running_task_stops_when_keys_are_to_come_and_catches_up_when_its_chan
     one.view.lineages["in"] = SHRUNK
     one.runs(0)
     one[0].stores["counts"].put(b"k", b"1")
-    one.reads(0, 3, Segment(0, 2))
+    one.reads(0, 3, KeyEpoch(0, 2))
     assert one.machine.expect_arrivals(one.view) == [Pause([place(0)])]
     assert one.machine.catch_up_expected() == [], "it has something to commit"
     one[0].committed({"counts": [0]}, transactional=True)
@@ -221,11 +221,11 @@ def test_of_joined_topics_the_one_that_is_ahead_waits(joins: Instance) -> None:
     joins.view.lineages = {"in": GROWN.until(0), "other": GROWN.until(0)}
     joins.runs(0)
     joins.view.lineages["in"] = GROWN
-    joins.reads(0, 4, Segment(0, 1), "in")
+    joins.reads(0, 4, KeyEpoch(0, 1), "in")
     assert joins.machine.holds_back(joins.view, place(0), 1)
     assert not joins.machine.holds_back(joins.view, place(0), 0)
     joins.view.lineages["other"] = GROWN
-    joins.reads(0, 4, Segment(0, 1), "other")
+    joins.reads(0, 4, KeyEpoch(0, 1), "other")
     assert not joins.machine.holds_back(joins.view, place(0), 1)
     joins.view.lineages["other"] = Lineage(2, [(0, 2), (1, 6)])
     with pytest.raises(StreamsError, match="were not resized alike"):
@@ -309,10 +309,10 @@ def test_keys_are_handed_over_when_everything_before_the_cut_is_read(one: Instan
     assert commit is not None
     assert not commit.departures
     one.machine.committed(commit, 1.0, handed_over=False)
-    one.reads(0, 5, Segment(0, 1))
+    one.reads(0, 5, KeyEpoch(0, 1))
     commit = one.commit()
     assert commit is not None
-    assert [(due.task.id, due.opened) for due in commit.departures] == [(TaskId(0, 0), Segment(0, 1))]
+    assert [(due.task.id, due.opened) for due in commit.departures] == [(TaskId(0, 0), KeyEpoch(0, 1))]
     assert commit.offsets == {place(0): 5}
     assert commit.member is None, "the partition has an owner, and the group refuses another"
     one.machine.committed(commit, 3.0, handed_over=True)
@@ -326,7 +326,7 @@ def test_a_hand_over_has_the_group_agree_though_its_offset_is_committed(one: Ins
     commit = one.commit()
     assert commit is not None
     one.machine.committed(commit, 1.0, handed_over=False)
-    one.reads(0, 5, Segment(0, 1))
+    one.reads(0, 5, KeyEpoch(0, 1))
     commit = one.commit()
     assert commit is not None
     assert commit.offsets == {place(0): 5}
@@ -336,14 +336,14 @@ def test_what_has_not_arrived_is_not_handed_on(one: Instance) -> None:
     grown_again = GROWN.resized(2, 8)
     one.view.lineages["in"] = grown_again
     one.assign(2)
-    one.reads(2, 3, Segment(2, 2))
+    one.reads(2, 3, KeyEpoch(2, 2))
     one.aim()
     commit = one.commit()
     assert commit is None or not commit.departures
     one.arrives(0, 2, 1)
     commit = one.commit()
     assert commit is not None
-    assert [due.opened for due in commit.departures] == [Segment(2, 2)]
+    assert [due.opened for due in commit.departures] == [KeyEpoch(2, 2)]
 
 
 def test_a_removed_partition_is_finished_in_the_generation_in_which_it_was_given(one: Instance) -> None:

@@ -29,7 +29,7 @@ class View:
     def position(self, partition: TopicPartition) -> int:
         return self.positions[partition]
 
-    def segment(self, partition: TopicPartition) -> Reading | None:
+    def key_epoch(self, partition: TopicPartition) -> Reading | None:
         return self.read_to.get(partition)
 
     def lineage(self, topic: str) -> Lineage | None:

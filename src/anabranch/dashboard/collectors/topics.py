@@ -14,7 +14,7 @@ from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.group_gates import gate_of
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import ErrorCode
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage, PartitionImage, TopicImage
@@ -37,7 +37,7 @@ class TopicCollector:
         self._topics: dict[str, TopicImage] = {}
         self._marks: dict[Place, dict[int, Mark]] = {}
         self._as_clients: dict[str, tuple[TopicImage, known.Topic]] = {}
-        self._ends: dict[str, tuple[known.Topic, dict[Segment, int]]] = {}
+        self._ends: dict[str, tuple[known.Topic, dict[KeyEpoch, int]]] = {}
 
     def collect(self, sheet: StateSheet) -> None:
         """Put a row for each topic and each partition."""
@@ -62,22 +62,22 @@ class TopicCollector:
             if name in topics:
                 sheet.put(f"topic/{name}", self._topic_row(topics[name]))
 
-    def ends(self, topic: known.Topic) -> dict[Segment, int]:
-        """Segment -> its end offset according to the leader, for segments that end in a cut.
+    def ends(self, topic: known.Topic) -> dict[KeyEpoch, int]:
+        """Key epoch -> its end offset according to the leader, for key epochs that end in a cut.
 
         The offset of a cut does not change while the leaders stay the same.
         """
         kept = self._ends.get(topic.name)
         if kept is not None and kept[0] is topic:
             return kept[1]
-        found: dict[Segment, int] = {}
+        found: dict[KeyEpoch, int] = {}
         cuts = list(_cuts(gate_of(topic), topic))
-        for segment, cut in cuts:
-            leader = self._leader(topic.name, topic.partitions[segment.partition].leader, segment.partition)
+        for key_epoch, cut in cuts:
+            leader = self._leader(topic.name, topic.partitions[key_epoch.partition].leader, key_epoch.partition)
             if leader is not None:
                 _, end = leader.log.epochs.end_offset_for(cut - 1, leader.log.log_end_offset)
                 if end >= 0:
-                    found[segment] = end
+                    found[key_epoch] = end
         if len(found) == len(cuts):
             self._ends[topic.name] = topic, found
         return found
@@ -191,9 +191,9 @@ def _as_client(image: TopicImage) -> known.Topic:
     return known.Topic(image.name, image.topic_id, partitions, lineage=Lineage(image.base, image.history))
 
 
-def _cuts(gate: TopicGate, topic: known.Topic) -> Iterator[tuple[Segment, int]]:
+def _cuts(gate: TopicGate, topic: known.Topic) -> Iterator[tuple[KeyEpoch, int]]:
     for index in topic.partitions:
-        for segment in gate.boundaries(index):
-            cut = gate.cut(segment)
+        for key_epoch in gate.boundaries(index):
+            cut = gate.cut(key_epoch)
             if cut is not None:
-                yield segment, cut
+                yield key_epoch, cut

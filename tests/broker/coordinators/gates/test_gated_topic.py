@@ -1,4 +1,4 @@
-"""What a coordinator makes of metadata and of what leaders say; which segments are open is told elsewhere."""
+"""What a coordinator makes of metadata and of what leaders say; which key epochs are open is told elsewhere."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from anabranch.broker.coordinators.gates.gated_topic import GatedTopic, LeaderAnswer
 from anabranch.broker.metadata.metadata_cache import PartitionImage, TopicImage
-from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.order_gates import UNKNOWN
 
-PARENT = Segment(0, 0)
+PARENT = KeyEpoch(0, 0)
 
 
 def image(*counts: int, epochs: Mapping[int, int] | None = None) -> TopicImage:
@@ -32,7 +32,7 @@ def image(*counts: int, epochs: Mapping[int, int] | None = None) -> TopicImage:
     return TopicImage("t", b"t" * 16, partitions, generation=len(counts) - 1, history=history, base=1)
 
 
-def told(ends: Mapping[Segment, int], *, start: int = 0, epoch: int = 9) -> LeaderAnswer:
+def told(ends: Mapping[KeyEpoch, int], *, start: int = 0, epoch: int = 9) -> LeaderAnswer:
     return LeaderAnswer(epoch, start, ends, ends)
 
 
@@ -43,10 +43,10 @@ def withheld(topic: GatedTopic, **committed: int) -> dict[int, list[str]]:
 
 def test_what_no_leader_has_said_keeps_a_gate_closed() -> None:
     topic = GatedTopic(image(1, 2))
-    assert topic.unknown_segments() == [0, 1]
+    assert topic.unknown_key_epochs() == [0, 1]
     assert withheld(topic, p0=99) == {1: ["0@0 to reach an end not yet known (committed: 99)"]}
     topic.record_answer(0, told({PARENT: 5}))
-    assert topic.unknown_segments() == [1]
+    assert topic.unknown_key_epochs() == [1]
     assert withheld(topic, p0=4) == {1: ["0@0 to reach offset 5 (committed: 4)"]}
     assert withheld(topic, p0=5) == {}
 
@@ -56,7 +56,7 @@ def test_what_was_said_in_an_older_epoch_is_not_believed() -> None:
     topic.record_answer(0, told({PARENT: 5}, epoch=1))
     assert withheld(topic, p0=5) == {}
     topic.refresh(image(1, 2, epochs={0: 2}))
-    assert topic.unknown_segments() == [0, 1]
+    assert topic.unknown_key_epochs() == [0, 1]
     assert list(withheld(topic, p0=5)) == [1]
 
 
@@ -70,8 +70,8 @@ def test_only_what_a_resize_has_touched_is_asked_about() -> None:
 def test_children_begin_for_groups_with_a_commit_on_their_parents() -> None:
     topic = GatedTopic(image(1, 2, 4))
     children = topic.children(0)
-    assert children == {Segment(1, 1): 0, Segment(2, 2): 0, Segment(3, 2): 1}
-    assert topic.children(1) == {Segment(2, 2): 0, Segment(3, 2): 1}
+    assert children == {KeyEpoch(1, 1): 0, KeyEpoch(2, 2): 0, KeyEpoch(3, 2): 1}
+    assert topic.children(1) == {KeyEpoch(2, 2): 0, KeyEpoch(3, 2): 1}
     assert topic.children(2) == {}
 
     def starts(*, was_there: bool = False, **committed: int) -> dict[int, int] | None:
@@ -91,7 +91,7 @@ def test_a_commit_of_an_earlier_life_of_an_index_is_mended() -> None:
     topic = GatedTopic(image(2, 1, 2))
     topic.record_answer(1, told({}, start=30))
     children = topic.children(1)
-    assert children == {Segment(1, 2): 0}
+    assert children == {KeyEpoch(1, 2): 0}
     committed = {0: 9, 1: 12}
     assert topic.starts(children, lambda index: committed[index], was_there=True) == {1: 30}
 

@@ -46,7 +46,7 @@ async def fill(producer: Producer, partitions: int) -> None:
 
 
 async def split_and_merge(cluster: Cluster, admin: Admin) -> None:
-    """1 -> 2 -> 1, with records in each segment; 1 still drains."""
+    """1 -> 2 -> 1, with records in each key epoch; 1 still drains."""
     for count in (2, 1):
         await admin.create_partitions(TOPIC, count, allow_shrink=True)
         async with Producer(cluster.bootstrap_servers) as producer:

@@ -1,4 +1,4 @@
-"""Queries the leaders of resized topics for segment ends and log starts, for the gates of this broker (R7).
+"""Queries the leaders of resized topics for key epoch ends and log starts, for the gates of this broker (R7).
 
 Each leader gets one request, with the leader epochs from the metadata. A leader that has not adopted a cut rejects it,
 and so does one with an open transaction below the cut. `gated_topic` keeps the answers per leader epoch.
@@ -26,12 +26,12 @@ from anabranch.protocol.order_gates import UNKNOWN
 if TYPE_CHECKING:
     from anabranch.broker.config.broker_settings import BrokerSettings
     from anabranch.broker.metadata.metadata_cache import MetadataCache
-    from anabranch.protocol.lineage import Segment
+    from anabranch.protocol.lineage import KeyEpoch
 
 log: Final = logging.getLogger(__name__)
 
 
-class SegmentEnds:
+class KeyEpochEnds:
     """Query leaders for the coordinators of this broker."""
 
     def __init__(self, settings: BrokerSettings, metadata: MetadataCache) -> None:
@@ -61,13 +61,13 @@ class SegmentEnds:
 
     async def _ask(self, leader: int, topic: GatedTopic, partitions: list[int]) -> None:
         image, questions = topic.image, []
-        asked: dict[int, list[Segment | None]] = {}
+        asked: dict[int, list[KeyEpoch | None]] = {}
         for index in partitions:
             epoch = image.partitions[index].leader_epoch
             # A partition without a cut is queried with its current epoch, for its log start only.
-            cuts: list[tuple[Segment | None, int]] = [*topic.cuts_of(index)]
-            for segment, cut in cuts or [(None, epoch + 1)]:
-                asked.setdefault(index, []).append(segment)
+            cuts: list[tuple[KeyEpoch | None, int]] = [*topic.cuts_of(index)]
+            for key_epoch, cut in cuts or [(None, epoch + 1)]:
+                asked.setdefault(index, []).append(key_epoch)
                 questions.append(
                     OffsetForLeaderPartition(
                         partition=index, current_leader_epoch=epoch, leader_epoch=cut - 1, deliverable=True
@@ -80,27 +80,29 @@ class SegmentEnds:
             connection = await self._peers.to(leader)
             response: OffsetForLeaderEpochResponse = await connection.call(request)
         except (OSError, TimeoutError, KafkaError) as error:
-            log.info("broker %d cannot be asked where segments of %s end: %s", leader, image.name, error)
+            log.info("broker %d cannot be asked where key epochs of %s end: %s", leader, image.name, error)
             return
         rows: dict[int, list[EpochEndOffset]] = {}
         for row in response.topics[0].partitions if response.topics else []:
             rows.setdefault(row.partition, []).append(row)
-        for index, segments in asked.items():
-            told = answers_of(rows.get(index, []), segments, image.partitions[index].leader_epoch)
+        for index, key_epochs in asked.items():
+            told = answers_of(rows.get(index, []), key_epochs, image.partitions[index].leader_epoch)
             if told is not None:
                 topic.record_answer(index, told)
 
 
-def answers_of(rows: list[EpochEndOffset], segments: list[Segment | None], leader_epoch: int) -> LeaderAnswer | None:
+def answers_of(rows: list[EpochEndOffset], key_epochs: list[KeyEpoch | None], leader_epoch: int) -> LeaderAnswer | None:
     """Convert the rows of one partition to an answer; None if the leader could not report everything."""
-    if len(rows) != len(segments) or any(row.error_code != ErrorCode.NONE or row.log_start_offset < 0 for row in rows):
+    if len(rows) != len(key_epochs) or any(
+        row.error_code != ErrorCode.NONE or row.log_start_offset < 0 for row in rows
+    ):
         return None
-    pairs = [(segment, row) for segment, row in zip(segments, rows, strict=True) if segment is not None]
+    pairs = [(key_epoch, row) for key_epoch, row in zip(key_epochs, rows, strict=True) if key_epoch is not None]
     if any(row.end_offset == UNKNOWN for _, row in pairs):
         return None
     return LeaderAnswer(
         leader_epoch,
         rows[0].log_start_offset,
-        {segment: row.end_offset for segment, row in pairs},
-        {segment: row.deliverable_end for segment, row in pairs},
+        {key_epoch: row.end_offset for key_epoch, row in pairs},
+        {key_epoch: row.deliverable_end for key_epoch, row in pairs},
     )

@@ -6,14 +6,14 @@ import asyncio
 
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.coordinators.gates.gated_topic import LeaderAnswer
-from anabranch.broker.coordinators.gates.segment_ends import SegmentEnds, answers_of
+from anabranch.broker.coordinators.gates.key_epoch_ends import KeyEpochEnds, answers_of
 from anabranch.broker.metadata.metadata_cache import MetadataCache
 from anabranch.protocol.apis.offset_for_leader_epoch import EpochEndOffset
 from anabranch.protocol.errors import ErrorCode
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol.lineage import KeyEpoch
 from tests.broker.coordinators.gates.test_gated_topic import GatedTopic, image
 
-CUT = Segment(0, 0)
+CUT = KeyEpoch(0, 0)
 
 
 def row(end: int, deliverable: int = -1, *, start: int = 2, error: ErrorCode = ErrorCode.NONE) -> EpochEndOffset:
@@ -29,13 +29,13 @@ def test_what_a_leader_says_is_kept_with_its_epoch() -> None:
 
 def test_half_an_answer_is_none() -> None:
     assert answers_of([], [CUT], 3) is None
-    assert answers_of([row(10, 8), row(-1, error=ErrorCode.OFFSET_NOT_AVAILABLE)], [CUT, Segment(0, 1)], 3) is None
+    assert answers_of([row(10, 8), row(-1, error=ErrorCode.OFFSET_NOT_AVAILABLE)], [CUT, KeyEpoch(0, 1)], 3) is None
     assert answers_of([row(-1)], [CUT], 3) is None
     assert answers_of([row(10, 8, start=-1)], [CUT], 3) is None, "a broker that does not know the question"
 
 
 async def test_a_leader_that_is_not_there_says_nothing() -> None:
-    topic, ends = GatedTopic(image(1, 2)), SegmentEnds(BrokerSettings(), MetadataCache())
+    topic, ends = GatedTopic(image(1, 2)), KeyEpochEnds(BrokerSettings(), MetadataCache())
     await asyncio.gather(ends.ask(topic, [0, 1]), ends.ask(topic, [0]))
-    assert topic.unknown_segments() == [0, 1]
+    assert topic.unknown_key_epochs() == [0, 1]
     await ends.close()
