@@ -27,7 +27,7 @@ class TopicWritten:
     indices: tuple[int, ...]
     retired: Mapping[int, tuple[int, int]]
     """Index -> (last leader epoch, end offset) of removed partitions."""
-    stamped: bool = False
+    has_generations: bool = False
     """Whether it is marked as one with batches that carry generations."""
 
 
@@ -74,7 +74,7 @@ class Refused:
     order: int
     node: int
     place: Place
-    stamp: int
+    batch_generation: int
     generation: int
     sealed: bool
 
@@ -96,7 +96,7 @@ class LetIn:
     order: int
     node: int
     place: Place
-    stamped: bool
+    has_generations: bool
     generation: int
     """The generation that the leader serves."""
     policy: str = ""

@@ -66,7 +66,7 @@ class Topic:
     min_insync_replicas: int = -1
     gated: bool = True
     """Whether consumers wait at a resize until earlier key epochs are read (`enable.ordered.delivery`)."""
-    stamped: bool = False
+    has_generations: bool = False
     """Whether a producer with generations has written to it, so that others may be refused (R16)."""
 
     @property
@@ -190,7 +190,7 @@ def _merge(answered: MetadataResponseTopic, name: str, known: Topic | None, line
         initial_partition_count=answered.initial_partition_count,
         min_insync_replicas=answered.min_insync_replicas,
         gated=answered.ordered_delivery,
-        stamped=answered.stamped or (known is not None and known.stamped),
+        has_generations=answered.has_generations or (known is not None and known.has_generations),
     )
 
 

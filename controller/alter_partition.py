@@ -6,7 +6,7 @@ earlier registration is refused, however late it arrives. -1 means unknown and i
 
 Differences from Kafka: a leader that leaves itself out of the ISR resigns, because its disk has failed (Kafka answers
 INVALID_REQUEST, and learns of the failure by a znode). The write that drops it elects another in-sync replica. A leader
-also reports here that it is about to append a topic's first batch with a generation (`stamps`).
+also reports here that it is about to append a topic's first batch with a generation (`has_generations`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from anabranch.controller import effects, partitions, stamped_topics
+from anabranch.controller import effects, partitions, topics_with_generations
 from anabranch.controller.effects import Effect, PartitionWrite
 from anabranch.controller.events import AlterPartitionRequested
 from anabranch.controller.follow_ups import IsrChange
@@ -58,8 +58,8 @@ def ask(state: ClusterState, event: AlterPartitionRequested) -> list[Effect]:
             if write is not None:
                 writes.append(write)
     change = IsrChange(event.token, refusals, tuple(asked))
-    first = [topic_name(state, topic) for topic in request.topics if topic.stamped]
-    return [*stamped_topics.write(state, first), effects.WritePartitions(tuple(writes), "isr", then=change)]
+    first = [topic_name(state, topic) for topic in request.topics if topic.has_generations]
+    return [*topics_with_generations.write(state, first), effects.WritePartitions(tuple(writes), "isr", then=change)]
 
 
 def topic_name(state: ClusterState, topic: TopicData) -> str:
@@ -136,7 +136,7 @@ def written(
             topic_name=name,
             topic_id=topic_id,
             partitions=[_row(state, partition, codes.get(partition, int(ErrorCode.NONE))) for partition in named],
-            stamped=stamped_topics.stands(state, name, topic_id),
+            has_generations=topics_with_generations.stands(state, name, topic_id),
         )
         for topic_id, name, named in change.asked
     ]

@@ -19,7 +19,7 @@ STEPS: Final[Mapping[str, str]] = {
     "lose": "a lost broker, or a replica whose disk failed, out of leaderships and ISRs",
     "shut-down": "leaderships moved off a broker that stops in order",
     "isr": "an ISR that a leader asked for",
-    "stamp": "that a topic has batches stamped with generations",
+    "mark": "that a topic has batches with generations",
     "complete": "a topic's znode filled in with what its creator left out",
     "grow": "more partitions for a topic that is not ordered",
     "resize:after-plan": "the plan of a resize in the topic's znode",

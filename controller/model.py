@@ -119,7 +119,7 @@ class TopicBody:
     history: tuple[tuple[int, int], ...] = ()
     plan: Plan | None = None
     retired: Mapping[int, Retired] = field(default_factory=dict)
-    stamped: bool = False
+    has_generations: bool = False
     """Whether a producer ever wrote a batch with a generation; once True it stays (R16)."""
 
     @property

@@ -20,8 +20,8 @@ from anabranch.controller import (
     resize,
     resize_requests,
     shutdown,
-    stamped_topics,
     topics,
+    topics_with_generations,
 )
 from anabranch.controller.effects import Effect
 from anabranch.controller.events import (
@@ -107,8 +107,8 @@ def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
             detail = {"topic": name, "generation": plan.generation, "from": plan.before, "to": plan.after}
             told = resize.announce_published(state, name)
             return [*told, effects.PublishEvent("resize published", detail), *resize_requests.proceed(state, name)]
-        case stamped_topics.STAMP:
-            return stamped_topics.written(state, name)
+        case topics_with_generations.MARK:
+            return topics_with_generations.written(state, name)
         case resize.RETIRE:
             return resize.resume_removal(state, state.topics[name])
         case reassignment.BEGIN | reassignment.COMPLETE:

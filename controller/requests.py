@@ -131,7 +131,7 @@ def leader_and_isr_request(
                 topic_id=topic.body.topic_id,
                 partition_states=[],
                 undeleted_partition_count=topic.body.undeleted_partition_count,
-                stamped=topic.body.stamped,
+                has_generations=topic.body.has_generations,
             )
         topics[partition.topic].partition_states.append(leaderships.row(partition, is_new))
         leaders.add(committed.state.leader)
@@ -213,7 +213,7 @@ def _topic_metadata(state: ClusterState, topic: Topic) -> meta.UpdateMetadataTop
         base=body.base if topic.ordered else -1,
         ordered_delivery=topic.ordered and topic.gated,
         min_insync_replicas=min_insync_replicas(state, topic),
-        stamped=body.stamped,
+        has_generations=body.has_generations,
     )
 
 

@@ -2,8 +2,8 @@
 
 A topic's history is [(generation, count), ...], one entry per resize, generations never reused (rule R1). The keys of a
 partition change only at some of these generations: it is created, split, merged into, or sealed. Between two of them
-lies a *key epoch*, and the generation that opens it is the partition's *class generation*. Producers stamp batches with
-it and leaders demand equality (R5), so a partition that a resize does not touch is never fenced.
+lies a *key epoch*, and the generation that opens it is the partition's *class generation*. Producers send it with
+each batch, and leaders demand equality (R5), so a partition that a resize does not touch is never fenced.
 
 A key epoch may be delivered once every key epoch that held its keys before has been delivered and committed (R9):
 
@@ -91,7 +91,7 @@ class Lineage:
         return known
 
     def class_generation(self, partition: int, generation: int | None = None) -> int:
-        """Return the stamp of a batch hashed at `generation` (None: the newest). Raises ValueError."""
+        """Return the class generation of a batch hashed at `generation` (None: the newest). Raises ValueError."""
         limit = self.generation if generation is None else generation
         for changed in reversed(self.class_generations(partition)):
             if changed <= limit:

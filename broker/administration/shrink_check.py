@@ -75,7 +75,11 @@ async def check(services: Services, controller: Controller, topic: str, timeout_
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{topic} does not shrink: {error}") from error
     known = state_of(controller).topics.get(topic)
     policy = config.reshard_legacy_consumers_shrink
-    if known is None or policy == "warn" or (policy == "auto" and not are_held(config, stamped=known.body.stamped)):
+    if (
+        known is None
+        or policy == "warn"
+        or (policy == "auto" and not are_held(config, has_generations=known.body.has_generations))
+    ):
         return
     why = f"{SHRINK}={policy}"
     try:

@@ -36,7 +36,7 @@ Fits = Mapping[int, KeyPlacementCheck]
 class Needs:
     """The checks that must precede the appends of a request."""
 
-    unstamped: list[Partition]
+    without_generations: list[Partition]
     """Partitions whose topics need the mark for batches with generations."""
     to_verify: list[tuple[TopicImage, PartitionProduceData]]
     """Batches without a generation, whose keys must be verified."""
@@ -44,7 +44,7 @@ class Needs:
 
 def needs(replicas: ReplicaManager, request: ProduceRequest) -> Needs | None:
     """Return the checks that the batches of a request need first; None in nearly all cases."""
-    unstamped: list[Partition] = []
+    without_generations: list[Partition] = []
     to_verify: list[tuple[TopicImage, PartitionProduceData]] = []
     replica = replicas.replica
     for topic in request.topic_data:
@@ -55,17 +55,17 @@ def needs(replicas: ReplicaManager, request: ProduceRequest) -> Needs | None:
                     to_verify.append((image, data))
                 continue
             partition = replica(topic.name, data.index)
-            if partition is None or partition.stamped or not partition.is_leader:
+            if partition is None or partition.has_generations or not partition.is_leader:
                 continue
-            if not replicas.stamps.known(partition):
-                unstamped.append(partition)
-    return Needs(unstamped, to_verify) if unstamped or to_verify else None
+            if not replicas.with_generations.known(partition):
+                without_generations.append(partition)
+    return Needs(without_generations, to_verify) if without_generations or to_verify else None
 
 
 async def prepare(replicas: ReplicaManager, needed: Needs, timeout_ms: int) -> Fits:
     """Wait for the marks, and verify the keys of batches without a generation. Raises KafkaError."""
-    if needed.unstamped:
-        await replicas.stamps.write(needed.unstamped, timeout_ms)
+    if needed.without_generations:
+        await replicas.with_generations.write(needed.without_generations, timeout_ms)
     return {id(data): await look_at_keys(replicas, image, data) for image, data in needed.to_verify}
 
 

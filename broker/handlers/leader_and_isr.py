@@ -51,8 +51,8 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
     flat: list[LeaderAndIsrPartitionError] = []
     by_id: dict[bytes, list[LeaderAndIsrPartitionError]] = {}
     try:
-        async for topic, topic_id, stamped, state in services.fence.in_steps(request, rows):
-            code = services.replicas.apply_state(topic, topic_id, state, stamped=stamped)
+        async for topic, topic_id, has_generations, state in services.fence.in_steps(request, rows):
+            code = services.replicas.apply_state(topic, topic_id, state, has_generations=has_generations)
             row = LeaderAndIsrPartitionError(topic_name=topic, partition_index=state.partition_index, error_code=code)
             flat.append(row)
             by_id.setdefault(topic_id, []).append(row)
@@ -81,4 +81,4 @@ def rows_of(request: LeaderAndIsrRequest) -> Iterator[tuple[str, bytes, bool, Le
         yield state.topic_name, ZERO_UUID, False, state
     for topic in request.topic_states:
         for state in topic.partition_states:
-            yield topic.topic_name, topic.topic_id, topic.stamped, state
+            yield topic.topic_name, topic.topic_id, topic.has_generations, state

@@ -89,7 +89,7 @@ class TopicImage:
     base: int = -1
     ordered_delivery: bool = False
     min_insync_replicas: int = -1
-    stamped: bool = False
+    has_generations: bool = False
     """Whether the topic holds batches with a generation."""
     reported: Mapping[int, PartitionImage] = field(default_factory=dict, repr=False)
     """The partitions as the controller sent them; `partitions` holds what clients may see of them (R12)."""
@@ -370,5 +370,5 @@ def _with_topic_fields(before: TopicImage | None, state: UpdateMetadataTopicStat
         base=state.base,
         ordered_delivery=state.ordered_delivery,
         min_insync_replicas=state.min_insync_replicas,
-        stamped=state.stamped,
+        has_generations=state.has_generations,
     )

@@ -73,7 +73,7 @@ def add_generations(row: MetadataResponseTopic, topic: TopicImage) -> None:
     row.base = topic.base
     row.ordered_delivery = topic.ordered_delivery
     row.min_insync_replicas = topic.min_insync_replicas
-    row.stamped = topic.stamped
+    row.has_generations = topic.has_generations
     for shown, partition in zip(row.partitions, topic.partitions.values(), strict=True):
         shown.partition_epoch = partition.partition_epoch
         shown.gen_start = [

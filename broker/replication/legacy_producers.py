@@ -3,8 +3,8 @@
 Such producers hash with the partition count of their metadata; nothing orders their records after a resize behind those
 before it. They are therefore refused where a producer requires order. `reshard.legacy.producers` sets this for a topic:
 
-    auto      they are refused once the topic holds stamped batches: until then no producer asked for order: it grows
-              as in Kafka. `enable.ordered.delivery` set on the topic asks for it (true), or for none (false)
+    auto      they are refused once the topic holds batches with generations; until then it grows as in Kafka.
+              `enable.ordered.delivery` set on the topic asks for order (true), or for none (false)
     refuse    they are refused
     allow     they are let in, and the order of their keys is not kept
     verify    a batch is let in if all its keys lie in this partition in the topic's present generation
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from anabranch.broker.config.broker_settings import TopicConfig
     from anabranch.broker.metadata.metadata_cache import MetadataCache
     from anabranch.broker.replication.partition import Partition
-    from anabranch.broker.replication.stamped_topics import StampedTopics
+    from anabranch.broker.replication.topics_with_generations import TopicsWithGenerations
     from anabranch.protocol.records.batch import Buffer
 
 log = logging.getLogger(__name__)
@@ -80,11 +80,14 @@ class LegacyProducers:
     """The rules of the topics that this broker leads."""
 
     def __init__(
-        self, metadata: MetadataCache, topic_config: Callable[[str], TopicConfig], stamps: StampedTopics
+        self,
+        metadata: MetadataCache,
+        topic_config: Callable[[str], TopicConfig],
+        with_generations: TopicsWithGenerations,
     ) -> None:
         self._metadata = metadata
         self._topic_config = topic_config
-        self._stamps = stamps
+        self._with_generations = with_generations
         self._told: set[tuple[str, str]] = set()
 
     def check(self, partition: Partition, fit: KeyPlacementCheck | None) -> None:
@@ -98,7 +101,7 @@ class LegacyProducers:
         if partition.sealed:
             text = f"{name} was merged away; a producer without generations writes there until it is drained and gone"
             raise LegacyRefused(partition.topic, text)
-        if policy == ALLOW or (policy == AUTO and not self._stamps.known(partition)):
+        if policy == ALLOW or (policy == AUTO and not self._with_generations.known(partition)):
             return
         if policy != VERIFY:
             raise LegacyRefused(partition.topic, _refused(partition.topic, policy))
@@ -138,7 +141,7 @@ def _refused(topic: str, policy: str) -> str:
         else "it keeps the order of keys"
     )
     return (
-        f"{topic} was resized, and {why}, which this producer cannot, as it stamps no generation. "
+        f"{topic} was resized, and {why}, which this producer cannot, as it sends no generation. "
         f"{PROPERTY}={VERIFY}, set on the topic, lets in batches whose keys lie where linear hashing puts them; "
         f"{PROPERTY}={ALLOW} lets in everything and gives up the order"
     )

@@ -82,7 +82,7 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.min_insync_replicas = min_insync_replicas
-        self.stamped = False
+        self.has_generations = False
         """Whether the topic is known to hold batches with generations; never reset (R16)."""
         self.role = Role.NONE
         self.leader_id = -1
@@ -247,13 +247,13 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"epoch {believed} ended, now {self.leader_epoch}")
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {believed} is not known here yet")
 
-    def check_generation(self, stamp: int) -> None:
+    def check_generation(self, batch_generation: int) -> None:
         """Raise if a batch has another generation than this partition (R5 ii, R6).
 
         A batch with a generation is also refused until the topic's znode says that it has such batches (R16).
         """
-        if stamp == self.generation and not self.sealed:
-            if self.stamped:
+        if batch_generation == self.generation and not self.sealed:
+            if self.has_generations:
                 return
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
@@ -262,16 +262,16 @@ class Partition:
         raise KafkaError(
             ErrorCode.INVALID_PARTITION_METADATA,
             f"{self.topic}-{self.index} serves generation {self.generation}"
-            f"{', and is sealed' if self.sealed else ''}; the batch was partitioned for {stamp}",
+            f"{', and is sealed' if self.sealed else ''}; the batch was partitioned for {batch_generation}",
         )
 
     def require_in_sync(self, min_insync_replicas: int) -> None:
         """Set the topic's `min.insync.replicas`."""
         self.min_insync_replicas = min_insync_replicas
 
-    def note_stamped(self) -> None:
+    def note_generations(self) -> None:
         """Record that the topic's znode says that it has batches with generations; never undone."""
-        self.stamped = True
+        self.has_generations = True
 
     @property
     def effective_min_isr(self) -> int:

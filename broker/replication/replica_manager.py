@@ -27,7 +27,7 @@ from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
 from anabranch.broker.replication.purgatory import DelayedProduce, Purgatory
 from anabranch.broker.replication.record_validator import RecordValidator
 from anabranch.broker.replication.replica_maintenance import ReplicaMaintenance
-from anabranch.broker.replication.stamped_topics import StampedTopics
+from anabranch.broker.replication.topics_with_generations import TopicsWithGenerations
 from anabranch.broker.replication.transaction_verification import TransactionVerifier
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -100,8 +100,8 @@ class ReplicaManager:
             lambda: self.settings, metadata, broker_epoch=broker_epoch, progressed=self.fetches.check, died=died
         )
         self.isr_changes = IsrChanges(settings.node_id, broker_epoch, alter_partition, self._isr_settled, died)
-        self.stamps = StampedTopics(settings.node_id, broker_epoch, metadata, alter_partition, died)
-        self.legacy = LegacyProducers(metadata, topic_config, self.stamps)
+        self.with_generations = TopicsWithGenerations(settings.node_id, broker_epoch, metadata, alter_partition, died)
+        self.legacy = LegacyProducers(metadata, topic_config, self.with_generations)
         self.housekeeping = ReplicaMaintenance(
             lambda: self.settings,
             self._partitions,
@@ -125,14 +125,14 @@ class ReplicaManager:
         self._loop = asyncio.get_running_loop()
         self.logs.load_checkpoints()
         self.isr_changes.start()
-        self.stamps.start()
+        self.with_generations.start()
         self.housekeeping.start()
 
     async def stop(self) -> None:
         """Finish waiting requests, stop fetching, write the checkpoints, close the logs."""
         await self.housekeeping.stop()
         await self.isr_changes.stop()
-        await self.stamps.stop()
+        await self.with_generations.stop()
         await self.verifier.close()
         await self.fetchers.close()
         self.inspector.close()
@@ -315,7 +315,7 @@ class ReplicaManager:
     # -----------------------------------------------------------------------------------------
 
     def apply_state(
-        self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState, *, stamped: bool = False
+        self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState, *, has_generations: bool = False
     ) -> ErrorCode:
         """Apply one row of LeaderAndIsr: role, epochs, ISR, generation and seal change together, or not at all."""
         key = (topic, state.partition_index)
@@ -339,8 +339,8 @@ class ReplicaManager:
             self._stragglers.add(partition)
             self.housekeeping.changed.add(partition)
             self.moves.resume(partition)
-        if stamped:
-            partition.note_stamped()
+        if has_generations:
+            partition.note_generations()
         if partition.is_previous_incarnation(state):
             log.info("%r: starting over at %d", partition, state.log_start_offset)
             partition.start_over_at(state.log_start_offset)

@@ -122,7 +122,7 @@ class _Rules:
     def __init__(self, header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
         self._header = header
         self._needs_keys = settings.compacts
-        self._stamps_time = settings.stamps_time
+        self._uses_log_append_time = settings.uses_log_append_time
         self._earliest_ms = now_ms - settings.message_timestamp_before_max_ms
         self._latest_ms = now_ms + settings.message_timestamp_after_max_ms
 
@@ -135,7 +135,7 @@ class _Rules:
         latest_ms = header.base_timestamp + walked.max_timestamp_delta
         if earliest_ms < -INT64_MAX or latest_ms > INT64_MAX:
             return False
-        return self._stamps_time or (earliest_ms >= self._earliest_ms and latest_ms <= self._latest_ms)
+        return self._uses_log_append_time or (earliest_ms >= self._earliest_ms and latest_ms <= self._latest_ms)
 
     def objection(self, index: int, record: Outline) -> tuple[str, bool] | None:
         """Return why a record is invalid, and whether its timestamp is the reason; of several reasons, Kafka's."""
@@ -149,9 +149,13 @@ class _Rules:
             return "a timestamp of more than 64 bits", True
         if header.is_log_append_time:
             timestamp_ms = header.max_timestamp
-            if self._stamps_time or timestamp_ms == NO_TIMESTAMP:
+            if self._uses_log_append_time or timestamp_ms == NO_TIMESTAMP:
                 # Since 3.6 Kafka refuses the flag only in these cases; otherwise it clears it.
                 return "log append time is the broker's to set", True
-        if self._stamps_time or timestamp_ms == NO_TIMESTAMP or self._earliest_ms <= timestamp_ms <= self._latest_ms:
+        if (
+            self._uses_log_append_time
+            or timestamp_ms == NO_TIMESTAMP
+            or self._earliest_ms <= timestamp_ms <= self._latest_ms
+        ):
             return None
         return f"timestamp {timestamp_ms} is not between {self._earliest_ms} and {self._latest_ms}", True

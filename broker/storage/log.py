@@ -56,7 +56,7 @@ from anabranch.protocol.records.control import ControlRecord
 
 __all__ = ["AppendInfo", "LogSettings", "Origin", "PartitionLog", "RecordsRefused", "TimestampedOffset"]
 
-_STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch: the fields before the magic byte
+_LEADER_FIELDS: Final = struct.Struct(">qii")  # base offset, length, leader epoch: the fields before the magic byte
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class PartitionLog:
             )
         log_append_time_ms = NO_TIMESTAMP
         if (
-            settings.stamps_time
+            settings.uses_log_append_time
             or header.is_log_append_time
             or max_timestamp != header.max_timestamp
             or (settings.codec is not None and record_rewriting.changes_codec(header, settings))
@@ -211,9 +211,9 @@ class PartitionLog:
             size_bytes = header.size_bytes
             log_append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
         first_offset = self.log_end_offset
-        stamp = _STAMP.pack(first_offset, header.batch_length, leader_epoch)
+        leader_fields = _LEADER_FIELDS.pack(first_offset, header.batch_length, leader_epoch)
         self._clock_ms = now_ms
-        self._write(header, size_bytes, first_offset, leader_epoch, stamp, memoryview(records)[MAGIC_POSITION:])
+        self._write(header, size_bytes, first_offset, leader_epoch, leader_fields, memoryview(records)[MAGIC_POSITION:])
         if header.producer_id >= 0:
             self.producers.note(header, first_offset, control)
         if self.durability.unflushed >= settings.flush_messages:

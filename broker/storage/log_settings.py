@@ -57,7 +57,7 @@ class LogSettings:
         return "compact" in self.cleanup_policy
 
     @property
-    def stamps_time(self) -> bool:
+    def uses_log_append_time(self) -> bool:
         """Check whether records get the broker's time (LogAppendTime)."""
         return self.message_timestamp_type == "LogAppendTime"
 

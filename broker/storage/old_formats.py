@@ -99,7 +99,7 @@ def _messages(records: Buffer, settings: LogSettings) -> Iterator[Message]:
             message = read_message(records, position, header)
         except DecodeError as reason:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
-        if message.is_log_append_time and (settings.stamps_time or message.timestamp_ms == NO_TIMESTAMP):
+        if message.is_log_append_time and (settings.uses_log_append_time or message.timestamp_ms == NO_TIMESTAMP):
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time is the broker's to set")
         yield message
 

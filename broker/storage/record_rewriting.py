@@ -18,8 +18,8 @@ from anabranch.protocol.records.batch import (
     Buffer,
     read_header,
     recompress,
-    stamp_create_time,
-    stamp_log_append_time,
+    set_create_time,
+    set_log_append_time,
 )
 
 
@@ -42,7 +42,7 @@ def duplicate(header: BatchHeader, batch: BatchMetadata, settings: LogSettings, 
     return AppendInfo(
         batch.first_offset,
         batch.last_offset,
-        batch.timestamp_ms if settings.stamps_time else NO_TIMESTAMP,
+        batch.timestamp_ms if settings.uses_log_append_time else NO_TIMESTAMP,
         log_start_offset,
         batch.timestamp_ms,
         header.record_count,
@@ -90,8 +90,8 @@ def rewritten(
         header = read_header(changed)
     else:
         changed = bytearray(records)
-    if settings.stamps_time:
-        stamp_log_append_time(changed, 0, header, now_ms)
+    if settings.uses_log_append_time:
+        set_log_append_time(changed, 0, header, now_ms)
     elif header.is_log_append_time or header.max_timestamp != max_timestamp:
-        stamp_create_time(changed, 0, header, max_timestamp)
+        set_create_time(changed, 0, header, max_timestamp)
     return changed

@@ -161,8 +161,11 @@ def b20_unaffected_touched(history: History) -> Iterator[str]:
                     yield f"{state.place} is fenced in epoch {now[0]} by a resize that does not move its keys"
     for refusal in history.resizes.refused:
         lineage = history.lineage(refusal.place[0])
-        if lineage is not None and not _refusable(lineage, refusal.place[1], refusal.stamp, refusal.generation):
-            yield f"{refusal.place} of generation {refusal.generation} refuses {refusal.stamp}, with the same keys"
+        if lineage is not None and not _refusable(
+            lineage, refusal.place[1], refusal.batch_generation, refusal.generation
+        ):
+            same = f"{refusal.batch_generation}, with the same keys"
+            yield f"{refusal.place} of generation {refusal.generation} refuses {same}"
     for gate in history.resizes.gated:
         lineage = history.lineage(gate.topic)
         if lineage is not None and not _waits_for_anything(lineage, gate.key_epoch):
@@ -209,7 +212,7 @@ def b22_legacy_touched(history: History) -> Iterator[str]:
             yield f"{state.place} serves generation {state.generation}{', sealed' if state.sealed else ''}"
     for refusal in history.resizes.refused:
         if refusal.place[0] not in resized:
-            yield f"{refusal.place} refuses a batch of generation {refusal.stamp}"
+            yield f"{refusal.place} refuses a batch of generation {refusal.batch_generation}"
     for gate in history.resizes.gated:
         if gate.topic not in resized:
             yield f"{gate.consumer} finds {gate.topic}-{gate.key_epoch} closed"
@@ -219,12 +222,16 @@ def b23_mark_late(history: History) -> Iterator[str]:
     """A batch with a generation is accepted before its topic is marked, or a mark is removed (R16, I15)."""
     marked: dict[str, int] = {}
     for row in history.resizes.topics:
-        if row.stamped:
+        if row.has_generations:
             marked.setdefault(row.topic, row.order)
         elif row.topic in marked and row.topic not in history.gone:
             yield f"{row.topic} was marked, and is no more"
     for one in history.resizes.let_in if history.resizes.topics else ():
-        if one.stamped and marked.get(one.place[0], one.order) >= one.order and one.place[0] not in history.gone:
+        if (
+            one.has_generations
+            and marked.get(one.place[0], one.order) >= one.order
+            and one.place[0] not in history.gone
+        ):
             yield f"{one.node} lets a batch of generation {one.generation} into {one.place}, which is not marked"
 
 
@@ -233,9 +240,9 @@ def b24_outsider_let_in(history: History) -> Iterator[str]:
     planned: dict[tuple[str, int], bool] = {}
     for row in history.resizes.topics:
         if row.plan is not None:
-            planned.setdefault((row.topic, row.plan[0]), row.stamped)
+            planned.setdefault((row.topic, row.plan[0]), row.has_generations)
     for one in history.resizes.let_in:
-        if one.stamped or one.generation == 0 or one.policy in ("allow", "verify"):
+        if one.has_generations or one.generation == 0 or one.policy in ("allow", "verify"):
             continue
         if one.policy == "refuse" or planned.get((one.place[0], one.generation)):
             yield f"{one.node} lets a batch without a generation into {one.place}, generation {one.generation}"
@@ -265,9 +272,9 @@ def _windows(history: History) -> dict[str, list[tuple[int, int, int]]]:
 _OPEN: Final = 1 << 62
 
 
-def _refusable(lineage: Lineage, index: int, stamp: int, generation: int) -> bool:
+def _refusable(lineage: Lineage, index: int, batch_generation: int, generation: int) -> bool:
     """Whether the keys of a partition changed between two generations; a generation not published yet is a change."""
-    low, high = sorted((stamp, generation))
+    low, high = sorted((batch_generation, generation))
     return high > lineage.generation or any(low < one <= high for one in lineage.class_generations(index))
 
 

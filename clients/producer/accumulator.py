@@ -160,12 +160,12 @@ class Accumulator:
         return begun or self.buffered_bytes >= self.config.buffer_bytes
 
     def adopt(
-        self, name: str, topic_id: bytes, lineage: Lineage | None, live: Sequence[int], *, stamped: bool = True
+        self, name: str, topic_id: bytes, lineage: Lineage | None, live: Sequence[int], *, has_generations: bool = True
     ) -> None:
-        """Adopt a topic's metadata; a newer generation starts a switch. `stamped=False`: Kafka's own rules."""
+        """Adopt a topic's metadata; a newer generation starts a switch. `has_generations=False`: Kafka's own rules."""
         topic = self.topic(name)
         known = topic.generation
-        if switch.adopt(topic, topic_id, lineage if stamped else None, live):
+        if switch.adopt(topic, topic_id, lineage if has_generations else None, live):
             self.statistics.switches += topic.generation > known
         self._settle(topic, force=True)
 
@@ -190,7 +190,7 @@ class Accumulator:
                 continue
             for batch in [one for one in queue.unresolved if not one.on_wire and not one.doubtful]:
                 self.statistics.refused_batches += 1
-                switch.refuse(batch, queue.stamp)
+                switch.refuse(batch, queue.batch_generation)
         self._settle(topic, force=True)
 
     # drain
@@ -274,7 +274,7 @@ class Accumulator:
         queue = batch.queue
         if code in _STORED:
             queue.unresolved.remove(batch)
-            if batch.stamp == queue.stamp:
+            if batch.batch_generation == queue.batch_generation:
                 queue.established = True
             batch.stored(base_offset, log_append_time_ms)
             self.statistics.acknowledged_records += len(batch.records)

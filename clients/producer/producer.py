@@ -449,13 +449,13 @@ class Producer:
         if self._transaction_task is not None:
             # An application that ignores its futures learns of a failure from the commit.
             receipt.add_done_callback(_consume_exception)
-        stamped_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
+        created_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
         if self._marks is not None and key is not None:
             headers = (*headers, self._marks.next_header(queues.name, key))
-            begun = self._accumulator.append(queues, route, key, value, headers, stamped_ms, receipt, now)
+            begun = self._accumulator.append(queues, route, key, value, headers, created_ms, receipt, now)
             self._marks.accepted(queues.name, key, transactional=self._transaction_task is not None)
         else:
-            begun = self._accumulator.append(queues, route, key, value, headers, stamped_ms, receipt, now)
+            begun = self._accumulator.append(queues, route, key, value, headers, created_ms, receipt, now)
         if begun:
             self._sender.wake()
         return receipt

@@ -5,8 +5,8 @@ refused for good, or given up. A switch (`switch`) depends on the difference: a 
 be taken apart; an unresolved one may be in the leader's log already.
 
 Invariants of a queue:
-    unresolved batches are in the order of their sequence numbers and all carry one stamp
-    waiting batches are younger, carry the queue's own stamp, and have no sequence number yet
+    unresolved batches are in the order of their sequence numbers and all carry one batch generation
+    waiting batches are younger, carry the queue's own batch generation, and have no sequence number yet
 
 Only data; `accumulator` and `switch` decide. This module uses no clock and no futures.
 """
@@ -25,7 +25,7 @@ from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.record import Headers
 from anabranch.protocol.topic_partition import TopicPartition
 
-UNSTAMPED: Final = -1
+NO_GENERATION: Final = -1
 RECORD_OVERHEAD_BYTES: Final = 14
 """Length, attributes, deltas and the lengths of key, value and headers; an upper estimate."""
 PRODUCER_EPOCH_MAX: Final = 32767
@@ -91,6 +91,7 @@ class Batch:
     __slots__ = (
         "attempts",
         "base_sequence",
+        "batch_generation",
         "built",
         "created_at",
         "done",
@@ -106,13 +107,12 @@ class Batch:
         "records",
         "retry_at",
         "size_bytes",
-        "stamp",
     )
 
     def __init__(self, queue: PartitionQueue, created_at: float) -> None:
         self.queue = queue
         self.created_at = created_at
-        self.stamp = queue.stamp
+        self.batch_generation = queue.batch_generation
         self.key_class = queue.key_class
         self.records: list[Record] = []
         self.marked: list[Record] | None = None
@@ -144,9 +144,9 @@ class Batch:
         return self.built
 
     def part(self, start: int, stop: int) -> Batch:
-        """Return some of the records, with their sequence numbers and the batch's own age and stamp."""
+        """Return some of the records, with their sequence numbers and the batch's own age and generation."""
         part = Batch(self.queue, self.created_at)
-        part.stamp, part.key_class = self.stamp, self.key_class
+        part.batch_generation, part.key_class = self.batch_generation, self.key_class
         part.records = self.records[start:stop]
         part.size_bytes = sum(size_of(one.key, one.value, one.headers) for one in part.records)
         part.producer_id, part.producer_epoch = self.producer_id, self.producer_epoch
@@ -181,7 +181,7 @@ class Batch:
     def __repr__(self) -> str:
         state = "done" if self.done else "on wire" if self.on_wire else "unresolved" if self.attempts else "waiting"
         return (
-            f"<Batch {self.queue.topic.name}-{self.queue.index}@{self.stamp} {len(self.records)} records "
+            f"<Batch {self.queue.topic.name}-{self.queue.index}@{self.batch_generation} {len(self.records)} records "
             f"from sequence {self.base_sequence}, {state}>"
         )
 
@@ -190,6 +190,7 @@ class PartitionQueue:
     """The batches of one partition and this producer's sequence in it."""
 
     __slots__ = (
+        "batch_generation",
         "blocked_since",
         "established",
         "fence",
@@ -201,7 +202,6 @@ class PartitionQueue:
         "producer_epoch",
         "producer_id",
         "restart",
-        "stamp",
         "topic",
         "transmitted",
         "unresolved",
@@ -213,10 +213,10 @@ class PartitionQueue:
         self.index = index
         self.waiting: deque[Batch] = deque()
         self.unresolved: deque[Batch] = deque()
-        self.stamp = UNSTAMPED
+        self.batch_generation = NO_GENERATION
         self.key_class: KeyClass = EVERY_KEY
         self.live = True
-        self.fence = UNSTAMPED
+        self.fence = NO_GENERATION
         """The highest generation with which the leader refused a batch: nothing older may be transmitted to it."""
         self.producer_id = -1
         self.producer_epoch = 0
@@ -235,8 +235,8 @@ class PartitionQueue:
 
     @property
     def fenced(self) -> bool:
-        """Whether the leader is known to refuse the queue's stamp."""
-        return self.fence > self.stamp
+        """Whether the leader is known to refuse the generation of the queue's batches."""
+        return self.fence > self.batch_generation
 
     @property
     def idle(self) -> bool:
@@ -305,7 +305,7 @@ class PartitionQueue:
 
     def __repr__(self) -> str:
         return (
-            f"<{self.topic.name}-{self.index}@{self.stamp}: {len(self.waiting)} waiting, "
+            f"<{self.topic.name}-{self.index}@{self.batch_generation}: {len(self.waiting)} waiting, "
             f"{len(self.unresolved)} unresolved, next sequence {self.next_sequence} of epoch {self.producer_epoch}>"
         )
 
@@ -358,7 +358,7 @@ class TopicQueues:
     @property
     def generation(self) -> int:
         """The newest adopted generation; -1 without one."""
-        return UNSTAMPED if self.lineage is None else self.lineage.generation
+        return NO_GENERATION if self.lineage is None else self.lineage.generation
 
     def hash_over(self, lineage: Lineage | None, live: Sequence[int]) -> None:
         """Partition by this lineage from now on, or by Kafka's modulo if there is none."""
@@ -390,18 +390,18 @@ class TopicQueues:
         return queue
 
     def locate(self, queue: PartitionQueue) -> bool:
-        """Update a queue's stamp and class from the lineage; return whether its keys changed."""
-        before = queue.stamp, queue.live
+        """Update a queue's batch generation and key class from the lineage; return whether its keys changed."""
+        before = queue.batch_generation, queue.live
         index, lineage = queue.index, self.lineage
         if lineage is None:
             queue.live = index in self.live
-            queue.stamp, queue.key_class = UNSTAMPED, EVERY_KEY
+            queue.batch_generation, queue.key_class = NO_GENERATION, EVERY_KEY
         else:
             queue.live = lineage.live(index)
             changes = lineage.class_generations(index)
-            queue.stamp = changes[-1] if changes else UNSTAMPED
+            queue.batch_generation = changes[-1] if changes else NO_GENERATION
             if queue.live:
                 held = key_class(index, lineage.base, lineage.count)
                 assert held is not None, f"partition {index} is not live in {lineage!r}"
                 queue.key_class = held
-        return before != (queue.stamp, queue.live)
+        return before != (queue.batch_generation, queue.live)

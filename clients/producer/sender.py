@@ -102,11 +102,11 @@ class Sender:
             topic = metadata.topics.get(name)
             if topic is None:
                 continue
-            stamped = self._config.partitioner == "linear" and topic.ordered
-            live = topic.live if stamped else tuple(sorted(topic.partitions))
+            has_generations = self._config.partitioner == "linear" and topic.ordered
+            live = topic.live if has_generations else tuple(sorted(topic.partitions))
             if live:
-                self._accumulator.adopt(name, topic.topic_id, topic.lineage, live, stamped=stamped)
-                if stamped:
+                self._accumulator.adopt(name, topic.topic_id, topic.lineage, live, has_generations=has_generations)
+                if has_generations:
                     self._accumulator.note_gone(name, topic.partitions.keys())
                 counts = self._config.acks == ALL
                 starved = [index for index in live if counts and not topic.in_sync_enough(index)]
@@ -248,13 +248,13 @@ class Sender:
             topic = topics.get(name)
             if topic is None:
                 topic = topics[name] = TopicProduceData(name=name, partition_data=[])
-                if batch.stamp >= 0 and queue.topic.lineage is not None:
+                if batch.batch_generation >= 0 and queue.topic.lineage is not None:
                     topic.undeleted_partition_count = queue.topic.lineage.count
             topic.partition_data.append(
                 PartitionProduceData(
                     index=queue.index,
                     records=batch.bytes_with(compression, transactional=transactional_id is not None),
-                    generation=batch.stamp,
+                    generation=batch.batch_generation,
                 )
             )
         return ProduceRequest(

@@ -5,7 +5,7 @@ reach its new partition after everything of it that the old one accepted, howeve
 resize and in whatever order leaders take it up. So:
 
     (a) a waiting batch of an older class generation is never transmitted: its records are withdrawn
-    (b) an unresolved one is retried where it is, with the stamp it has, until the leader acknowledges it or refuses it
+    (b) an unresolved one is retried where it is, with its generation, until the leader acknowledges it or refuses it
         for good; a lost response is no reason to send its records elsewhere
     (c) withdrawn and refused records are partitioned again, in the order of their append, ahead of younger ones
     (d) a partition is *closed*, nothing new is transmitted to it, while an unresolved batch of an older class shares
@@ -13,7 +13,7 @@ resize and in whatever order leaders take it up. So:
 
 Another resize in the meantime starts over from (a): nothing is carried along but the order of the records.
 
-A refusal (INVALID_PARTITION_METADATA) carries the partition's generation. Above the batch's stamp, the producer is
+A refusal (INVALID_PARTITION_METADATA) carries the partition's generation. Above the batch's generation, the producer is
 behind: the refusal is final, because a leader's generation never falls and duplicates are recognised first (R5). At or
 below it, the leader is behind, or tells nothing: the batch stays where it is (K508). Metadata of an older generation is
 ignored (K507). Records whose partition the application chose are never moved; a sealed one fails them.
@@ -56,7 +56,7 @@ def adopt(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live: Se
     for queue in affected:
         queue.established = False
         if reborn:
-            queue.fence = queue.stamp
+            queue.fence = queue.batch_generation
         if lineage is not None or reborn:
             withdraw(queue)
     return bool(affected)
@@ -85,7 +85,7 @@ def withdraw(queue: PartitionQueue) -> None:
 
 def refusal_is_final(batch: Batch, generation: int) -> bool:
     """Whether a leader that names this generation can never accept the batch."""
-    return generation > batch.stamp
+    return generation > batch.batch_generation
 
 
 def refuse(batch: Batch, generation: int) -> None:
@@ -104,7 +104,7 @@ def stale_classes(topic: TopicQueues) -> set[KeyClass]:
         batch.key_class
         for queue in topic.queues.values()
         for batch in queue.unresolved
-        if batch.stamp != queue.stamp or not queue.live
+        if batch.batch_generation != queue.batch_generation or not queue.live
     }
 
 

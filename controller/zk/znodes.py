@@ -153,7 +153,7 @@ def encode_topic(topic: TopicBody) -> bytes:
         "history": [list(entry) for entry in topic.history],
         "retired": {str(index): _retired(past) for index, past in sorted(topic.retired.items())},
     }
-    if topic.stamped:
+    if topic.has_generations:
         body["stamped"] = True
     if topic.plan is not None:
         body["plan"] = {"generation": topic.plan.generation, "from": topic.plan.before, "to": topic.plan.after}
@@ -177,7 +177,7 @@ def decode_topic(path: str, data: bytes) -> TopicBody:
         history=body.rising_pairs("history"),
         plan=_plan(body.section("plan")),
         retired=_retired_from(body),
-        stamped=body.boolean("stamped", False),
+        has_generations=body.boolean("stamped", False),
     )
 
 

@@ -3,7 +3,7 @@
 v1   leader recovery state                                               KIP-704
 v2   topics by id; INELIGIBLE_REPLICA may be answered                    KIP-516, KIP-841
 v3   every proposed member with its incarnation (broker epoch)           KIP-903
-ours: that a topic gets its first batch stamped with a generation       R16
+ours: that a topic gets its first batch with a generation       R16
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class TopicData:
     topic_name: Text = until(1, absent="")
     topic_id: Uuid = since(2, absent=ZERO_UUID)
     partitions: list[PartitionData]
-    stamped: Boolean = tagged(2544, since=0, absent=False)
-    """A batch stamped with a generation is about to be stored: write down that the topic has such (R16)."""
+    has_generations: Boolean = tagged(2544, since=0, absent=False)
+    """A batch with a generation is about to be stored: write down that the topic has such (R16)."""
 
 
 @message
@@ -77,8 +77,8 @@ class TopicDataResult:
     topic_name: Text = until(1, absent="")
     topic_id: Uuid = since(2, absent=ZERO_UUID)
     partitions: list[PartitionDataResult]
-    stamped: Boolean = tagged(2544, since=0, absent=False)
-    """Whether the topic is marked as one with stamped batches."""
+    has_generations: Boolean = tagged(2544, since=0, absent=False)
+    """Whether the topic is marked: it has batches with generations."""
 
 
 @message

@@ -59,8 +59,8 @@ class LeaderAndIsrTopicState:
     topic_id: Uuid = since(5, absent=ZERO_UUID)
     partition_states: list[LeaderAndIsrPartitionState]
     undeleted_partition_count: Int32 = tagged(2530, since=4, absent=-1)
-    stamped: Boolean = tagged(2544, since=4, absent=False)
-    """Whether a producer has written batches stamped with generations: the topic is ordered (R16)."""
+    has_generations: Boolean = tagged(2544, since=4, absent=False)
+    """Whether a producer has written batches with generations: the topic is ordered (R16)."""
 
 
 @message

@@ -78,8 +78,8 @@ class MetadataResponseTopic:
     ordered_delivery: Boolean = tagged(2535, since=9, absent=False)
     min_insync_replicas: Int16 = tagged(2536, since=9, absent=-1)
     """The effective min.insync.replicas, for producers with acks=all."""
-    stamped: Boolean = tagged(2544, since=9, absent=False)
-    """Whether a producer has written batches stamped with generations: the topic is ordered (R16)."""
+    has_generations: Boolean = tagged(2544, since=9, absent=False)
+    """Whether a producer has written batches with generations: the topic is ordered (R16)."""
 
 
 @message

@@ -75,7 +75,7 @@ class PartitionProduceResponse:
     error_code: Int16
     base_offset: Int64
     log_append_time_ms: Int64 = since(2, absent=-1)
-    """-1 unless the topic stamps records with the broker's time."""
+    """-1 unless the topic gives records the broker's time."""
     log_start_offset: Int64 = since(5, absent=-1)
     record_errors: list[BatchIndexAndErrorMessage] = since(8, absent=list)
     error_message: Text | None = since(8, absent=None)

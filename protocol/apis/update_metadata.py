@@ -58,8 +58,8 @@ class UpdateMetadataTopicState:
     base: Int32 = tagged(2534, since=6, absent=-1)
     ordered_delivery: Boolean = tagged(2535, since=6, absent=False)
     min_insync_replicas: Int16 = tagged(2536, since=6, absent=-1)
-    stamped: Boolean = tagged(2544, since=6, absent=False)
-    """Whether a producer has written batches stamped with generations: the topic is ordered (R16)."""
+    has_generations: Boolean = tagged(2544, since=6, absent=False)
+    """Whether a producer has written batches with generations: the topic is ordered (R16)."""
 
 
 @message

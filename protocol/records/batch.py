@@ -1,9 +1,9 @@
-"""Record batches, format v2 (magic 2): read headers, walk, check and re-stamp. `record` reads the content of one,
+"""Record batches, format v2 (magic 2): read headers, walk, check and change. `record` reads the content of one,
 `batch_builder` writes it.
 
 A batch is 61 bytes of header and a blob of records, compressed as a whole if a codec is set. The checksum covers
 everything from `attributes` on; `base_offset` and `partition_leader_epoch` stand before it, which is why a leader can
-stamp both without touching the rest, and why a batch is stored and served as the bytes that came in (decision D9).
+set both without touching the rest, and why a batch is stored and served as the bytes that came in (decision D9).
 
 This module decides whether bytes *are* a batch (DecodeError if not). `broker.storage.validation` decides whether a
 batch may be appended to a log. Reference: KIP-98, `DefaultRecordBatch` and `DefaultRecord` of Kafka.
@@ -191,14 +191,14 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     return crc32c(memoryview(buffer)[start:end]) == header.crc
 
 
-def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+def set_offset_and_epoch(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
     """Write in place what a leader adds to a batch: its base offset and leader epoch."""
     _I64.pack_into(buffer, position, base_offset)
     _I32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
 
 
-def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Set all timestamps of a batch to the broker's; unlike `stamp` this needs a new checksum."""
+def set_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
+    """Set all timestamps of a batch to the broker's; unlike `set_offset_and_epoch` this needs a new checksum."""
     view = memoryview(buffer)
     attributes = header.attributes | LOG_APPEND_TIME
     struct.pack_into(">h", view, position + ATTRIBUTES_POSITION, attributes)
@@ -206,7 +206,7 @@ def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header:
     seal(view, position, header.size_bytes)
 
 
-def stamp_create_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
+def set_create_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
     """Keep a batch's timestamps, mark them as the producer's, and set the latest."""
     view = memoryview(buffer)
     struct.pack_into(">h", view, position + ATTRIBUTES_POSITION, header.attributes & ~LOG_APPEND_TIME)

@@ -51,12 +51,12 @@ def requests(topic_id: bytes) -> Iterator[Any]:
 
 
 async def resized_topic(cluster: Cluster) -> bytes:
-    """Make a topic whose producer stamps generations, and double its partitions. Returns its id."""
+    """Make a topic whose producer sends generations, and double its partitions. Returns its id."""
     async with Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=1)])
         await admin.wait_for_topic(TOPIC)
         async with Producer(cluster.bootstrap_servers) as producer:
-            await producer.send(TOPIC, b"stamped", key=b"k", timestamp_ms=1_700_000_000_000)
+            await producer.send(TOPIC, b"sent", key=b"k", timestamp_ms=1_700_000_000_000)
             await producer.flush()
         await admin.create_partitions(TOPIC, 2)
         known = await admin.wait_until(lambda seen: len(seen.topics[TOPIC].partitions) == 2, TOPIC)

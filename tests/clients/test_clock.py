@@ -38,6 +38,6 @@ async def test_timestamps_come_from_the_clock_that_is_given() -> None:
             await given.send_and_wait("t", b"x", timestamp_ms=99)
             await own.send_and_wait("t", b"x")
         async with Consumer("t", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
-            stamps = [(await consumer.getone()).timestamp for _ in range(3)]
-    assert stamps[:2] == [1234, 99]
-    assert begun_ms - 5000 < stamps[2] < time.time() * 1000 + 5000
+            times_ms = [(await consumer.getone()).timestamp for _ in range(3)]
+    assert times_ms[:2] == [1234, 99]
+    assert begun_ms - 5000 < times_ms[2] < time.time() * 1000 + 5000

@@ -118,9 +118,9 @@ RULES: Final = (
         (
             "broker/replication/test_legacy_producers.py::test_the_first_batch_with_a_generation_ends_that",
             "broker/replication/test_legacy_producers.py::test_keys_that_are_at_home_are_let_in",
-            "broker/replication/test_stamped_topics.py::"
+            "broker/replication/test_topics_with_generations.py::"
             "test_nothing_is_appended_before_it_is_written_and_nobody_is_asked_twice",
-            "controller/test_stamped_topics.py::test_a_resize_that_is_planned_afterwards_takes_leaders_along_who_know_it",
+            "controller/test_topics_with_generations.py::test_a_resize_that_is_planned_afterwards_takes_leaders_along_who_know_it",
         ),
     ),
     Rule(

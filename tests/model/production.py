@@ -29,7 +29,7 @@ Status = Literal["queued", "in flight", "settled"]
 class Rules:
     """The repaired design; every other value is a defect."""
 
-    stamp_at: Literal["partitioning", "request"] = "partitioning"
+    generation_chosen_at: Literal["partitioning", "request"] = "partitioning"
     rehash: bool = True
     """A refused batch is partitioned again; otherwise it is retried where it was."""
     barrier: bool = True
@@ -205,7 +205,7 @@ class Production:
             if batch.status != "queued" or not self._may_transmit(state, batch):
                 continue
             p = batch.partition
-            carried = state.view if self.rules.stamp_at == "request" else batch.generation
+            carried = state.view if self.rules.generation_chosen_at == "request" else batch.generation
             network = replaced(state.network, p, (*state.network[p], (batch.record, carried)))
             moved = batch._replace(status="in flight", doubtful=True)
             yield f"transmit #{batch.record} to p{p} for g{carried}", self._with(state, moved)._replace(network=network)

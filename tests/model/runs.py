@@ -17,11 +17,11 @@ from tests.model import delivery
 from tests.model.assigning_runs import ASSIGNING
 from tests.model.delivery import Delivery, Logs, in_transactions, logs_of, spread, with_tail
 from tests.model.explorer import Outcome, explore
+from tests.model.marking import Marking
+from tests.model.marking import Rules as MarkingRules
 from tests.model.production import Load, Production, without
 from tests.model.resizing import Procedure, Resizing
 from tests.model.run import Explore, Produced, Run, Script
-from tests.model.stamping import Rules as StampingRules
-from tests.model.stamping import Stamping
 from tests.model.verifying import Verifying
 
 # -- which scripts
@@ -89,7 +89,7 @@ def produce(scripts: Iterable[tuple[int, ...]], load: Load, **defects: object) -
 ASYNC: Final = {"adoption": "asynchronous"}
 TWO: Final = Load((1, 1))
 PUBLISHED_PRODUCER: Final = {
-    "stamp_at": "request",
+    "generation_chosen_at": "request",
     "rehash": False,
     "barrier": False,
     "atomic_switch": False,
@@ -285,9 +285,9 @@ RESIZING: Final = (
 # -- producers without generations
 
 
-def stamp(rules: StampingRules | None = None, *, resizes: int = 1, **faults: int) -> Explore:
+def mark(rules: MarkingRules | None = None, *, resizes: int = 1, **faults: int) -> Explore:
     """A topic that becomes ordered while it is resized."""
-    return lambda: iter([explore(Stamping(rules or StampingRules(), resizes=resizes, **faults))])
+    return lambda: iter([explore(Marking(rules or MarkingRules(), resizes=resizes, **faults))])
 
 
 def verify(scripts: Iterable[tuple[int, ...]], hashes: tuple[int, ...], **defects: bool) -> Explore:
@@ -296,13 +296,13 @@ def verify(scripts: Iterable[tuple[int, ...]], hashes: tuple[int, ...], **defect
 
 
 LEGACY: Final = (
-    Run("a topic becomes ordered, a controller dies, another writes", stamp(crashes=1, others=1)),
-    Run("the same, a leader is replaced", stamp(crashes=1, replaced=1)),
-    Run("the same, two resizes, and all of that", stamp(resizes=2, crashes=1, replaced=1, others=1), slow=True),
-    Run("the mark comes after the append", stamp(StampingRules(appended="at once")), "unmarked"),
-    Run("leaders hear of the mark before it is written", stamp(StampingRules(told="before")), "unmarked"),
-    Run("leaders of a new generation hear of the mark later", stamp(StampingRules(carried=False)), "outsider"),
-    Run("a plan is written without the mark", stamp(StampingRules(kept=False)), "lost"),
+    Run("a topic becomes ordered, a controller dies, another writes", mark(crashes=1, others=1)),
+    Run("the same, a leader is replaced", mark(crashes=1, replaced=1)),
+    Run("the same, two resizes, and all of that", mark(resizes=2, crashes=1, replaced=1, others=1), slow=True),
+    Run("the mark comes after the append", mark(MarkingRules(appended="at once")), "unmarked"),
+    Run("leaders hear of the mark before it is written", mark(MarkingRules(told="before")), "unmarked"),
+    Run("leaders of a new generation hear of the mark later", mark(MarkingRules(carried=False)), "outsider"),
+    Run("a plan is written without the mark", mark(MarkingRules(kept=False)), "lost"),
     Run("keys are looked at", verify((*BOTH, (3, 2)), (1, 1))),
     Run("keys are looked at, there and back", verify((*BACK_AND_FORTH, (1, 2, 4)), (3, 3)), slow=True),
     Run("two keys are looked at", verify(BOTH, (1, 0, 1)), slow=True),

@@ -1,9 +1,9 @@
 """A producer without generations under `reshard.legacy.producers=verify`, in the place of the one of `production`.
 
-Nothing is stamped. A leader lets a record in if its key belongs there by a generation that is published, or was when
-the leader last heard of it, and asks for another try while it serves one that it has not heard of as published. The
-next record of a key is sent when the one before is settled, and what was refused is placed anew by the count that is
-known then. What comes out has to keep the same invariants as what comes of stamps.
+No batch has a generation. A leader lets a record in if its key belongs there by a generation that is published, or was
+when the leader last heard of it, and asks for another try while it serves one that it has not heard of as published.
+The next record of a key is sent when the one before is settled, and what was refused is placed anew by the count that
+is known then. What comes out has to keep the same invariants as with generations.
 """
 
 from __future__ import annotations

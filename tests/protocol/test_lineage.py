@@ -76,12 +76,12 @@ def test_growing_while_a_deletion_is_pending_continues_the_same_log() -> None:
     assert text(undone.predecessors(KeyEpoch(1, 1))) == "3@0"
 
 
-def test_stamps_never_repeat_though_counts_do() -> None:
+def test_class_generations_never_repeat_though_counts_do() -> None:
     # Count ABA, K204: 4 -> 8 -> 4 must not look like "nothing happened".
     assert [lineage(4, 8, 4).class_generation(0, generation) for generation in range(3)] == [0, 1, 2]
 
 
-def test_an_untouched_partition_keeps_its_stamp() -> None:
+def test_an_untouched_partition_keeps_its_class_generation() -> None:
     # Rule R5, confinement I13: 4 -> 5 splits partition 0 only.
     assert [lineage(4, 5).class_generation(partition) for partition in range(5)] == [1, 0, 0, 0, 1]
 

@@ -9,7 +9,7 @@ from anabranch.broker.metadata import metadata_cache
 from anabranch.broker.replication.legacy_producers import LegacyProducers
 from anabranch.broker.replication.partition import Partition
 from anabranch.broker.replication.replica_manager import ReplicaManager
-from anabranch.broker.replication.stamped_topics import StampedTopics
+from anabranch.broker.replication.topics_with_generations import TopicsWithGenerations
 from anabranch.clients.producer import switch
 from anabranch.controller import resize
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -54,15 +54,15 @@ def counts_of_leaders(planter: Planter) -> None:
         counts[body.topic_id, after.plan.generation] = count
         return after
 
-    def check_generation(partition: Any, stamp: int) -> None:
-        known = counts.get((partition.topic_id, stamp))
+    def check_generation(partition: Any, batch_generation: int) -> None:
+        known = counts.get((partition.topic_id, batch_generation))
         if (
             not partition.sealed
             and known is not None
             and known == counts.get((partition.topic_id, partition.generation))
         ):
             return
-        original(partition, stamp)
+        original(partition, batch_generation)
 
     def is_news(topic: Any, topic_id: bytes, lineage: Any, live: Any) -> bool:
         return topic.topic_id != topic_id or topic.live != tuple(live)
@@ -101,25 +101,25 @@ def old_log_kept(planter: Planter) -> None:
     planter.replace(Partition, "start_over_at", lambda partition, offset: None)
 
 
-@defect("R16", "a topic is marked as ordered after its first stamped batch is in")
+@defect("R16", "a topic is marked as ordered after its first batch with a generation is in")
 def marked_late(planter: Planter) -> None:
-    async def write(stamps: Any, partitions: Any, timeout_ms: int) -> None:
+    async def write(topics: Any, partitions: Any, timeout_ms: int) -> None:
         for partition in partitions:
-            stamps._ask(partition)
-        stamps._wanted.set()
+            topics._ask(partition)
+        topics._wanted.set()
 
-    def check_generation(partition: Any, stamp: int) -> None:
-        marked, partition.stamped = partition.stamped, True
+    def check_generation(partition: Any, batch_generation: int) -> None:
+        marked, partition.has_generations = partition.has_generations, True
         try:
-            original(partition, stamp)
+            original(partition, batch_generation)
         finally:
-            partition.stamped = marked
+            partition.has_generations = marked
 
-    planter.replace(StampedTopics, "write", write)
+    planter.replace(TopicsWithGenerations, "write", write)
     original = planter.replace(Partition, "check_generation", check_generation)
 
 
-@defect("R16", "an ordered topic lets in who stamps nothing")
+@defect("R16", "an ordered topic accepts a producer that sends no generation")
 def outsiders_let_in(planter: Planter) -> None:
     def check(legacy: Any, partition: Any, fit: Any) -> None:
         if partition.sealed or legacy._topic_config(partition.topic).reshard_legacy_producers == "verify":

@@ -17,7 +17,7 @@ def as_published(planter: Planter) -> None:
     """As KIP-253 has it: partitions are chosen once, requests bear what the producer knows when it sends them."""
 
     def bytes_with(batch: Any, compression: str, **options: Any) -> bytes:
-        batch.stamp = batch.queue.stamp
+        batch.batch_generation = batch.queue.batch_generation
         return bytes(original(batch, compression, **options))
 
     original = planter.replace(Batch, "bytes_with", bytes_with)
@@ -42,7 +42,7 @@ def unknown_outcomes(planter: Planter) -> None:
     def withdraw(queue: Any) -> None:
         original(queue)
         for batch in [one for one in queue.unresolved if not one.on_wire]:
-            switch.refuse(batch, batch.stamp)
+            switch.refuse(batch, batch.batch_generation)
 
     original = planter.replace(switch, "withdraw", withdraw)
 

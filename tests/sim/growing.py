@@ -39,7 +39,7 @@ CONVERGENCE_S: Final = 60.0
 
 
 class GrownWriter(Writer):
-    """Our producer, whose stamps make the topic an ordered one."""
+    """Our producer, whose generations make the topic an ordered one."""
 
     topic = GROWN
 

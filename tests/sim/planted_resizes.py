@@ -15,7 +15,7 @@ from tests.sim.planted import Planter, plant
 
 @plant("generation of a batch not checked")
 def generation_not_checked(planter: Planter) -> None:
-    planter.replace(Partition, "check_generation", lambda partition, stamp: None)
+    planter.replace(Partition, "check_generation", lambda partition, batch_generation: None)
 
 
 @plant("sealed partitions accept records")

@@ -53,7 +53,7 @@ class ResizeProbes:
         self._events = cluster.history.resizes
         self._stubs: dict[str, dict[int, int]] = {}
         self._shown: dict[tuple[str, str], tuple[int, dict[int, int]]] = {}
-        self._stamped: set[tuple[int, bytes, int, int]] = set()
+        self._with_generations: set[tuple[int, bytes, int, int]] = set()
         self._steps = 0
 
     # --- ZooKeeper
@@ -75,7 +75,7 @@ class ResizeProbes:
                 plan,
                 tuple(sorted(body.assignment)),
                 retired,
-                body.stamped,
+                body.has_generations,
             )
         )
         known = self._stubs.setdefault(name, {})
@@ -117,19 +117,21 @@ class ResizeProbes:
             )
         return answer
 
-    def check_generation(self, original: Any, partition: Partition, stamp: int) -> None:
+    def check_generation(self, original: Any, partition: Partition, batch_generation: int) -> None:
         try:
-            original(partition, stamp)
+            original(partition, batch_generation)
             stay = (partition._rules.broker_id, partition.topic_id, partition.index, partition.leader_epoch)
-            if stay not in self._stamped:
-                self._stamped.add(stay)
-                self._let_in(partition, stamped=True)
+            if stay not in self._with_generations:
+                self._with_generations.add(stay)
+                self._let_in(partition, has_generations=True)
         except KafkaError as error:
             if error.code is ErrorCode.INVALID_PARTITION_METADATA:
                 self._cluster.fired["batch refused for its generation"] += 1
                 place = (partition.topic, partition.index)
                 node, generation, sealed = partition._rules.broker_id, partition.generation, partition.sealed
-                self._events.refused.append(Refused(self._history.tick(), node, place, stamp, generation, sealed))
+                self._events.refused.append(
+                    Refused(self._history.tick(), node, place, batch_generation, generation, sealed)
+                )
             raise
 
     def check_legacy(self, original: Any, legacy: LegacyProducers, partition: Partition, fit: Any) -> None:
@@ -142,11 +144,11 @@ class ResizeProbes:
             raise
         if partition.generation > 0:
             fired[f"stock: let in by {policy}"] += 1
-            self._let_in(partition, stamped=False, policy=policy)
+            self._let_in(partition, has_generations=False, policy=policy)
 
-    def _let_in(self, partition: Partition, *, stamped: bool, policy: str = "") -> None:
+    def _let_in(self, partition: Partition, *, has_generations: bool, policy: str = "") -> None:
         node, place = partition._rules.broker_id, (partition.topic, partition.index)
-        row = LetIn(self._history.tick(), node, place, stamped, partition.generation, policy)
+        row = LetIn(self._history.tick(), node, place, has_generations, partition.generation, policy)
         self._events.let_in.append(row)
 
     # --- clients

@@ -67,7 +67,7 @@ class StockWriter(Application):
             producer = Producer(
                 self.cluster.bootstrap,
                 client_id=self.identity,
-                partitioner="modulo",  # which stamps nothing
+                partitioner="modulo",  # which sends no generation
                 linger_ms=self.rng.choice((0, 5, 30)),
                 request_timeout_ms=1500,
                 delivery_timeout_ms=20000,

@@ -72,7 +72,7 @@ async def administration(cluster: SimCluster) -> None:
     await insist(cluster, "create plain", lambda a: a.create_topics([plain]))
     await insist(cluster, "6", lambda a: resized(a, 6))
     await insist(cluster, "3", lambda a: resized(a, 3))
-    await insist(cluster, "a record", lambda _: stamped_record(cluster))
+    await insist(cluster, "a record", lambda _: record_with_generation(cluster))
     await insist(cluster, "grow", grown)
     await insist(cluster, "move", lambda a: moved(a, cluster))
     await insist(cluster, "delete", lambda a: a.delete_topics(["plain"]))
@@ -81,11 +81,11 @@ async def administration(cluster: SimCluster) -> None:
     await cluster.until(lambda: ("stock", 0) in dict(cluster.states()), 10, "a topic of a stock tool is completed")
 
 
-async def stamped_record(cluster: SimCluster) -> None:
+async def record_with_generation(cluster: SimCluster) -> None:
     """The first record with a generation; whoever asked for this step, it is acknowledged only when that is written."""
     async with Producer(cluster.bootstrap, request_timeout_ms=1000, rng=cluster.rng("producer")) as producer:
         await producer.send_and_wait("t", b"value", key=b"key")
-    assert znodes.decode_topic("", cluster.zookeeper.tree.nodes[paths.topic("t")].data).stamped
+    assert znodes.decode_topic("", cluster.zookeeper.tree.nodes[paths.topic("t")].data).has_generations
 
 
 async def moved(admin: Admin, cluster: SimCluster) -> None:

@@ -74,7 +74,7 @@ LIKELY = {
         ("the generation is the topic's, not the partition's", ("B20",)),
         ("returned records are placed behind younger ones", ("B1", "B13")),
         ("nobody is told that keys have arrived", ("B12",)),
-        ("a topic is marked as ordered after its first stamped batch is in", ("B23",)),
+        ("a topic is marked as ordered after its first batch with a generation is in", ("B23",)),
         ("new leader epochs are shown before their generation", ("B18",)),
         ("an index that is used again begins with epoch 0 and offset 0", ("B17", "B21", "C6")),
         ("a partition changes its generation within a leader epoch", ("B16", "B21", "B20", "C15", "B3")),

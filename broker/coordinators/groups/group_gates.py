@@ -5,7 +5,7 @@ committed everything deliverable in the key epochs that held its keys before. Th
 computed each time from stable commits, by the function that our own consumer uses (`protocol.order_gates`); a commit
 that moves backwards closes a gate again. `reshard.legacy.consumers` selects the topics:
 
-    auto      topics with `enable.ordered.delivery=true` that hold stamped batches, or whose
+    auto      topics with `enable.ordered.delivery=true` that hold batches with generations, or whose
               `reshard.legacy.producers` is refuse or verify; other topics grow as in Kafka
     gate      every topic that was resized
     ignore    none
@@ -132,7 +132,7 @@ class GroupGates:
         return topic
 
     def _holds(self, image: TopicImage) -> bool:
-        return image.base >= 1 and are_held(self._configs.get(image.name), stamped=image.stamped)
+        return image.base >= 1 and are_held(self._configs.get(image.name), has_generations=image.has_generations)
 
     async def _take_note(self, slot: GroupEntry, topic: GatedTopic) -> None:
         name, generation = topic.image.name, topic.image.generation
@@ -377,11 +377,13 @@ async def persistently_ask(ask: Callable[[], Awaitable[Found]]) -> Found:
             await asyncio.sleep(RETRY_S)
 
 
-def are_held(config: TopicConfig, *, stamped: bool) -> bool:
-    """Return whether coordinators hold gates on a topic with this configuration, by whether it has stamped batches."""
+def are_held(config: TopicConfig, *, has_generations: bool) -> bool:
+    """Return whether coordinators hold gates on a topic with this configuration (see the table)."""
     if config.reshard_legacy_consumers != "auto":
         return config.reshard_legacy_consumers == "gate"
-    return config.enable_ordered_delivery and (stamped or config.reshard_legacy_producers in ("refuse", "verify"))
+    return config.enable_ordered_delivery and (
+        has_generations or config.reshard_legacy_producers in ("refuse", "verify")
+    )
 
 
 def partitions_of(assignment: bytes) -> list[TopicPartition]:

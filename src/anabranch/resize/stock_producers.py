@@ -27,7 +27,9 @@ def stock_lines(topic: Topic, count: int, configs: Mapping[str, ConfigEntry]) ->
     if policy == "auto" and asked:
         policy, why = ("refuse", f"{ORDERED}=true") if ordered.value == "true" else ("allow", f"{ORDERED}=false")
     elif policy == "auto":
-        policy, why = ("refuse", "a producer with generations has written here") if topic.stamped else ("auto", "")
+        policy, why = (
+            ("refuse", "a producer with generations has written here") if topic.has_generations else ("auto", "")
+        )
     why = f"{POLICY}={configs[POLICY].value}{', ' if why else ''}{why}"
     if policy == "refuse":
         return [f"{_HEAD}are refused from then on ({why})"]

@@ -38,9 +38,11 @@ def test_where_to_begin_and_to_end(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "ends", "--partitions", "2", *at).exit_code == 0
     now = datetime.now(UTC)
-    stamps = [int((now - timedelta(hours=hours)).timestamp() * 1000) for hours in (5, 3, 1)]
+    times_ms = [int((now - timedelta(hours=hours)).timestamp() * 1000) for hours in (5, 3, 1)]
     for partition in range(2):
-        lines = "\n".join(json.dumps({"value": f"{hour}", "timestamp": stamp}) for hour, stamp in enumerate(stamps))
+        lines = "\n".join(
+            json.dumps({"value": f"{hour}", "timestamp": time_ms}) for hour, time_ms in enumerate(times_ms)
+        )
         words = ["produce", "ends", "--json", "--partition", str(partition), *at]
         assert CliRunner().invoke(cli, words, input=lines).exit_code == 0
 

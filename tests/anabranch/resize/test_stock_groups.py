@@ -40,20 +40,22 @@ def listed(group_id: str, protocol: str = "range") -> ListedGroup:
     return ListedGroup(group_id=group_id, protocol_type="consumer", readers=READERS, protocol=protocol)
 
 
-def told(count: int, *, stamped: bool = True, groups: int = 1, **set_here: str) -> str:
+def told(count: int, *, has_generations: bool = True, groups: int = 1, **set_here: str) -> str:
     readers = [listed(f"readers-{number}") for number in range(groups)]
-    return "\n".join(group_lines(replace(KNOWN, stamped=stamped), count, configured(**set_here), readers))
+    return "\n".join(
+        group_lines(replace(KNOWN, has_generations=has_generations), count, configured(**set_here), readers)
+    )
 
 
 def test_growth_keeps_the_order_where_somebody_has_asked_for_it() -> None:
     assert "read it in the group readers-0: rdkafka/10.0.0.7 and 1 more" in told(5)
     assert "keys keep their order for them" in told(5)
-    assert "keys do not keep their order for them (reshard.legacy.consumers=auto)" in told(5, stamped=False)
-    assert "keys keep their order" in told(5, stamped=False, reshard_legacy_producers="verify")
-    assert "keys keep their order" in told(5, stamped=False, enable_ordered_delivery="true")
+    assert "keys do not keep their order for them (reshard.legacy.consumers=auto)" in told(5, has_generations=False)
+    assert "keys keep their order" in told(5, has_generations=False, reshard_legacy_producers="verify")
+    assert "keys keep their order" in told(5, has_generations=False, enable_ordered_delivery="true")
     assert "do not keep" in told(5, enable_ordered_delivery="false")
     assert "do not keep" in told(5, reshard_legacy_consumers="ignore")
-    assert "keys keep their order" in told(5, stamped=False, reshard_legacy_consumers="gate")
+    assert "keys keep their order" in told(5, has_generations=False, reshard_legacy_consumers="gate")
     assert all(told(count, groups=0) == "" for count in (2, 5))
     assert "and 2 more" in told(5, groups=7)
     assert "do not keep their order for them across a merge" in told(2)

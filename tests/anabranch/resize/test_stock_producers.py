@@ -15,7 +15,7 @@ TOPIC = Topic("t", b"", {}, lineage=Lineage(1, [(0, 4)]))
 DEFAULT, TOPIC_SOURCE = 5, 1
 
 
-def lines(count: int, policy: str = "auto", ordered: str | None = None, *, stamped: bool = False) -> str:
+def lines(count: int, policy: str = "auto", ordered: str | None = None, *, has_generations: bool = False) -> str:
     configs = {
         POLICY: ConfigEntry(name=POLICY, value=policy, source=DEFAULT, read_only=False, sensitive=False),
         ORDERED: ConfigEntry(
@@ -26,7 +26,7 @@ def lines(count: int, policy: str = "auto", ordered: str | None = None, *, stamp
             sensitive=False,
         ),
     }
-    return "\n".join(stock_lines(replace(TOPIC, stamped=stamped), count, configs))
+    return "\n".join(stock_lines(replace(TOPIC, has_generations=has_generations), count, configs))
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ def lines(count: int, policy: str = "auto", ordered: str | None = None, *, stamp
     [
         (lines(5), "go on as in Kafka, and the order of their keys is not kept (reshard.legacy.producers=auto)"),
         (lines(5), "enable.ordered.delivery=true before"),
-        (lines(5, stamped=True), "are refused from then on (reshard.legacy.producers=auto, a producer with"),
+        (lines(5, has_generations=True), "are refused from then on (reshard.legacy.producers=auto, a producer with"),
         (lines(5, ordered="true"), "are refused from then on (reshard.legacy.producers=auto, enable.ordered.del"),
-        (lines(5, ordered="false", stamped=True), "go on as in Kafka"),
+        (lines(5, ordered="false", has_generations=True), "go on as in Kafka"),
         (lines(5, "refuse"), "are refused from then on (reshard.legacy.producers=refuse)"),
-        (lines(5, "allow", stamped=True), "go on as in Kafka"),
+        (lines(5, "allow", has_generations=True), "go on as in Kafka"),
         (lines(5, "verify"), "are let in where all keys lie by linear hashing over 5"),
         (lines(2), "but are refused on 2, 3 until that is drained: some of their keys have no place"),
         (lines(2, "allow"), "but are refused on 2, 3"),

@@ -93,7 +93,7 @@ async def test_a_topics_changes_reach_every_log_partition_and_client() -> None:
             return len(logs) == 3 and all(
                 (log.max_message_bytes, log.retention_ms, log.segment_bytes, log.cleanup_policy)
                 == (1000, 5000, 2000, "delete,compact")
-                and log.stamps_time
+                and log.uses_log_append_time
                 and log.compression_type == "gzip"
                 for log in logs
             )

@@ -10,7 +10,7 @@ import pytest
 from anabranch.broker.handlers.old_fetch import INCOMPLETE, converted
 from anabranch.broker.storage.segments import Segments
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.records.batch import stamp
+from anabranch.protocol.records.batch import set_offset_and_epoch
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.message_set import Message, check_crc, iter_headers, open_wrapper, read_message
@@ -157,9 +157,9 @@ async def all_in(records: bytes, **more: Any) -> list[int]:
 
 
 def at(offset: int, records: bytes) -> bytes:
-    stamped = bytearray(records)
-    stamp(stamped, 0, offset, 0)
-    return bytes(stamped)
+    moved = bytearray(records)
+    set_offset_and_epoch(moved, 0, offset, 0)
+    return bytes(moved)
 
 
 async def test_an_answer_has_no_more_bytes_than_its_batches_but_the_whole_first_one() -> None:

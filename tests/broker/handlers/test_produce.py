@@ -48,12 +48,12 @@ async def test_a_duplicate_on_a_sealed_partition_is_answered_too() -> None:
         assert (again.error_code, again.base_offset) == (0, 0)
 
 
-@pytest.mark.parametrize("stamp", [0, 2])
-async def test_another_generation_is_refused_and_told_ours(stamp: int) -> None:
+@pytest.mark.parametrize("generation", [0, 2])
+async def test_another_generation_is_refused_and_told_ours(generation: int) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.lead(1, **resized())
-        row = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=stamp)
+        row = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=generation)
         assert (row.error_code, row.base_offset) == (ErrorCode.INVALID_PARTITION_METADATA, -1)
         assert row.generation == 1
         right = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=1)
@@ -65,8 +65,8 @@ async def test_a_sealed_partition_takes_nothing_new() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.lead(1, **resized(sealed=True))
-        for stamp in (0, 1):
-            row = await cluster.produce(1, batch("a"), generation=stamp)
+        for generation in (0, 1):
+            row = await cluster.produce(1, batch("a"), generation=generation)
             assert row.error_code == ErrorCode.INVALID_PARTITION_METADATA
         assert (await cluster.produce(1, batch("a"))).error_code == ErrorCode.POLICY_VIOLATION
         assert log_values(cluster.partition(1)) == []

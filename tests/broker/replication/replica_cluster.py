@@ -167,8 +167,8 @@ class ReplicaCluster:
     """While set to an unset event, AlterPartition is held back."""
     troubles: list[str] = field(default_factory=list)
     """What goes wrong with the next AlterPartition requests: "connection", "unsupported", "whole answer", "one row"."""
-    stamped: set[str] = field(default_factory=set)
-    """The topics of which it is written down that they hold stamped batches."""
+    has_generations: set[str] = field(default_factory=set)
+    """The topics of which it is written down that they hold batches with generations."""
     published: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What `publish` says of topics beside their partitions: generation, base, history."""
     racks: dict[int, str] = field(default_factory=dict)
@@ -303,7 +303,7 @@ class ReplicaCluster:
                     topic_name=topic,
                     topic_id=topic_id_of(topic),
                     partition_states=[state],
-                    stamped=topic in self.stamped,
+                    has_generations=topic in self.has_generations,
                 )
             ],
             live_leaders=[
@@ -321,7 +321,7 @@ class ReplicaCluster:
                     topic_name=topic,
                     topic_id=topic_id_of(topic),
                     partition_states=[],
-                    stamped=topic in self.stamped,
+                    has_generations=topic in self.has_generations,
                     **{"generation": 0, **self.published.get(topic, {})},
                 )
             topics[topic].partition_states.append(
@@ -372,8 +372,8 @@ class ReplicaCluster:
         topics = []
         for topic in request.topics:
             rows = []
-            if topic.stamped:
-                self.stamped.add(topic.topic_id.decode().rstrip("-"))
+            if topic.has_generations:
+                self.has_generations.add(topic.topic_id.decode().rstrip("-"))
             for asked in topic.partitions:
                 name = next(name for name, _ in self.assigned if topic_id_of(name) == topic.topic_id)
                 one = self.assigned[name, asked.partition_index]
@@ -402,7 +402,9 @@ class ReplicaCluster:
                         partition_epoch=one.partition_epoch,
                     )
                 )
-            topics.append(TopicDataResult(topic_id=topic.topic_id, partitions=rows, stamped=topic.stamped))
+            topics.append(
+                TopicDataResult(topic_id=topic.topic_id, partitions=rows, has_generations=topic.has_generations)
+            )
         return AlterPartitionResponse(error_code=0, topics=topics)
 
     # -- the clients' part ----------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ async def test_the_first_batch_with_a_generation_ends_that() -> None:
         await grown(cluster)
         assert (await cluster.produce(1, batch("a"))).error_code == 0
         assert (await cluster.produce(1, batch("b"), generation=1)).error_code == 0
-        assert cluster.stamped == {"t"}
+        assert cluster.has_generations == {"t"}
         refused = await cluster.produce(1, batch("c"))
         assert refused.error_code == ErrorCode.POLICY_VIOLATION
         assert "reshard.legacy.producers=verify" in (refused.error_message or "")
@@ -105,7 +105,7 @@ async def test_a_leader_that_was_told_of_it_by_the_controller_asks_nobody(heard_
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
-        cluster.stamped = {"t"}
+        cluster.has_generations = {"t"}
         if heard_of == "LeaderAndIsr":
             cluster.assigned["t", 0].leader_epoch += 1
             await cluster.tell("t", 0)
@@ -116,14 +116,14 @@ async def test_a_leader_that_was_told_of_it_by_the_controller_asks_nobody(heard_
         assert not cluster.proposals
 
 
-async def test_stamps_of_a_topic_that_was_deleted_say_nothing_of_its_namesake() -> None:
+async def test_generations_of_a_topic_that_was_deleted_say_nothing_of_its_namesake() -> None:
     async with replica_cluster(1) as cluster:
-        cluster.stamped = {"t"}
+        cluster.has_generations = {"t"}
         await cluster.lead(1, replicas=(1,))
         partition = cluster.partition(1)
-        assert cluster[1].replicas.stamps.known(partition)
-        partition.stamped, partition.topic_id = False, b"another topic id"
-        assert not cluster[1].replicas.stamps.known(partition)
+        assert cluster[1].replicas.with_generations.known(partition)
+        partition.has_generations, partition.topic_id = False, b"another topic id"
+        assert not cluster[1].replicas.with_generations.known(partition)
 
 
 async def test_resizes_of_a_topic_that_was_deleted_are_not_those_of_its_namesake() -> None:
@@ -157,10 +157,12 @@ async def test_a_partition_that_no_resize_has_touched_refuses_as_the_others_do()
         ({"enable_ordered_delivery": "false", "reshard_legacy_producers": "refuse"}, False),
     ],
 )
-@pytest.mark.parametrize("stamped", [False, True])
-async def test_what_is_set_for_the_topic_decides(properties: dict[str, str], accepted: bool, stamped: bool) -> None:
+@pytest.mark.parametrize("has_generations", [False, True])
+async def test_what_is_set_for_the_topic_decides(
+    properties: dict[str, str], accepted: bool, has_generations: bool
+) -> None:
     async with replica_cluster(1) as cluster:
-        cluster.stamped = {"t"} if stamped else set()
+        cluster.has_generations = {"t"} if has_generations else set()
         await cluster.lead(1, replicas=(1,))
         await configure(cluster, **properties)
         assert (await cluster.produce(1, batch("a"))).error_code == 0, "before any resize nothing is refused"

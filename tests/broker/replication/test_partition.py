@@ -234,7 +234,7 @@ def test_epochs_fence_both_ways(partition: Partition, believed: int, code: Error
 
 
 @pytest.mark.parametrize(
-    ("generation", "sealed", "stamp", "accepted"),
+    ("generation", "sealed", "batch_generation", "accepted"),
     [
         (0, False, 0, True),
         (0, False, 1, False),
@@ -246,30 +246,30 @@ def test_epochs_fence_both_ways(partition: Partition, believed: int, code: Error
     ],
 )
 def test_a_batch_must_be_partitioned_for_the_served_generation(
-    partition: Partition, generation: int, sealed: bool, stamp: int, accepted: bool
+    partition: Partition, generation: int, sealed: bool, batch_generation: int, accepted: bool
 ) -> None:
     partition.become_leader(state(generation=generation, marked_for_deletion=sealed), 0)
-    partition.stamped = True
+    partition.has_generations = True
     if accepted:
-        partition.check_generation(stamp)
+        partition.check_generation(batch_generation)
         return
     with pytest.raises(KafkaError) as refused:
-        partition.check_generation(stamp)
+        partition.check_generation(batch_generation)
     assert refused.value.code is ErrorCode.INVALID_PARTITION_METADATA
 
 
-def test_a_stamped_batch_waits_until_it_is_written_down_that_there_are_such(partition: Partition) -> None:
+def test_a_batch_with_a_generation_waits_until_it_is_written_down_that_there_are_such(partition: Partition) -> None:
     partition.become_leader(state(), 0)
     with pytest.raises(KafkaError) as refused:
         partition.check_generation(0)
     assert refused.value.code.retriable
-    partition.stamped = True
+    partition.has_generations = True
     partition.check_generation(0)
 
 
 def test_a_controller_without_generations_means_generation_zero(partition: Partition) -> None:
     partition.become_leader(state(), 0)
-    partition.stamped = True
+    partition.has_generations = True
     partition.check_generation(0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.records.batch import HEADER, HEADER_BYTES, MAGIC, seal, stamp
+from anabranch.protocol.records.batch import HEADER, HEADER_BYTES, MAGIC, seal, set_offset_and_epoch
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.compression import Compression, compress
 
@@ -21,13 +21,13 @@ def batch(
     control: bool = False,
     at: tuple[int, int] | None = None,
 ) -> bytes:
-    """One batch; `producer` is (id, epoch, base sequence), `at` the (offset, epoch) a leader has stamped on it."""
+    """One batch; `producer` is (id, epoch, base sequence), `at` the (offset, epoch) that a leader has set."""
     builder = BatchBuilder(compression, limit_bytes=1 << 30)
     for index in range(records):
         builder.append(key, value, (), timestamp_ms + index)
     built = bytearray(builder.build(*producer, transactional=transactional, control=control))
     if at is not None:
-        stamp(built, 0, *at)
+        set_offset_and_epoch(built, 0, *at)
     return bytes(built)
 
 

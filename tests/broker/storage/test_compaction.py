@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.broker.storage.aborted_transactions import AbortedTransaction, CleanedTransactions
 from anabranch.broker.storage.compaction import BatchFilter, OffsetMap
-from anabranch.protocol.records.batch import BatchHeader, check_crc, read_header, stamp
+from anabranch.protocol.records.batch import BatchHeader, check_crc, read_header, set_offset_and_epoch
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.record import iter_records
@@ -30,7 +30,7 @@ def a_batch(
     for number, (key, value) in enumerate(records):
         builder.append(key, value, (("header", b"%d" % number),), 100 + number)
     built = bytearray(builder.build(*producer, transactional=transactional))
-    stamp(built, 0, at, 4)
+    set_offset_and_epoch(built, 0, at, 4)
     return bytes(built)
 
 
@@ -40,7 +40,7 @@ def a_marker(commit: bool, *, at: int, producer_id: int = 7) -> bytes:
             commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=1, timestamp_ms=200
         )
     )
-    stamp(built, 0, at, 4)
+    set_offset_and_epoch(built, 0, at, 4)
     return bytes(built)
 
 

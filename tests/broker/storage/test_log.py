@@ -19,7 +19,7 @@ from tests.broker.storage.logs import append, code_of, everything, opened
 # ----------------------------------------------------------------------------------------------------------- appending
 
 
-def test_offsets_and_epochs_are_stamped_and_nothing_else(files: Files) -> None:
+def test_offsets_and_epochs_are_set_and_nothing_else(files: Files) -> None:
     log = opened(files)
     first = append(log, batch(3), epoch=4)
     assert (first.first_offset, first.last_offset, first.record_count, first.duplicate) == (0, 2, 3, False)
@@ -427,7 +427,7 @@ def test_silent_producers_expire() -> None:
     "change",
     [
         lambda log: append(log, batch(), epoch=4),
-        lambda log: log.append_as_follower(stamped(log)),
+        lambda log: log.append_as_follower(with_offset(log)),
         lambda log: log.truncate_to(2),
         lambda log: log.truncate_to(0),
         lambda log: log.truncate_fully_and_start_at(9),
@@ -455,7 +455,7 @@ def test_an_epoch_without_records_that_is_cut_off_is_told() -> None:
     assert told == [4]
 
 
-def stamped(log: PartitionLog) -> bytes:
+def with_offset(log: PartitionLog) -> bytes:
     """The batch that a leader would send next."""
     other = opened(MemoryFiles())
     for _ in range(log.log_end_offset + 1):

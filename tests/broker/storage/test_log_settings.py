@@ -43,5 +43,5 @@ def test_records_may_be_many_times_larger_than_their_batch_and_no_larger_than_re
 
 
 def test_records_bear_the_brokers_time_only_if_that_was_asked_for() -> None:
-    assert LogSettings(message_timestamp_type="LogAppendTime").stamps_time
-    assert not LogSettings().stamps_time
+    assert LogSettings(message_timestamp_type="LogAppendTime").uses_log_append_time
+    assert not LogSettings().uses_log_append_time

@@ -9,7 +9,7 @@ from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.broker.storage.old_formats import converted
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.records.batch import check_crc, read_header, stamp_log_append_time
+from anabranch.protocol.records.batch import check_crc, read_header, set_log_append_time
 from anabranch.protocol.records.compression import Compression, compress
 from anabranch.protocol.records.message_set import Message, build_message, build_wrapper
 from anabranch.protocol.records.record import iter_records
@@ -124,11 +124,11 @@ def test_many_small_messages_are_refused_before_they_cost_much(codec: Compressio
 
 
 def test_log_append_time_is_the_brokers_to_set() -> None:
-    stamped = message_set(attributes=8)
-    assert verdict(stamped, message_timestamp_type="LogAppendTime") is ErrorCode.INVALID_TIMESTAMP
+    timed_by_broker = message_set(attributes=8)
+    assert verdict(timed_by_broker, message_timestamp_type="LogAppendTime") is ErrorCode.INVALID_TIMESTAMP
     assert verdict(build_message(message(attributes=8)._replace(timestamp_ms=-1))) is ErrorCode.INVALID_TIMESTAMP
-    assert verdict(stamped) is ErrorCode.NONE
-    assert not read_header(converted(stamped, LogSettings())).is_log_append_time
+    assert verdict(timed_by_broker) is ErrorCode.NONE
+    assert not read_header(converted(timed_by_broker, LogSettings())).is_log_append_time
     assert verdict(message_set(attributes=8, magic=0)) is ErrorCode.NONE  # where the bit has no meaning
 
 
@@ -178,7 +178,7 @@ def test_records_are_compressed_as_hard_as_the_topic_says(log: PartitionLog) -> 
     assert min(sizes[:2]) > max(sizes[2:])
 
 
-def test_a_topic_that_stamps_times_stamps_these(log: PartitionLog) -> None:
+def test_log_append_time_replaces_the_times_of_old_messages(log: PartitionLog) -> None:
     log.settings = LogSettings(message_timestamp_type="LogAppendTime")
     info = log.append_as_leader(message_set(magic=0), leader_epoch=0, now_ms=NOW_MS + 99)
     assert info.log_append_time_ms == NOW_MS + 99
@@ -193,7 +193,7 @@ def test_nothing_whole_appends_nothing(log: PartitionLog) -> None:
 def test_a_batch_that_claims_log_append_time_is_stored_without_the_claim(log: PartitionLog) -> None:
     """Not an old format, but an old rule: the log is what shows it."""
     claiming = bytearray(batch(2, timestamp_ms=NOW_MS))
-    stamp_log_append_time(claiming, 0, read_header(claiming), NOW_MS + 5)
+    set_log_append_time(claiming, 0, read_header(claiming), NOW_MS + 5)
     info = log.append_as_leader(bytes(claiming), leader_epoch=0, now_ms=NOW_MS)
     stored = log.read(0, 1 << 20)
     assert (info.log_append_time_ms, read_header(stored).is_log_append_time) == (-1, False)

@@ -9,7 +9,7 @@ from anabranch.broker.storage.inspection import RecordsRefused
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.validation import Origin, check_produced, check_replicated
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.records.batch import read_header, stamp_log_append_time
+from anabranch.protocol.records.batch import read_header, set_log_append_time
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.crc32c import crc32c
 from tests.broker.storage.batches import NOW_MS, batch
@@ -43,7 +43,7 @@ def test_a_good_batch() -> None:
 
 def time_stamped() -> bytes:
     buffer = bytearray(GOOD)
-    stamp_log_append_time(buffer, 0, read_header(GOOD), NOW_MS)
+    set_log_append_time(buffer, 0, read_header(GOOD), NOW_MS)
     return bytes(buffer)
 
 

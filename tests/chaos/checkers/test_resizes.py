@@ -22,9 +22,9 @@ def topic(
     plan: Plan | None = None,
     *,
     indices: tuple[int, ...] = (0, 1),
-    stamped: bool = False,
+    has_generations: bool = False,
 ) -> None:
-    row = TopicWritten(s.history.tick(), "t", generation, 1, 1, count, plan, indices, {}, stamped)
+    row = TopicWritten(s.history.tick(), "t", generation, 1, 1, count, plan, indices, {}, has_generations)
     s.history.resizes.topics.append(row)
 
 
@@ -223,43 +223,43 @@ def _(s: Story, plan: Plan | None) -> None:
     s.serves(P, 1, 1, sealed=True)
 
 
-def let_in(s: Story, *, stamped: bool, generation: int = 1, policy: str = "auto") -> None:
-    s.history.resizes.let_in.append(LetIn(s.history.tick(), 1, P, stamped, generation, policy))
+def let_in(s: Story, *, has_generations: bool, generation: int = 1, policy: str = "auto") -> None:
+    s.history.resizes.let_in.append(LetIn(s.history.tick(), 1, P, has_generations, generation, policy))
 
 
 @case("B23 mark-late")
 def _() -> tuple[Build, Build]:
     def late(s: Story) -> None:
         topic(s, 0, 1)
-        let_in(s, stamped=True, generation=0)
-        topic(s, 0, 1, stamped=True)
+        let_in(s, has_generations=True, generation=0)
+        topic(s, 0, 1, has_generations=True)
 
     def in_time(s: Story) -> None:
         topic(s, 0, 1)
-        let_in(s, stamped=False, generation=0)
-        topic(s, 0, 1, stamped=True)
-        let_in(s, stamped=True, generation=0)
+        let_in(s, has_generations=False, generation=0)
+        topic(s, 0, 1, has_generations=True)
+        let_in(s, has_generations=True, generation=0)
 
     return late, in_time
 
 
 @case.pair("B23 mark-late", False, True)
-def _(s: Story, stamped: bool) -> None:
-    topic(s, 0, 1, stamped=True)
-    topic(s, 0, 1, (1, 1, 2), stamped=stamped)
+def _(s: Story, has_generations: bool) -> None:
+    topic(s, 0, 1, has_generations=True)
+    topic(s, 0, 1, (1, 1, 2), has_generations=has_generations)
 
 
 @case.pair("B24 outsider-let-in", True, False)
-def _(s: Story, stamped: bool) -> None:
-    topic(s, 0, 1, (1, 1, 2), stamped=stamped)
-    topic(s, 1, 2, stamped=True)
-    let_in(s, stamped=False)
+def _(s: Story, has_generations: bool) -> None:
+    topic(s, 0, 1, (1, 1, 2), has_generations=has_generations)
+    topic(s, 1, 2, has_generations=True)
+    let_in(s, has_generations=False)
 
 
 @case("B24 outsider-let-in")
 def _() -> tuple[Build, Build]:
     def by(policy: str, generation: int = 1) -> Build:
-        return lambda s: let_in(s, stamped=False, policy=policy, generation=generation)
+        return lambda s: let_in(s, has_generations=False, policy=policy, generation=generation)
 
     return by("refuse"), lambda s: (by("refuse", 0)(s), by("allow")(s), by("verify")(s))
 

@@ -40,7 +40,7 @@ from anabranch.protocol.apis.sync_group import SyncGroupResponse
 from anabranch.protocol.consumer_protocol import ConsumerProtocolAssignment, encode_assignment
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import KeyEpoch, Lineage
-from anabranch.protocol.records.batch import stamp
+from anabranch.protocol.records.batch import set_offset_and_epoch
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.consumer.test_progress import batch
 
@@ -238,7 +238,7 @@ def test_boundary_behind_a_compaction_gap_is_committed_at_its_end() -> None:
     member.first().receive(batch(0, [b"v"] * (CUT - 2)), 0)
     member.core.deliveries.take(100, member.now_s)
     behind = bytearray(batch(CUT, [b"w"]))
-    stamp(behind, 0, CUT, 1)
+    set_offset_and_epoch(behind, 0, CUT, 1)
     member.first().receive(bytes(behind), CUT - 2)
     gate = member.core.gates.gate(TOPIC)
     assert gate is not None

@@ -18,7 +18,7 @@ from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import KeyEpoch
-from anabranch.protocol.records.batch import stamp
+from anabranch.protocol.records.batch import set_offset_and_epoch
 from tests.broker.storage.unreadable import UNREADABLE, stored_at
 from tests.clients.consumer.groups import TOPIC, make_topic
 from tests.clients.consumer.test_core import TOPIC as GATED
@@ -72,7 +72,7 @@ def test_a_key_epoch_waits_for_those_of_empty_ones_before_it_though_its_group_kn
     progress.begin(0)
     progress.crossed.add(KeyEpoch(1, 1))
     stored = bytearray(batch(0, [b"a"]))
-    stamp(stored, 0, base_offset=0, leader_epoch=2)
+    set_offset_and_epoch(stored, 0, base_offset=0, leader_epoch=2)
     progress.receive(bytes(stored), 0)
     assert not deliveries.take(100, 0.0)
     assert gates.note_end(GATED, KeyEpoch(0, 0), 5, leader_epoch=2)

@@ -8,7 +8,7 @@ from anabranch.clients.consumer.consumer_record import NO_GENERATION
 from anabranch.clients.consumer.progress import READ_AHEAD, UNKNOWN, Assignment, PartitionProgress
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import KeyEpoch
-from anabranch.protocol.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, stamp
+from anabranch.protocol.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, set_offset_and_epoch
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.crc32c import crc32c
 from anabranch.protocol.topic_partition import TopicPartition
@@ -21,7 +21,7 @@ def batch(base: int, values: list[bytes], epoch: int = 0) -> bytes:
     for value in values:
         builder.append(None, value, (), 0)
     data = bytearray(builder.build())
-    stamp(data, 0, base, epoch)
+    set_offset_and_epoch(data, 0, base, epoch)
     return bytes(data)
 
 

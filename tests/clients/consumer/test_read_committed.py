@@ -12,7 +12,7 @@ import pytest
 
 from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.protocol.apis.fetch import AbortedTransaction
-from anabranch.protocol.records.batch import stamp
+from anabranch.protocol.records.batch import set_offset_and_epoch
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.topic_partition import TopicPartition
@@ -54,7 +54,7 @@ class Log:
         self._append(bytearray(data), 1)
 
     def _append(self, data: bytearray, count: int) -> None:
-        stamp(data, 0, self.end, 0)
+        set_offset_and_epoch(data, 0, self.end, 0)
         self.batches.append((self.end, self.end + count, bytes(data)))
         self.end += count
 

@@ -48,6 +48,6 @@ def test_records_that_a_resize_keeps_back() -> None:
     topic = queue.topic
     topic.queues[3] = queue
     assert held_back_reason(topic) == "its turn has not come"
-    queue.fence = queue.stamp + 1
+    queue.fence = queue.batch_generation + 1
     assert queue.fenced
     assert held_back_reason(topic) == "partition 3 was resized, and no metadata shows to what"

@@ -90,11 +90,15 @@ def pipeline_into_the_unknown(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(drain_order, "first_contact", lambda queue: False)
 
 
-def stamp_when_sending(patch: pytest.MonkeyPatch) -> None:
+def choose_generation_when_sending(patch: pytest.MonkeyPatch) -> None:
     """The published protocol: the topic's newest count goes into each request, and batches stay where they were."""
     withdraw_nothing(patch)
     patch.setattr(switch, "refusal_is_final", lambda batch, generation: False)
-    patch.setattr(queues.Batch, "stamp", property(lambda batch: batch.queue.stamp, lambda batch, stamp: None))
+    patch.setattr(
+        queues.Batch,
+        "batch_generation",
+        property(lambda batch: batch.queue.batch_generation, lambda batch, value: None),
+    )
 
 
 def younger_first(patch: pytest.MonkeyPatch) -> None:
@@ -120,7 +124,7 @@ Defect = Callable[[pytest.MonkeyPatch], None]
 @pytest.mark.parametrize(
     ("defect", "chains", "barrier", "rules"),
     [
-        pytest.param(stamp_when_sending, [(1, 2), (2, 1)], True, Rules(), id="D-a stamped when sent"),
+        pytest.param(choose_generation_when_sending, [(1, 2), (2, 1)], True, Rules(), id="D-a chosen when sent"),
         pytest.param(no_barrier, [(1, 2), (2, 1)], True, Rules(), id="D-b no barrier"),
         pytest.param(withdraw_nothing, [(1, 2), (2, 1)], False, Rules(), id="D-b2 switch not at once"),
         pytest.param(nothing, [(1, 2, 1)], True, Rules(compare_counts=True), id="D-e counts compared"),
@@ -175,14 +179,20 @@ def resize(world: World) -> None:
 
 
 def test_only_affected_partitions_are_touched() -> None:
-    """4 -> 5 splits partition 0; the others go on, stamps and all (I13)."""
+    """4 -> 5 splits partition 0; the others go on with their generations (I13)."""
     world = settled((4, 5))
     for key_hash in range(8):
         world.send(key_hash)
     resize(world)
     world.learn(1)
     topic = world.accumulator.topic(TOPIC)
-    assert {index: queue.stamp for index, queue in sorted(topic.queues.items())} == {0: 1, 1: 0, 2: 0, 3: 0, 4: 1}
+    assert {index: queue.batch_generation for index, queue in sorted(topic.queues.items())} == {
+        0: 1,
+        1: 0,
+        2: 0,
+        3: 0,
+        4: 1,
+    }
     assert waiting(topic) == {0: [0], 1: [1, 5], 2: [2, 6], 3: [3, 7], 4: [4]}
 
 
@@ -269,7 +279,7 @@ def test_a_leader_that_is_behind_is_asked_again() -> None:
     world.arrive(first.node)
     world.answer(first.node)
     queue = world.accumulator.topic(TOPIC).queue(0)
-    assert (first.stamp, queue.fenced, list(queue.unresolved)) == (1, False, [first.batch])
+    assert (first.batch_generation, queue.fenced, list(queue.unresolved)) == (1, False, [first.batch])
     world.transmit()
     assert not any(world.wires.values()), "not before its backoff is over"
     world.take_up(0)

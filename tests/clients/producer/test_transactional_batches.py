@@ -184,7 +184,7 @@ def test_a_resize_moves_records_to_partitions_that_join_the_transaction() -> Non
     assert [one.queue.index for one in bench.drain()] == [0], "the child is not part of the transaction yet"
     assert bench.ask() == [Step.ADD_PARTITIONS]
     (child,) = bench.drain()
-    assert (child.queue.index, child.stamp, child.base_sequence) == (1, 1, 0)
+    assert (child.queue.index, child.batch_generation, child.base_sequence) == (1, 1, 0)
     bench.answer(child)
     assert moved.metadata is not None
     assert not stays.done()

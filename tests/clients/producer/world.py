@@ -77,11 +77,11 @@ class Leader:
 
 @dataclass
 class Request:
-    """One batch on its way, with the bytes and the stamp it had when it left."""
+    """One batch on its way, with the bytes and the generation it had when it left."""
 
     batch: Batch
     data: bytes
-    stamp: int
+    batch_generation: int
     partition: int
     node: int
 
@@ -176,7 +176,7 @@ class World:
         if len(request.data) > self.limit_bytes and header.record_count > 1:
             return ErrorCode.MESSAGE_TOO_LARGE, -1, leader.generation
         duplicate = self._duplicate(leader, header)
-        accepted = self._accepts(leader, p, request.stamp)
+        accepted = self._accepts(leader, p, request.batch_generation)
         if duplicate is not None and (self.rules.duplicates_first or accepted):
             return ErrorCode.NONE, duplicate, leader.generation
         if not accepted:
@@ -201,11 +201,11 @@ class World:
                 return offset
         return None
 
-    def _accepts(self, leader: Leader, p: int, stamp: int) -> bool:
+    def _accepts(self, leader: Leader, p: int, batch_generation: int) -> bool:
         if self.rules.compare_counts:
             known = self.lineages[leader.generation]
-            return known.live(p) and self.lineages[stamp].count == known.count
-        return not leader.sealed and stamp == leader.generation
+            return known.live(p) and self.lineages[batch_generation].count == known.count
+        return not leader.sealed and batch_generation == leader.generation
 
     def _in_sequence(self, leader: Leader, header: Any) -> bool:
         known = leader.epochs.get(header.producer_id)
@@ -242,7 +242,7 @@ class World:
         for node, batches in drained.requests.items():
             for batch in batches:
                 data = batch.bytes_with("none")
-                self.wires[node].append(Request(batch, data, batch.stamp, batch.queue.index, node))
+                self.wires[node].append(Request(batch, data, batch.batch_generation, batch.queue.index, node))
 
     def arrive(self, node: int) -> None:
         request = self.wires[node].popleft()

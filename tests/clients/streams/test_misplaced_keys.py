@@ -75,7 +75,7 @@ async def grow(world: World, count: int) -> None:
 
 
 async def order(world: World) -> None:
-    """One record of each key from a producer that stamps generations: from the first on the topic is ordered."""
+    """One record of each key from a producer that sends generations: from the first on the topic is ordered."""
     for key in KEYS:
         world.expected[key] += 1
         await world.producer.send("in", b"", key)

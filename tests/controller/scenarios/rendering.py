@@ -63,8 +63,8 @@ def topic_change(name: str, before: TopicBody, after: TopicBody) -> str:
         )
     if (after.generation, after.undeleted_partition_count) != (before.generation, before.undeleted_partition_count):
         said.append(f"generation {after.generation} with {after.undeleted_partition_count} partitions")
-    if after.stamped != before.stamped:
-        said.append("has stamped batches")
+    if after.has_generations != before.has_generations:
+        said.append("has batches with generations")
     for index, tombstone in after.retired.items():
         if before.retired.get(index) != tombstone:
             said.append(f"tombstone of {name}-{index}: epoch {tombstone.leader_epoch}, offset {tombstone.end_offset}")
@@ -118,7 +118,7 @@ def leader_and_isr(asked: LeaderAndIsrRequest) -> str:
                     if row.log_start_offset >= 0
                     else ""
                 )
-                + (" stamped" if topic.stamped else "")
+                + (" with generations" if topic.has_generations else "")
             )
     return "LeaderAndIsr " + "; ".join(said)
 
@@ -134,7 +134,7 @@ def update_metadata(asked: UpdateMetadataRequest) -> str:
         ]
         said.append(
             f"{topic.topic_name} generation {topic.generation} with {topic.undeleted_partition_count} partitions"
-            + (", stamped" if topic.stamped else "")
+            + (", with generations" if topic.has_generations else "")
             + f": {' '.join(rows)}"
         )
     return ("UpdateMetadata (all) " if asked.type == 2 else "UpdateMetadata ") + "; ".join(said)
@@ -152,7 +152,9 @@ def reply(response: Any) -> str:
                 for topic in response.topics
                 for row in topic.partitions
             ]
-            rows += [f"{topic.topic_name} has stamped batches" for topic in response.topics if topic.stamped]
+            rows += [
+                f"{topic.topic_name} has batches with generations" for topic in response.topics if topic.has_generations
+            ]
             return "; ".join(rows) or code(response.error_code)
         case ElectLeadersResponse():
             return "; ".join(

@@ -113,11 +113,11 @@ class ControllerStage(Stage):
         """AlterPartition from what the leader knows of an earlier life of one of the replicas (KIP-903)."""
         self._alter_partition(partition, isr, seen={int(broker): self._lives[int(broker)][int(life) - 1]})
 
-    @phrase("the leader of PARTITION meets a stamped batch")
-    def stamped(self, partition: str) -> None:
+    @phrase("the leader of PARTITION meets a batch with a generation")
+    def has_generations(self, partition: str) -> None:
         """AlterPartition by which a leader asks that the topic be marked, before it appends such a batch."""
         committed = self._committed(partition)
-        self._alter_partition(partition, ids(committed.state.isr), stamped=True)
+        self._alter_partition(partition, ids(committed.state.isr), has_generations=True)
 
     # admins
 
@@ -239,10 +239,8 @@ class ControllerStage(Stage):
         body = known.body
         plan = "" if body.plan is None else f", plan {body.plan.before} -> {body.plan.after}"
         history = " ".join(f"{generation}:{count}" for generation, count in body.history)
-        stamped = ", has stamped batches" if body.stamped else ""
-        self._say(
-            f"{name} generation {body.generation} with {body.undeleted_partition_count} partitions{plan}{stamped}"
-        )
+        marked = ", has batches with generations" if body.has_generations else ""
+        self._say(f"{name} generation {body.generation} with {body.undeleted_partition_count} partitions{plan}{marked}")
         self._say(f"base {body.base}, history {history}")
         for index in sorted(body.assignment):
             self._say(f"{name}-{index} on {rendering.replicas(body, index)}")
@@ -345,7 +343,7 @@ class ControllerStage(Stage):
         *,
         version: int | None = None,
         seen: dict[int, int] | None = None,
-        stamped: bool = False,
+        has_generations: bool = False,
     ) -> None:
         name, index = parsed(partition)
         committed = self._committed(partition)
@@ -357,7 +355,9 @@ class ControllerStage(Stage):
             partition_epoch=committed.epoch if version is None else version,
             new_isr_with_epochs=[BrokerState(broker_id=one, broker_epoch=epochs.get(one, -1)) for one in numbers(isr)],
         )
-        topic = TopicData(topic_id=self.world.topics[name].body.topic_id, partitions=[row], stamped=stamped)
+        topic = TopicData(
+            topic_id=self.world.topics[name].body.topic_id, partitions=[row], has_generations=has_generations
+        )
         request = AlterPartitionRequest(broker_id=leader.id, broker_epoch=leader.epoch, topics=[topic])
         self._ask(lambda token: events.AlterPartitionRequested(token, request))
 

@@ -26,8 +26,8 @@ from anabranch.protocol.records.batch import (
     iter_batches,
     read_header,
     recompress,
-    stamp,
-    stamp_log_append_time,
+    set_log_append_time,
+    set_offset_and_epoch,
 )
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.compression import Compression
@@ -168,11 +168,11 @@ def test_sequences_wrap() -> None:
     assert read_header(batch).last_sequence == 0
 
 
-def test_stamping_leaves_the_checksum_valid() -> None:
+def test_setting_offset_and_epoch_leaves_the_checksum_valid() -> None:
     first, second = build(THREE), build(THREE[:1])
     buffer = bytearray(first + second)
-    stamp(buffer, 0, 500, 9)
-    stamp(buffer, len(first), 503, 9)
+    set_offset_and_epoch(buffer, 0, 500, 9)
+    set_offset_and_epoch(buffer, len(first), 503, 9)
     batches = list(iter_batches(buffer))
     assert [(p, h.base_offset, h.partition_leader_epoch) for p, h in batches] == [(0, 500, 9), (len(first), 503, 9)]
     assert all(check_crc(buffer, position, header) for position, header in batches)
@@ -182,7 +182,7 @@ def test_stamping_leaves_the_checksum_valid() -> None:
 
 def test_log_append_time_shows_on_every_record() -> None:
     batch = bytearray(build(THREE))
-    stamp_log_append_time(batch, 0, read_header(batch), 123456)
+    set_log_append_time(batch, 0, read_header(batch), 123456)
     header = read_header(batch)
     assert header.attributes & LOG_APPEND_TIME
     assert check_crc(batch, 0, header)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.records.batch import read_header, stamp, stamp_log_append_time
+from anabranch.protocol.records.batch import read_header, set_log_append_time, set_offset_and_epoch
 from anabranch.protocol.records.batch_builder import BatchBuilder, with_records
 from anabranch.protocol.records.compression import Compression
 from anabranch.protocol.records.control import build_end_transaction
@@ -22,7 +22,7 @@ def a_batch(compression: str = "none", count: int = 4, base_offset: int = 10) ->
     for number, (key, value) in enumerate(contents[:count]):
         builder.append(key, value, [("h", b"x")], NOW_MS + number)
     batch = bytearray(builder.build(5, 0, 0, transactional=True))
-    stamp(batch, 0, base_offset, 3)
+    set_offset_and_epoch(batch, 0, base_offset, 3)
     return bytes(batch)
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_left_of_markers_and_emptied_batches() -> None:
 @pytest.mark.parametrize("compression", CODECS)
 def test_log_append_time_goes_down_to_v1(compression: str) -> None:
     batch = bytearray(a_batch(compression))
-    stamp_log_append_time(batch, 0, read_header(batch), NOW_MS + 500)
+    set_log_append_time(batch, 0, read_header(batch), NOW_MS + 500)
     messages = down(bytes(batch), 1)
     assert {one.timestamp_ms for one in messages} == {NOW_MS + 500}
     assert all(one.is_log_append_time for one in messages)

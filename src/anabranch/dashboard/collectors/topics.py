@@ -153,7 +153,7 @@ class TopicCollector:
             "base": image.base,
             "history": [list(one) for one in image.history],
             "ordered": image.ordered_delivery,
-            "stamped": image.stamped,
+            "has_generations": image.has_generations,
             "min_isr": image.min_insync_replicas,
             "cuts": [],
             "river": _river(image.base, image.history),

@@ -24,7 +24,7 @@ EACH = 10
 async def orders(
     brokers: int = 1, partitions: int = 1, kafka: str = "", **configs: str
 ) -> AsyncIterator[tuple[Cluster, Admin, Producer]]:
-    """A topic with some stamped records in each partition."""
+    """A topic with some records with generations in each partition."""
     properties = {name.replace("_", "."): text for name, text in configs.items()}
     async with (
         asyncio.timeout(60),

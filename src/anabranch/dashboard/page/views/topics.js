@@ -42,7 +42,7 @@ function Topic({ name, only, onRecords }) {
   return html`<${Panel} title=${html`<a href=${`#/topics/${name}`} style="color:inherit;text-decoration:none">${name}</a>`} label=${name} side=${html`
       ${resize && html`<${Pill} kind="accent">resize: ${resize.step}<//>`}
       ${topic.generation > 0 && html`<a href=${`#/lineage/${name}`}>generation ${topic.generation}</a>`}
-      ${topic.stamped && html`<${Pill} kind="good" title="a producer that knows generations has written to it: stock producers are refused after a resize">ordered<//>`}
+      ${topic.has_generations && html`<${Pill} kind="good" title="a producer that knows generations has written to it: stock producers are refused after a resize">ordered<//>`}
       <span>${plural(topic.partitions, "partition")}</span>`}>
     ${shown.length ? html`<div class="lane-head" aria-hidden="true"><span>partition</span><span>leader</span><span class="num">epoch</span><span>replicas' logs</span><span class="num">watermark</span><span class="num">behind</span><span></span></div>
     <${Long} count=${shown.length} height=${HEIGHT} label=${`Partitions of ${name}`} render=${(at) => html`<${Lane} topic=${name} index=${shown[at]} end=${end} onRecords=${onRecords} />`} />`

@@ -61,7 +61,7 @@ class State(NamedTuple):
     others: int = 0
 
 
-class Stamping:
+class Marking:
     """The model: see the module's text."""
 
     def __init__(self, rules: Rules, *, resizes: int, crashes: int = 1, replaced: int = 0, others: int = 0) -> None:

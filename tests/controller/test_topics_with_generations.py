@@ -1,4 +1,4 @@
-"""That a topic has stamped batches: one conditional write, told to all, true for every later controller and resize."""
+"""A topic's mark: one conditional write, sent to all brokers, known to every later controller and resize."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.controller.world import Crash, Term, World, started
 
 
 def ask(world: World, term: Term, *, topic_id: bytes = TOPIC_ID, name: str = "", epoch: int | None = None) -> Any:
-    topic = TopicData(topic_name=name, topic_id=topic_id, partitions=[], stamped=True)
+    topic = TopicData(topic_name=name, topic_id=topic_id, partitions=[], has_generations=True)
     known = world.brokers[1].epoch if epoch is None else epoch
     request = AlterPartitionRequest(broker_id=1, broker_epoch=known, topics=[topic])
     term.happen(events.AlterPartitionRequested(7, request))
@@ -25,13 +25,13 @@ def ask(world: World, term: Term, *, topic_id: bytes = TOPIC_ID, name: str = "",
 
 
 def written(world: World) -> bool:
-    return world.topics["t"].body.stamped
+    return world.topics["t"].body.has_generations
 
 
 def told(world: World, kind: type[Any], since: int) -> list[bool]:
     """What brokers were told of the topic, by requests of one kind."""
     requests = [request for _, request in world.sent[since:] if isinstance(request, kind)]
-    return [topic.stamped for request in requests for topic in request.topic_states]
+    return [topic.has_generations for request in requests for topic in request.topic_states]
 
 
 def test_it_is_written_once_and_told_to_all() -> None:
@@ -40,20 +40,20 @@ def test_it_is_written_once_and_told_to_all() -> None:
     begun, version = len(world.sent), world.topics["t"].version
     for _ in range(2):
         (row,) = ask(world, term).topics
-        assert row.stamped and row.topic_id == TOPIC_ID and row.partitions == []
+        assert row.has_generations and row.topic_id == TOPIC_ID and row.partitions == []
     assert written(world) and world.topics["t"].version == version + 1
     assert told(world, UpdateMetadataRequest, begun) == [True, True, True], "each broker once"
     assert not told(world, LeaderAndIsrRequest, begun), "nobody's role has changed"
 
 
-def test_a_topic_that_is_not_there_is_not_stamped() -> None:
+def test_a_topic_that_is_not_there_is_not_marked() -> None:
     world, term = started()
-    assert not ask(world, term, topic_id=b"?" * 16).topics[0].stamped
-    assert not ask(world, term, topic_id=bytes(16), name="nowhere").topics[0].stamped
+    assert not ask(world, term, topic_id=b"?" * 16).topics[0].has_generations
+    assert not ask(world, term, topic_id=bytes(16), name="nowhere").topics[0].has_generations
     del world.brokers[3]
     term.brokers_changed()
     term.happen(events.DeletionsRead(frozenset({"t"})))  # which waits for the dead broker
-    assert not ask(world, term).topics[0].stamped
+    assert not ask(world, term).topics[0].has_generations
     assert not written(world)
 
 
@@ -68,9 +68,9 @@ def test_a_lost_write_is_not_taken_for_one() -> None:
     world, term = started()
     topic = world.topics["t"]
     world.topics["t"] = replace(topic, version=topic.version + 1)
-    assert not ask(world, term).topics[0].stamped
+    assert not ask(world, term).topics[0].has_generations
     assert not written(world)
-    assert ask(world, term).topics[0].stamped
+    assert ask(world, term).topics[0].has_generations
     assert written(world)
 
 
@@ -84,15 +84,15 @@ def test_a_later_controller_knows_it_whichever_effect_was_the_last_of_the_one_be
         except Crash:
             answer = None
         if answer is not None:
-            assert answer.topics[0].stamped
+            assert answer.topics[0].has_generations
             assert steps > 0
             break
         before = written(world)
         successor = Term(world).take_over()
         assert written(world) == before, "no controller makes it up, and none forgets it"
-        assert ask(world, successor).topics[0].stamped
+        assert ask(world, successor).topics[0].has_generations
         assert written(world)
-        assert all(image.topics["t"].stamped for image in world.images.values())
+        assert all(image.topics["t"].has_generations for image in world.images.values())
     else:
         raise AssertionError("it never came to an answer")
 
@@ -120,5 +120,5 @@ def test_a_resize_that_is_under_way_keeps_it() -> None:
 def test_the_znode() -> None:
     plain = TopicBody(assignment={0: (1,)})
     assert b"stamped" not in znodes.encode_topic(plain)
-    for body in (plain, replace(plain, stamped=True)):
-        assert znodes.decode_topic("", znodes.encode_topic(body)).stamped is body.stamped
+    for body in (plain, replace(plain, has_generations=True)):
+        assert znodes.decode_topic("", znodes.encode_topic(body)).has_generations is body.has_generations

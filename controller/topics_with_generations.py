@@ -17,16 +17,16 @@ from anabranch.controller.effects import Effect
 from anabranch.controller.requests import RequestBatch
 from anabranch.controller.state import ClusterState
 
-STAMP: Final = "stamp"
+MARK: Final = "mark"
 
 
 def write(state: ClusterState, names: Iterable[str]) -> list[Effect]:
     """Mark those of these topics that exist, are not being deleted, and have no mark yet."""
     topics = [state.topics[name] for name in names if name in state.topics and name not in state.deleting]
     return [
-        effects.WriteTopic(topic.name, replace(topic.body, stamped=True), topic.version, STAMP)
+        effects.WriteTopic(topic.name, replace(topic.body, has_generations=True), topic.version, MARK)
         for topic in topics
-        if not topic.body.stamped
+        if not topic.body.has_generations
     ]
 
 
@@ -45,4 +45,4 @@ def stands(state: ClusterState, name: str, topic_id: bytes) -> bool:
     topic = state.topics.get(name)
     if topic is None or name in state.deleting or (any(topic_id) and topic.body.topic_id != topic_id):
         return False
-    return topic.body.stamped
+    return topic.body.has_generations

@@ -1,4 +1,4 @@
-"""The first stamped batch of a topic: appended when the controller has written that there is one, and not before."""
+"""A topic's first batch with a generation is appended after the controller has recorded that there is one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_nothing_is_appended_before_it_is_written_and_nobody_is_asked_twic
         cluster.hold.set()
         assert {(await first).error_code, (await second).error_code} == {0}
         (asked,) = cluster.proposals
-        assert [(one.topic_name, one.stamped, one.partitions) for one in asked.topics] == [("t", True, [])]
+        assert [(one.topic_name, one.has_generations, one.partitions) for one in asked.topics] == [("t", True, [])]
         assert (await cluster.produce(1, batch("d"), generation=0)).error_code == 0
         assert len(cluster.proposals) == 1
 
@@ -84,8 +84,8 @@ async def test_a_broker_that_stops_lets_go_who_waits() -> None:
         await cluster.lead(1, replicas=(1,))
         cluster.hold = asyncio.Event()
         partition = cluster.partition(1)
-        waits = asyncio.ensure_future(cluster[1].replicas.stamps.write([partition], 60_000))
+        waits = asyncio.ensure_future(cluster[1].replicas.with_generations.write([partition], 60_000))
         await until(lambda: bool(cluster.proposals))
-        await cluster[1].replicas.stamps.stop()
+        await cluster[1].replicas.with_generations.stop()
         await waits
-        assert not partition.stamped
+        assert not partition.has_generations

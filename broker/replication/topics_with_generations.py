@@ -32,7 +32,7 @@ Topic = tuple[str, bytes]
 """Name and id."""
 
 
-class StampedTopics:
+class TopicsWithGenerations:
     """The pending topics of one broker, and the task that sends them."""
 
     def __init__(
@@ -54,7 +54,7 @@ class StampedTopics:
 
     def start(self) -> None:
         """Start sending."""
-        self._task = supervised_task(self._ask_all(), f"stamps-{self._broker_id}", self._died)
+        self._task = supervised_task(self._ask_all(), f"topics-with-generations-{self._broker_id}", self._died)
 
     async def stop(self) -> None:
         """Stop sending, and end the waits of all requests."""
@@ -65,10 +65,12 @@ class StampedTopics:
 
     def known(self, partition: Partition) -> bool:
         """Return whether the partition's topic is known to hold batches with generations."""
-        if not partition.stamped:
+        if not partition.has_generations:
             topic = self._metadata.topic(partition.topic)
-            partition.stamped = topic is not None and topic.stamped and topic.topic_id == partition.topic_id
-        return partition.stamped
+            partition.has_generations = (
+                topic is not None and topic.has_generations and topic.topic_id == partition.topic_id
+            )
+        return partition.has_generations
 
     async def write(self, partitions: Iterable[Partition], timeout_ms: int) -> None:
         """Have the topics of these partitions recorded; return when they are, or when the time is up."""
@@ -94,7 +96,7 @@ class StampedTopics:
             written = await self._deliver(list(self._waiting))
             for key in written:
                 for partition in self._waiting[key][0]:
-                    partition.note_stamped()
+                    partition.note_generations()
             self._settle(written)
             if self._waiting:
                 self._wanted.set()
@@ -110,7 +112,9 @@ class StampedTopics:
         if response.error_code != ErrorCode.NONE:
             log.debug("the controller says %s, trying again", ErrorCode(response.error_code).name)
             return []
-        written = {one.topic_id if any(one.topic_id) else one.topic_name for one in response.topics if one.stamped}
+        written = {
+            one.topic_id if any(one.topic_id) else one.topic_name for one in response.topics if one.has_generations
+        }
         return [(name, topic_id) for name, topic_id in topics if topic_id in written or name in written]
 
     def _settle(self, topics: Iterable[Topic]) -> None:
@@ -123,5 +127,7 @@ def request_for(topics: Iterable[Topic], broker_id: int, broker_epoch: int) -> A
     """Return the AlterPartition that changes no ISR, and names the topics about to get their first batch with a
     generation.
     """
-    rows = [TopicData(topic_name=name, topic_id=topic_id, partitions=[], stamped=True) for name, topic_id in topics]
+    rows = [
+        TopicData(topic_name=name, topic_id=topic_id, partitions=[], has_generations=True) for name, topic_id in topics
+    ]
     return AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=rows)
