@@ -703,7 +703,7 @@ class Admin:
         async def once() -> ClusterMetadata:
             answered = ClusterMetadata().updated(await self.network.call_any(request), complete=names is None)
             if not answered.nodes:
-                raise ConnectionError("the node that answered has just started, and knows of no topic yet")
+                raise ConnectionError("the broker has just started, and has no metadata yet")
             return answered
 
         return await self.network.retry(once)

@@ -32,11 +32,11 @@ async def log_in(security: Security, call: Callable[[Any], Awaitable[Any]]) -> f
     handshake = await call(SaslHandshakeRequest(mechanism=mechanism))
     if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         offered = ", ".join(handshake.mechanisms) or "none"
-        raise AuthenticationFailed(f"the broker does not take {mechanism}; it takes {offered}")
+        raise AuthenticationFailed(f"the broker does not support {mechanism}; it supports {offered}")
     if handshake.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise AuthenticationFailed("this listener of the broker wants no login: security_protocol is PLAINTEXT or SSL")
+        raise AuthenticationFailed("this listener of the broker has no SASL: set security_protocol to PLAINTEXT or SSL")
     if handshake.error_code:
-        raise AuthenticationFailed(f"the broker refuses the login: {ErrorCode(handshake.error_code).name}")
+        raise AuthenticationFailed(f"the broker refused the login: {ErrorCode(handshake.error_code).name}")
     login = await asyncio.to_thread(security.login) if security.token_waits else security.login()
     token: bytes | None = login.first()
     lifetime_ms = 0

@@ -82,7 +82,7 @@ class ProducerConfig:
         if idempotent and count != -1:
             raise ValueError(f'enable_idempotence needs acks="all", not acks={acks!r}')
         if transactional_id is not None and not (transactional_id and idempotent):
-            raise ValueError('transactional_id is not empty, and needs acks="all" and enable_idempotence')
+            raise ValueError('transactional_id must not be empty, and needs acks="all" and enable_idempotence')
         compression = compression_type or "none"
         if compression not in COMPRESSION_TYPES:
             raise ValueError(f"compression_type is one of {', '.join(COMPRESSION_TYPES)}, not {compression!r}")
@@ -116,7 +116,7 @@ def parse_servers(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
     parts = servers.split(",") if isinstance(servers, str) else list(servers)
     addresses = tuple(_parse_server(part.strip()) for part in parts if part.strip())
     if not addresses:
-        raise ValueError('bootstrap_servers names no server: write "127.0.0.1:9092"')
+        raise ValueError('bootstrap_servers is empty: write "127.0.0.1:9092"')
     return addresses
 
 

@@ -216,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
             answers = self._core.buffer_updated(nbytes)
         except DecodeError as error:
             log.warning("closing the connection to %s: %s", self.peer, error)
-            self._fail(ConnectionError(f"nonsense from {self.peer}: {error}"))
+            self._fail(ConnectionError(f"malformed response of {self.peer}: {error}"))
             return
         for correlation_id, response in answers:
             call = self._calls.pop(correlation_id)
@@ -258,8 +258,8 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(self._request_timeout_s):
                 await self._log_in(security)
         except (ConnectionError, TimeoutError) as error:
-            log.warning("closing the connection to %s, which could not log in again: %s", self.peer, error)
-            self._fail(ConnectionError(f"not logged in again: {error}"))
+            log.warning("closing the connection to %s: re-authentication failed: %s", self.peer, error)
+            self._fail(ConnectionError(f"re-authentication failed: {error}"))
             return
         held, self._held = self._held, None
         for request, version, call in held:
@@ -276,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         return await call.answer
 
     def _write(self, chunks: list[Any]) -> None:
-        assert self._transport is not None, "a connection is used only after it was opened"
+        assert self._transport is not None, "the connection is not open"
         self._transport.writelines(chunks)
 
     def _fail(self, error: Exception) -> None:
@@ -355,13 +355,11 @@ def _tls_options(security: Security | None, host: str) -> dict[str, Any]:
 def _hint(connection: Connection | None, security: Security | None) -> str:
     """Suggest why a peer accepted a connection and closed it before any response."""
     if connection is None:
-        return (
-            " in the handshake of TLS: perhaps its listener has none (security_protocol)" if _by_tls(security) else ""
-        )
+        return " in the TLS handshake: its listener may not use TLS (security_protocol)" if _by_tls(security) else ""
     if connection._versions:
         return ""
-    secured = "" if security is None else ", or does without"
-    return f" before it answered: perhaps its listener wants TLS or a login (security_protocol){secured}"
+    secured = "" if security is None else ", or none"
+    return f" before any response: its listener may need TLS or SASL (security_protocol){secured}"
 
 
 def _by_tls(security: Security | None) -> bool:

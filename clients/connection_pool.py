@@ -110,7 +110,7 @@ class ConnectionPool:
             await asyncio.sleep(wait_s)
         if link.attempt is None:
             self._connect(node_id, link)
-        assert link.attempt is not None, "an attempt was begun"
+        assert link.attempt is not None, "an attempt was started"
         return await self.outcome(link.attempt)
 
     async def outcome(self, task: asyncio.Task[Result]) -> Result:
@@ -192,7 +192,7 @@ class ConnectionPool:
             log.log(logging.DEBUG if expected else logging.ERROR, "node %d: %s", node_id, error)
             if link.failures == BACKOFF and expected and node_id not in self._told:
                 self._told.add(node_id)
-                log.warning("%s; trying on", self.last_error(node_id, link.channel))
+                log.warning("%s; retrying", self.last_error(node_id, link.channel))
             self._on_failure()
             self._loop.call_at(link.retry_at, self._is_backed_off, node_id, link, link.retry_at)
         self._notify(node_id)

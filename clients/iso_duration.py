@@ -18,5 +18,5 @@ def parse_duration_ms(text: str) -> int:
     """Return a duration in milliseconds. Raises ValueError for other text, and for negative durations."""
     found = DURATION.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no ISO-8601 duration such as PT1H or P7D")
+        raise ValueError(f"{text!r} is not an ISO-8601 duration such as PT1H or P7D")
     return int(sum(float(count) * unit for count, unit in zip(found.groups(), UNITS_MS, strict=True) if count))

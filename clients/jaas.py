@@ -43,15 +43,15 @@ def login_module(text: str) -> LoginModule:
     """Return the only module of a configuration. Raises ValueError."""
     words = _words(text)
     if words.count((";", True)) != 1 or words[-1] != (";", True):
-        raise ValueError("sasl.jaas.config: there should be 1 module, and a semicolon after it")
+        raise ValueError("sasl.jaas.config: expected one module and a semicolon after it")
     said = words[:-1]
     said += [("", True)] * (2 - len(said))
     (name, _), (flag, _), *rest = said
     kind = MODULES.get(name)
     if kind is None:
-        raise ValueError(f"sasl.jaas.config: the module is none of {', '.join(MODULES)}")
+        raise ValueError(f"sasl.jaas.config: unknown module; the modules are {', '.join(MODULES)}")
     if flag.lower() not in _FLAGS:
-        raise ValueError("sasl.jaas.config: after the module comes `required`")
+        raise ValueError("sasl.jaas.config: `required` must follow the module")
     options: dict[str, str] = {}
     if len(rest) % 3:
         raise ValueError("sasl.jaas.config: an option is written name=value")
@@ -68,7 +68,7 @@ def _words(text: str) -> list[tuple[str, bool]]:
     while position < end:
         found = _TOKEN.match(text, position)
         if found is None:
-            raise ValueError("sasl.jaas.config: a quotation that does not end")
+            raise ValueError("sasl.jaas.config: an unterminated quotation")
         position = found.end()
         double, single, bare, sign = found.groups()
         quoted = double if double is not None else single
@@ -77,5 +77,5 @@ def _words(text: str) -> list[tuple[str, bool]]:
         else:
             words.append((bare or sign, sign is not None))
     if not words:
-        raise ValueError("sasl.jaas.config: there should be 1 module, and there is none")
+        raise ValueError("sasl.jaas.config: no module")
     return words

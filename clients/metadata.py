@@ -123,7 +123,7 @@ class ClusterMetadata:
         if topic in self.errors:
             return f"the cluster answers {self.errors[topic].name} for {topic}"
         if known is None:
-            return f"nothing is known of {topic}"
+            return f"no metadata of {topic}"
         if index is None:
             return "" if known.partitions else f"{topic} has no partitions"
         one = known.partitions.get(index)
@@ -131,7 +131,7 @@ class ClusterMetadata:
             return f"{topic} has no partition {index}"
         if one.leader == NO_LEADER:
             return f"{topic}-{index} has no leader"
-        return "" if one.leader in self.nodes else f"node {one.leader}, the leader of {topic}-{index}, is not there"
+        return "" if one.leader in self.nodes else f"node {one.leader}, the leader of {topic}-{index}, is not available"
 
     def updated(self, response: MetadataResponse, *, complete: bool) -> ClusterMetadata:
         """Return the snapshot after another response. `complete`: it listed all topics, so missing ones are deleted."""

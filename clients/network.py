@@ -120,7 +120,7 @@ class Network:
             wait_s = self.config.retry_backoff.wait_ms(failures, self._rng) / 1000
             if self._loop.time() + wait_s >= deadline:
                 names = ", ".join(format_host_port(*one) for one in self.config.bootstrap_servers)
-                raise ConnectionError(f"no bootstrap server answers ({names}): {error}") from error
+                raise ConnectionError(f"no bootstrap server responded ({names}): {error}") from error
             await asyncio.sleep(wait_s)
 
     async def close(self) -> None:
@@ -190,7 +190,7 @@ class Network:
                 except (ConnectionError, TimeoutError) as error:
                     if self._closed:
                         raise
-                    log.debug("metadata refresh failed, trying again: %s", error)
+                    log.debug("metadata refresh failed, retrying: %s", error)
                 failures += 1
         return self.metadata
 
@@ -221,7 +221,7 @@ class Network:
         try:
             return await self.wait_for(reached, timeout_ms=left_ms)
         except TimeoutError:
-            obstacle = self.metadata.obstacle(topic) or f"{topic} is not as it is waited for"
+            obstacle = self.metadata.obstacle(topic) or f"{topic} does not meet the condition"
             raise TimeoutError(f"not usable within {timeout_ms} ms: {obstacle}") from None
 
     # calls
@@ -358,12 +358,12 @@ class Network:
             except (ConnectionError, TimeoutError) as error:
                 if self._closed or self._loop.time() >= deadline:
                     raise
-                log.debug("trying again: %s", error)
+                log.debug("retrying: %s", error)
                 self.request_refresh()
             except KafkaError as error:
                 if not error.code.retriable or self._closed or self._loop.time() >= deadline:
                     raise
-                log.debug("trying again: %s", error)
+                log.debug("retrying: %s", error)
                 if error.code.invalid_metadata:
                     self.request_refresh()
             failures += 1
@@ -392,7 +392,7 @@ class Network:
             else:
                 if self.metadata.nodes:
                     return None
-                failure = ConnectionError(f"{address[0]}:{address[1]} knows no broker yet")
+                failure = ConnectionError(f"{address[0]}:{address[1]} has no metadata of brokers yet")
         return failure
 
     def _address_of(self, node_id: int) -> Address | None:
@@ -420,7 +420,7 @@ class Network:
             # All known nodes may be gone while the cluster continues elsewhere.
             error = await self._bootstrap()
             if error is not None:
-                raise ConnectionError(f"no node answers: {error}") from error
+                raise ConnectionError(f"no node responded: {error}") from error
         else:
             self._apply(response)
         return self.metadata

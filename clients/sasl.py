@@ -88,18 +88,18 @@ class ScramLogin:
         if self._verifier is None:
             return self._proof(answer.decode(errors="replace"))
         if not hmac.compare_digest(answer.partition(b",")[0], b"v=" + base64.b64encode(self._verifier)):
-            raise _server_not_verified("its signature is wrong: it does not know the password")
+            raise _server_not_verified("its signature is wrong: it may not have the password")
         return None
 
     def _proof(self, challenge: str) -> bytes:
         asked = _CHALLENGE.fullmatch(challenge)
         if asked is None:
-            raise _server_not_verified("its first message is not one of SCRAM")
+            raise _server_not_verified("its first message is not a SCRAM message")
         nonce, iterations = asked["nonce"], int(asked["iterations"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise _server_not_verified("its nonce does not go on from the client's")
+            raise _server_not_verified("its nonce does not begin with the client's")
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-            raise _server_not_verified(f"it asks for {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+            raise _server_not_verified(f"it requests {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
         try:
             salt = base64.b64decode(asked["salt"], validate=True)
         except ValueError:
@@ -116,4 +116,4 @@ class ScramLogin:
 
 
 def _server_not_verified(why: str) -> KafkaError:
-    return KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"the broker is not believed: {why}")
+    return KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"the broker failed to authenticate: {why}")

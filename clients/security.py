@@ -38,7 +38,7 @@ class Security:
         from anabranch.clients.sasl import OAuthBearerLogin, PlainLogin, ScramLogin
 
         if self.mechanism == "OAUTHBEARER":
-            assert self.token is not None, "checked when it was made"
+            assert self.token is not None, "checked by the constructor"
             return OAuthBearerLogin(self.token())
         if self.mechanism == "PLAIN":
             return PlainLogin(self.user, self.password)

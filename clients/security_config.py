@@ -47,7 +47,9 @@ def make_security(client: type | None = None, /, **given: Unpack[SecurityArgumen
     refuse_unknown_arguments(client, given)
     if "security" in given:
         if len(given) > 1:
-            raise ValueError(f"security says everything; leave out {', '.join(sorted(given.keys() - {'security'}))}")
+            raise ValueError(
+                f"security excludes other settings; leave out {', '.join(sorted(given.keys() - {'security'}))}"
+            )
         return given["security"]
     protocol = _protocol("security_protocol", given.get("security_protocol", "PLAINTEXT"))
     unused = [
@@ -153,7 +155,7 @@ def _token_in(url: str) -> Callable[[], str]:
     if parts.scheme != "file":
         raise ValueError(
             f"sasl.oauthbearer.token.endpoint.url={url}: write file:///..., https://... or http://...; in Python, "
-            "sasl_oauth_token_provider may ask for a token wherever it wants"
+            "sasl_oauth_token_provider may get a token from anywhere"
         )
     return lambda: Path(unquote(parts.path)).read_text().strip()
 
@@ -168,7 +170,7 @@ def _protocol(what: str, text: str) -> str:
 def _mechanism(what: str, text: str) -> str:
     mechanism = text.upper()
     if mechanism not in MECHANISMS:
-        hint = "; Kerberos is not spoken here" if mechanism in ("GSSAPI", "") else ""
+        hint = "; Kerberos is not supported" if mechanism in ("GSSAPI", "") else ""
         raise ValueError(f"{what} is one of {', '.join(MECHANISMS)}, not {text!r}{hint}")
     return mechanism
 

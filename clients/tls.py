@@ -83,7 +83,7 @@ def load_identity(context: ssl.SSLContext, settings: TlsSettings) -> bool:
         if kind != "PEM":
             raise ValueError("ssl.keystore.key: only with ssl.keystore.type=PEM")
         if settings.keystore_location:
-            raise ValueError("ssl.keystore.key and ssl.keystore.location exclude each other")
+            raise ValueError("ssl.keystore.key and ssl.keystore.location are mutually exclusive")
         if not (settings.keystore_key and settings.keystore_certificate_chain):
             raise ValueError("ssl.keystore.key and ssl.keystore.certificate.chain go together")
         inline = f"{settings.keystore_key}\n{settings.keystore_certificate_chain}\n".encode()
@@ -98,7 +98,7 @@ def load_identity(context: ssl.SSLContext, settings: TlsSettings) -> bool:
         _loaded(context, path, settings.key_password)
         return True
     if not settings.keystore_password:
-        raise ValueError("ssl.keystore.password: a store that is not PEM needs one")
+        raise ValueError("ssl.keystore.password: a PKCS12 store needs a password")
     sealed_with = secrets.token_hex(16)
     store = _read_store(path, kind, "ssl.keystore")
     certificates = _certificates()
@@ -117,7 +117,7 @@ def load_trust(context: ssl.SSLContext, settings: TlsSettings, purpose: ssl.Purp
         if kind != "PEM":
             raise ValueError("ssl.truststore.certificates: only with ssl.truststore.type=PEM")
         if location:
-            raise ValueError("ssl.truststore.certificates and ssl.truststore.location exclude each other")
+            raise ValueError("ssl.truststore.certificates and ssl.truststore.location are mutually exclusive")
         _trust(context, settings.truststore_certificates, "ssl.truststore.certificates")
     elif not location:
         context.load_default_certs(purpose)
@@ -171,7 +171,8 @@ def _read_store(path: Path, kind: str, what: str) -> bytes:
     store = path.read_bytes()
     if store.startswith(JKS_BEGINS):
         raise ValueError(
-            f"{what}.location={path} is a store of Java's own form (JKS); make it PKCS12: keytool -importkeystore "
+            f"{what}.location={path} is a JKS store, which is not supported; convert it to PKCS12: keytool "
+            "-importkeystore "
             f"-srckeystore {path} -destkeystore {path.stem}.p12 -deststoretype PKCS12"
         )
     if kind not in ("JKS", "PKCS12"):
@@ -191,10 +192,10 @@ def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
         try:
             context.set_ciphers(":".join(older) or "DEFAULT")
         except ssl.SSLError:
-            raise ValueError(f"ssl.cipher.suites={settings.cipher_suites}: none of them is known") from None
+            raise ValueError(f"ssl.cipher.suites={settings.cipher_suites}: unknown cipher suites") from None
         versions = [one for one in versions if (older if one is ssl.TLSVersion.TLSv1_2 else len(older) < len(suites))]
         if not versions:
-            raise ValueError(f"ssl.cipher.suites={settings.cipher_suites}: for none of {', '.join(names)}")
+            raise ValueError(f"ssl.cipher.suites={settings.cipher_suites}: no suite for {', '.join(names)}")
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
 
 

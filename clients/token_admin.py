@@ -116,7 +116,7 @@ async def expire_token(network: Network, secret: str, period_ms: int) -> int:
 def _halves(principal: str) -> tuple[str, str]:
     kind, colon, name = principal.partition(":")
     if not (kind and colon and name):
-        raise ValueError(f"{principal!r} is no principal: write User:{principal}")
+        raise ValueError(f"{principal!r} is not a principal: write User:{principal}")
     return kind, name
 
 

@@ -57,13 +57,13 @@ class TokenEndpoint:
         except urllib.error.HTTPError as error:
             with error:
                 if error.code >= 500:
-                    raise ConnectionError(f"{self._url} answers {error.code}") from None
-                raise AuthenticationFailed(f"{self._url} gives no token: {error.code} {error.reason}") from None
+                    raise ConnectionError(f"{self._url} answered {error.code}") from None
+                raise AuthenticationFailed(f"{self._url} issued no token: {error.code} {error.reason}") from None
         try:
             told = json.loads(content[:BYTES_MAX])
             token, lifetime_s = told["access_token"], float(told.get("expires_in", 0))
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise AuthenticationFailed(f"{self._url} answers without an access_token") from None
+            raise AuthenticationFailed(f"{self._url} answered without an access_token") from None
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            raise AuthenticationFailed(f"{self._url} answers with an access_token that is none")
+            raise AuthenticationFailed(f"{self._url} answered with an invalid access_token")
         return token, lifetime_s

@@ -76,7 +76,7 @@ async def delete_user(network: Network, user: str, mechanisms: Sequence[str] | N
 
 def _known(mechanism: str) -> str:
     if mechanism not in NUMBERS:
-        raise ValueError(f"{mechanism!r} is none of {', '.join(NUMBERS)}")
+        raise ValueError(f"{mechanism!r} is not one of {', '.join(NUMBERS)}")
     return mechanism
 
 

@@ -143,6 +143,6 @@ async def fenced(session: ZkSession, term: ControllerTenure, ops: Sequence[Op]) 
         answers = await retry_connection_loss(lambda: session.multi(guarded), size_bytes=multi_bytes(guarded))
     except ZkError as error:
         if error.index == 0:
-            raise NoLongerController(f"controller epoch {term.epoch} is over") from error
+            raise NoLongerController(f"controller epoch {term.epoch} has ended") from error
         raise
     return answers[1:]

@@ -212,7 +212,7 @@ class Controller:
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
         if broker.epoch != request.broker_epoch:
-            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"{request.broker_epoch}, present is {broker.epoch}")
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"{request.broker_epoch}, current is {broker.epoch}")
         try:
             writes = runner.writes
             return await claim_block(
@@ -222,7 +222,7 @@ class Controller:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
         except ZkError as error:
             # Kafka answers UNKNOWN_SERVER_ERROR; this is no bug, though, and the broker may find another controller.
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"ZooKeeper cannot be asked: {error}") from None
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"ZooKeeper cannot be reached: {error}") from None
 
     def describe(self) -> str:
         """Describe the controller's state as text."""
@@ -281,7 +281,7 @@ class Controller:
             raise
         except Exception:
             # A bug in this code. The next tenure reads all state again, as another node would.
-            log.exception("controller %d ends its term\n%s", self._settings.node_id, describe.state(runner.state))
+            log.exception("controller %d ends its tenure\n%s", self._settings.node_id, describe.state(runner.state))
             await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
         finally:
             self._runner = None
@@ -307,7 +307,7 @@ class Controller:
 
     def _crash(self, step: str) -> None:
         if step == self._settings.crash_at:
-            log.error("controller %d crashes on demand: %s", self._settings.node_id, step)
+            log.error("controller %d crashes at failpoint %s", self._settings.node_id, step)
             os._exit(CRASH_STATUS)
 
     def _now_ms(self) -> int:

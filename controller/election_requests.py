@@ -64,7 +64,7 @@ def write(state: ClusterState, partition: TopicPartition, election_type: int) ->
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted.")
     led_by = elections.NO_LEADER if committed is None else committed.state.leader
     if led_by == assignment[0] if election_type == PREFERRED else led_by in state.brokers:
-        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"The partition is led by {led_by} already.")
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"Broker {led_by} already leads the partition.")
     elected = None
     if committed is not None and election_type == PREFERRED:
         elected = elections.elect_preferred_leader(assignment, committed.state.isr, state.live)
@@ -93,7 +93,10 @@ def reply(then: Election, event: PartitionsWritten) -> Effect:
     for partition in then.asked:
         code, message = then.results.get(partition, (int(ErrorCode.NONE), ""))
         if partition in event.lost:
-            code, message = int(ErrorCode.INVALID_UPDATE_VERSION), "The partition was changed meanwhile; ask again."
+            code, message = (
+                int(ErrorCode.INVALID_UPDATE_VERSION),
+                "The partition has changed during the request; try again.",
+            )
         topic = topics.setdefault(partition.topic, ReplicaElectionResult(topic=partition.topic, partition_result=[]))
         topic.partition_result.append(
             PartitionResult(partition_id=partition.partition, error_code=code, error_message=message or None)

@@ -14,13 +14,13 @@ STEPS: Final[Mapping[str, str]] = {
     "elect-controller": "/controller is ours, /controller_epoch raised",
     "create": "first states of a topic's partitions",
     "elect": "a leader for partitions that had none",
-    "elect-preferred": "leadership handed back to preferred replicas",
-    "elect-unclean": "leaders out of sync, because an admin asked for leaders at any price",
+    "elect-preferred": "preferred replicas elected",
+    "elect-unclean": "leaders out of sync, because of an unclean election request",
     "lose": "a lost broker, or a replica whose disk failed, out of leaderships and ISRs",
-    "shut-down": "leaderships moved off a broker that stops in order",
-    "isr": "an ISR that a leader asked for",
-    "mark": "that a topic has batches with generations",
-    "complete": "a topic's znode filled in with what its creator left out",
+    "shut-down": "leaderships moved off a broker in controlled shutdown",
+    "isr": "an ISR change of a leader",
+    "mark": "the mark of a topic that has batches with generations",
+    "complete": "a topic's znode completed after its creation by another tool",
     "grow": "more partitions for a topic that is not ordered",
     "resize:after-plan": "the plan of a resize in the topic's znode",
     "resize:after-create": "the children of a resize that grows",
@@ -28,19 +28,19 @@ STEPS: Final[Mapping[str, str]] = {
     "resize:after-bump": "the other partitions whose keys change, in their next epoch and generation",
     "resize:after-publish": "the new generation in the topic's znode",
     "remove:after-retire": "the tombstone of a drained partition",
-    "remove:after-remove": "a drained partition's state and index gone",
-    "reassign:after-begin": "replicas on their way, in the topic's znode and the partitions' states",
-    "reassign:after-complete": "replicas that have arrived alone in the topic's znode and the partitions' states",
-    "delete-partitions": "the states of some partitions of a topic that goes, gone",
-    "delete-topic": "a topic's znodes gone",
-    "remove-deletion": "the request to delete a topic gone",
+    "remove:after-remove": "a drained partition's state and index removed",
+    "reassign:after-begin": "the begin of reassignments, in the topic's znode and the partitions' states",
+    "reassign:after-complete": "the completion of reassignments, in the topic's znode and the partitions' states",
+    "delete-partitions": "the states of some partitions of a deleted topic removed",
+    "delete-topic": "a topic's znodes removed",
+    "remove-deletion": "the request to delete a topic removed",
     "send": "a request in a broker's queue",
-    "resign": "/controller given back",
+    "resign": "/controller released",
     "make-room": "the parent of a topic's partitions",
     "first-features": "/feature of a new cluster",
-    "update-features": "/feature, because an admin asked for other levels",
-    "allocate-producer-ids": "a block of producer ids, which a broker asked for",
-    "vacate": "/controller of a term that had ended given back",
+    "update-features": "/feature with other levels, after UpdateFeatures",
+    "allocate-producer-ids": "a block of producer ids for a broker",
+    "vacate": "/controller of an ended tenure released",
 }
 
 
@@ -49,5 +49,5 @@ def step_of(point: str) -> str:
     step, _, count = point.rpartition(":")
     name = step if count.isdigit() else point
     if name not in STEPS:
-        raise KeyError(f"{point!r} is no step of the controller; there are {', '.join(STEPS)}")
+        raise KeyError(f"{point!r} is not a step of the controller; the steps are {', '.join(STEPS)}")
     return name

@@ -43,12 +43,12 @@ def check_reshard(state: ClusterState) -> None:
     if behind:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"Brokers {behind} do not support {RESHARD} 1: upgrade them, or take them out, before a topic is resized.",
+            f"Brokers {behind} do not support {RESHARD} 1: upgrade or remove them before a topic is resized.",
         )
     if state.features.levels.get(RESHARD, 0) < 1:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"{RESHARD} is not finalized: `anabranch features upgrade {RESHARD}` once no broker will go back.",
+            f"{RESHARD} is not finalized: `anabranch features upgrade {RESHARD}` once no broker will be downgraded.",
         )
 
 
@@ -130,7 +130,7 @@ def objection(state: ClusterState, update: FeatureUpdateKey) -> str:
 def kept_by_resizes(state: ClusterState) -> str:
     """Return why the feature that resizes need must stay finalized; empty if it need not."""
     resized = sorted(topic.name for topic in state.topics.values() if topic.body.generation > 0)
-    return f"Topics have been resized, and need {RESHARD} from now on: {', '.join(resized[:10])}." if resized else ""
+    return f"Resized topics need {RESHARD}: {', '.join(resized[:10])}." if resized else ""
 
 
 def written(state: ClusterState, event: FeaturesWritten) -> list[Effect]:

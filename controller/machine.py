@@ -392,4 +392,4 @@ def on_timer(state: ClusterState, event: TimerFired) -> list[Effect]:
             return on_remind(state)
         case events.RETRY_TIMER | events.NEXT_TIMER:
             return [effects.Post(Reconcile())]
-    raise AssertionError(f"no timer is called {event.timer!r}")
+    raise AssertionError(f"unknown timer {event.timer!r}")

@@ -95,7 +95,7 @@ def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
     match event.label:
         case resize_requests.PLAN:
             plan = event.body.plan
-            assert plan is not None, "that is what this step writes"
+            assert plan is not None, "this step writes a plan"
             detail = {"topic": name, "generation": plan.generation, "from": plan.before, "to": plan.after}
             partitions.add_new(state, name)
             return [effects.PublishEvent("resize planned", detail), *resize.advance(state, name)]

@@ -99,7 +99,7 @@ def checked(state: ClusterState, partition: TopicPartition, asked: Sequence[int]
     if body.plan is not None:
         raise KafkaError(
             ErrorCode.OPERATION_NOT_ATTEMPTED,
-            f"The topic is being resized to {body.plan.after} partitions; ask again when that is done.",
+            f"The topic is being resized to {body.plan.after} partitions; try again after the resize.",
         )
     if asked is None:
         if not partitions.moving(state, partition):
@@ -110,9 +110,9 @@ def checked(state: ClusterState, partition: TopicPartition, asked: Sequence[int]
     if not asked:
         problem = "The list of replicas is empty."
     elif len(set(asked)) != len(asked):
-        problem = f"The list of replicas names some twice: {list(asked)}."
+        problem = f"The list of replicas has duplicates: {list(asked)}."
     elif min(asked) < 0:
-        problem = f"There are no negative broker ids: {list(asked)}."
+        problem = f"Broker ids must not be negative: {list(asked)}."
     elif coming:
         problem = f"Replicas cannot be added on brokers that are not alive: {coming}."
     if problem:
@@ -272,7 +272,7 @@ def answer(state: ClusterState, event: ReassignmentStarted) -> list[Effect]:
             reached = topic is not None and topic.body.target(partition.partition) == event.targets[partition]
             if not reached:
                 code = ErrorCode.INVALID_UPDATE_VERSION
-                message = "The topic was changed at the same moment; ask again."
+                message = "The topic has changed during the request; try again."
         return ReassignablePartitionResponse(
             partition_index=partition.partition, error_code=code, error_message=message or None
         )

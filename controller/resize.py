@@ -48,7 +48,7 @@ class Phase:
 
 def planned(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...]]) -> TopicBody:
     """Return the topic's znode with a plan to resize it to `count`, and the replicas of new partitions."""
-    assert body.plan is None, "one resize at a time"
+    assert body.plan is None, "another resize is in progress"
     plan = Plan(body.generation + 1, body.undeleted_partition_count, count)
     return replace(body, plan=plan, assignment={**body.assignment, **added})
 
@@ -162,7 +162,7 @@ def advance_phase(state: ClusterState, topic: Topic, phase: Phase, behind: Itera
 def bumped(committed: Partition, generation: int, *, sealed: bool, controller_epoch: int) -> LeaderAndIsr:
     """Return the state that serves a newer generation, with a new leader epoch in the same write (R2)."""
     before = committed.state
-    assert before.generation < generation, "a partition never serves a generation for the second time"
+    assert before.generation < generation, "a partition's generation must increase"
     epoch = before.leader_epoch + 1
     return replace(
         before,

@@ -207,7 +207,7 @@ def check_shrink(topic: Topic, asked: CreatePartitionsTopic) -> None:
     if count < 1:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {topic.name} can be merged into one partition at the least, not {count}.",
+            f"The topic {topic.name} cannot have {count} partitions: the minimum is one.",
         )
     if topic.config.get("cleanup.policy", "delete").strip() == "compact":
         # R15: the last record of each key never expires, so a retiring partition would never become empty.
@@ -269,7 +269,7 @@ def due(state: ClusterState, token: int) -> list[Effect]:
         return []
     for name, known in pending.results.items():
         if known is None:
-            pending.note(result(name, ErrorCode.REQUEST_TIMED_OUT, "The resize is not published yet and goes on."))
+            pending.note(result(name, ErrorCode.REQUEST_TIMED_OUT, "The resize continues, but is not published yet."))
     return answer_if_complete(state, token)
 
 

@@ -87,7 +87,7 @@ class Runner:
         """Run the whole tenure. Raises NoLongerController, SessionExpired, or the bug that ended it."""
         try:
             if not await self._candidacy.holds_office(lambda _: self._read_again(Read("controller"))):
-                raise NoLongerController("/controller was lost before the term began")
+                raise NoLongerController("/controller was lost before the tenure began")
             names = await self._reader.topic_names()
             taken_over = events.ControllerFailover(
                 await self._reader.brokers(),
@@ -210,7 +210,7 @@ class Runner:
                 return events.DeletionsRead(await self._reader.deletions())
             case "controller":
                 if not await self._candidacy.holds_office(lambda _: self._read_again(Read("controller"))):
-                    raise NoLongerController("/controller belongs to another node now")
+                    raise NoLongerController("/controller belongs to another node")
                 return None
         assert_never(read.what)
 
@@ -220,7 +220,7 @@ class Runner:
         for snapshot in snapshots:
             for partition in snapshot.partitions.values():
                 if partition.state.controller_epoch > self._term.epoch:
-                    raise NoLongerController(f"a controller of epoch {partition.state.controller_epoch} is at work")
+                    raise NoLongerController(f"a controller of epoch {partition.state.controller_epoch} is active")
         return snapshots
 
     async def _end(self) -> None:

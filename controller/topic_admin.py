@@ -43,7 +43,7 @@ async def _create_topic(
     if await retry_connection_loss(lambda: session.exists(paths.delete_topic(name))) is not None:
         raise KafkaError(
             ErrorCode.TOPIC_ALREADY_EXISTS,
-            f"Topic '{name}' is marked for deletion. It goes when every broker that holds its logs has deleted them.",
+            f"Topic '{name}' is marked for deletion. It is removed when every broker has deleted its logs.",
         )
     body = new_topic(topic_id, assignment)
     topic_size.check(name, body)
@@ -102,7 +102,7 @@ def _in_a_session() -> Iterator[None]:
     try:
         yield
     except TooLarge as error:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{error}: ZooKeeper does not take so much at once.") from None
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{error}: too large for one ZooKeeper request.") from None
     except SessionExpired:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "The ZooKeeper session is over.") from None
 

@@ -50,6 +50,6 @@ def check_merged(state: ClusterState, name: str, planned: TopicBody, count: int)
 def too_large(name: str, size_bytes: int) -> str:
     """Return the error message for a topic whose znode would be too large."""
     return (
-        f"The topic '{name}' would need {size_bytes:,} bytes for its partitions and their replicas; ZooKeeper takes "
-        f"{ZNODE_BYTES_MAX:,} of one topic (three quarters of jute.maxbuffer). Use fewer partitions, or several topics."
+        f"The topic '{name}' would need {size_bytes:,} bytes for its partitions and their replicas; the limit is "
+        f"{ZNODE_BYTES_MAX:,} bytes (three quarters of jute.maxbuffer). Use fewer partitions, or several topics."
     )

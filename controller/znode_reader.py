@@ -69,7 +69,7 @@ class ZnodeReader:
         except NoNode:
             return None
         except MalformedZnode as error:
-            log.error("no feature is finalized: %s", error)
+            log.error("assuming that no feature is finalized: %s", error)
             return Features()
 
     async def snapshots(self, names: Iterable[str]) -> tuple[TopicSnapshot, ...]:
@@ -87,7 +87,7 @@ class ZnodeReader:
         except NoNode:
             return None
         except MalformedZnode as error:
-            log.error("topic %s is left out: %s", name, error)
+            log.error("ignoring topic %s: %s", name, error)
             return None
 
     async def partitions(self, name: str, indices: Iterable[int]) -> dict[int, Partition]:
@@ -140,7 +140,7 @@ class ZnodeReader:
         try:
             return TopicSnapshot(topic, await self.partitions(name, topic.body.assignment), self._rng.randbytes(16))
         except MalformedZnode as error:
-            log.error("topic %s is left out: %s", name, error)
+            log.error("ignoring topic %s: %s", name, error)
             return None
 
     async def _broker(self, path: str, watch: WatchCallback) -> Broker | None:
@@ -150,7 +150,7 @@ class ZnodeReader:
         except NoNode:
             return None
         except MalformedZnode as error:
-            log.error("a broker is left out: %s", error)
+            log.error("ignoring a broker: %s", error)
             return None
 
     async def _config(self, name: str, watch: WatchCallback) -> dict[str, str]:

@@ -75,7 +75,7 @@ class ZnodeWriter:
         """Write a topic's znode and states in one transaction, and remove the partitions that it no longer names."""
         ops: list[Op] = [Set(paths.topic(effect.name), znodes.encode_topic(effect.body), effect.expected_version)]
         for write in effect.states:
-            assert write.expected_epoch is not None, "a state that is written with its topic exists"
+            assert write.expected_epoch is not None, "the partition's state exists"
             path = paths.partition_state(*write.partition)
             ops.append(Set(path, znodes.encode_partition_state(write.state), write.expected_epoch))
         for index in effect.removed:

@@ -20,9 +20,9 @@ examples:
   python -m anabranch.protocol dump 00120000 00000001 0004 726f6f74
       a request: header, body and records, field by field
   tcpdump ... | python -m anabranch.protocol dump -
-      the same, hex from standard input; a length in front is recognised
+      the same, hex from standard input; a length prefix is recognised
   python -m anabranch.protocol dump --response Metadata 12 00000002 00 ...
-      a response; it does not say itself what it answers
+      a response; it does not name its API
   python -m anabranch.protocol source Fetch 12
       the Python that was generated to decode and encode Fetch v12
 """
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m anabranch.protocol",
-        description="Look at frames, at the generated codecs, and at the APIs there are.",
+        description="Show frames, generated codecs, and the list of APIs.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -59,7 +59,10 @@ def _parser() -> argparse.ArgumentParser:
     dump = commands.add_parser("dump", help="show a frame given in hex")
     dump.add_argument("hex", nargs="+", metavar="HEX", help="the frame, in any grouping; - reads standard input")
     dump.add_argument(
-        "--response", nargs=2, metavar=("API", "VERSION"), help="it is the response to this, not a request"
+        "--response",
+        nargs=2,
+        metavar=("API", "VERSION"),
+        help="decode a response of this API and version instead of a request",
     )
     dump.set_defaults(run=lambda options: explain(options.hex, options.response))
     source = commands.add_parser("source", help="show a generated codec")

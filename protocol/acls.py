@@ -99,7 +99,7 @@ def from_camel(kind: type[Word], text: str) -> Word:
     for word in kind:
         if to_camel(word).lower() == text.lower():
             return word
-    raise ValueError(f"{text!r} is no {kind.__name__}")
+    raise ValueError(f"{text!r} is not a {kind.__name__}")
 
 
 @value

@@ -395,7 +395,7 @@ def _decode_run(data: bytes) -> list[Delivery]:
         offset, mark, prefix, key_number = event
         producer, sequence = decode_header(mark)
         if key_number != NO_KEY and key_number not in keys:
-            raise DecodeError(f"audit run: an event is about key {key_number}, which is not there")
+            raise DecodeError(f"audit run: an event names key {key_number}, which does not exist")
         hashed, key = keys[key_number] if key_number != NO_KEY else (key_hash(None, place.partition), None)
         found.append(
             Delivery(

@@ -165,7 +165,7 @@ class ServerConnection:
 
         None if it is another request, or bytes are missing. Raises DecodeError.
         """
-        assert self._open is not None, "nothing is open"
+        assert self._open is not None, "no request is open"
         frame = self._frames.next_frame() if self._frames.is_next(PRODUCE_HEAD) else None
         if frame is None:
             return None
@@ -291,7 +291,7 @@ class ClientConnection:
             raise DecodeError("a response without a correlation id", buffer=frame)
         correlation_id: int = _read_int32(frame, 0)[0]
         if not self._waiting:
-            raise DecodeError(f"answer {correlation_id}, but nothing was asked", buffer=frame)
+            raise DecodeError(f"answer {correlation_id}without an open request", buffer=frame)
         expected, api, version = self._waiting.popleft()
         if correlation_id != expected:
             raise DecodeError(f"answer {correlation_id} instead of {expected} ({api.name} v{version})", buffer=frame)

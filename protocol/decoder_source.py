@@ -297,18 +297,18 @@ def _long_text(buf: bytes, pos: int) -> tuple[int, int]:
 
 def _bad_length(length: int, left: int) -> DecodeError:
     if length < 0:
-        return DecodeError("null where none may be")
+        return DecodeError("null in a field that is not nullable")
     return DecodeError(f"length {length} with {left} bytes left")
 
 
 def _bad_count(count: int, left: int) -> DecodeError:
     if count < 0:
-        return DecodeError("null where none may be")
+        return DecodeError("null in a field that is not nullable")
     return DecodeError(f"{count} elements cannot fit in the {left} bytes left")
 
 
 def _too_many(entries: int) -> DecodeError:
-    return DecodeError(f"{-entries} entries more than one request may name (max.request.partition.size.limit)")
+    return DecodeError(f"{-entries} entries above the limit of a request (max.request.partition.size.limit)")
 
 
 def _bad_tag_size(tag: int, over: int) -> DecodeError:

@@ -32,9 +32,9 @@ LENGTH_BYTES: Final = 4
 RECEIVE_BUFFER_FRAME_BYTES_MAX: Final = BUFFER_BYTES - LENGTH_BYTES - ROOM_BYTES
 """A larger frame is gathered in its own buffer, and so are bytes that follow a refused length."""
 FOREIGN: Final = {
-    b"\x16\x03": "a TLS handshake; this port speaks plain text (security.protocol=PLAINTEXT or SASL_PLAINTEXT)",
-    b"\x15\x03": "a TLS alert; this port speaks plain text (security.protocol=PLAINTEXT or SASL_PLAINTEXT)",
-} | dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"HTTP"), "that is HTTP, this is Kafka's protocol")
+    b"\x16\x03": "a TLS handshake; this port is not a TLS port (security.protocol=PLAINTEXT or SASL_PLAINTEXT)",
+    b"\x15\x03": "a TLS alert; this port is not a TLS port (security.protocol=PLAINTEXT or SASL_PLAINTEXT)",
+} | dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"HTTP"), "an HTTP request; this port uses Kafka's protocol")
 """First bytes of other protocols' messages, which arrive on a wrong port."""
 
 _read_length = struct.Struct(">i").unpack_from

@@ -41,7 +41,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
     if not colon:
         raise ValueError(f"{text!r} has no port: {ADVICE}")
     if not (port.isascii() and port.isdecimal() and len(port) <= len(str(PORT_MAX)) and int(port) <= PORT_MAX):
-        raise ValueError(f"{text!r} has no port from 0 to {PORT_MAX} behind its last colon: {ADVICE}")
+        raise ValueError(f"{text!r} has no port from 0 to {PORT_MAX} after its last colon: {ADVICE}")
     return parse_host(host, text), int(port)
 
 

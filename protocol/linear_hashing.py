@@ -79,7 +79,7 @@ def addressing(base: int, count: int) -> Callable[[int], int]:
 def parent(partition: int, base: int) -> int:
     """Return the partition that `partition` split off from. All but partition 0 have one."""
     if partition < 1:
-        raise ValueError(f"partition {partition} split off from none")
+        raise ValueError(f"partition {partition} has no parent")
     return partition - _level(base, partition)
 
 

@@ -42,7 +42,7 @@ PATIENCE_MS: Final = 10 * 60 * 1000
 """The event time after which a skipped record counts as lost."""
 QUIET_MS: Final = 60 * 60 * 1000
 """After this time without a delivery, a line (a key of one producer) keeps only its last place."""
-assert QUIET_MS > PATIENCE_MS, "what waits is not quiet"
+assert QUIET_MS > PATIENCE_MS, "a key with pending events is not idle"
 SENDERS_KEPT: Final = 256
 LEVEL: Final = 1
 """The compression level, with which the state store copies a third per batch: about 30 bytes per key."""
@@ -86,7 +86,7 @@ class Bucket:
 
     def enter(self, scope: Scope) -> None:
         """Set the scope; it is the same in every batch."""
-        assert scope.forget_ms >= QUIET_MS, "what is forgotten is quiet, unless it misses something"
+        assert scope.forget_ms >= QUIET_MS, "a forgotten key is idle, unless it misses events"
         self.forget_ms = scope.forget_ms
         if scope.expect is not None and scope.groups and not self.pending.named:
             self.pending.name([self.name_of(group, scope.expect) for group in scope.groups])
@@ -221,7 +221,7 @@ class Bucket:
             known = [self.names[name][0] for name in self.pending.groups]
             wanted = " ".join(f"--group {one}" for one in sorted({group, *known}))
             raise LateGroup(
-                f"group {group} was first heard of when records of {topic} were forgotten that all others had got: "
+                f"group {group} appeared after the audit forgot records of {topic} that all other groups had got: "
                 f"name the groups from the beginning ({wanted}, with another --out), or audit afterwards: --backfill"
             )
 

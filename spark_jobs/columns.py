@@ -35,7 +35,7 @@ def pack(columns: Mapping[str, Column], small: Any) -> bytes:
 def unpack(data: bytes) -> tuple[dict[str, Column], Any]:
     """Unpack the columns, as read-only views of `data`, and the small value. Raises ForeignState."""
     if data[:4] != _MAGIC:
-        raise ForeignState("the state of the audit is of another version: begin anew in another directory")
+        raise ForeignState("the state of the audit has another version: start again in another directory")
     _, length = _HEAD.unpack_from(data)
     head = json.loads(data[_HEAD.size : _HEAD.size + length])
     position, columns = _HEAD.size + length, {}

@@ -132,9 +132,9 @@ def _key_indexes(events: bytes, table: bytes, key_bytes: int, first: int) -> Int
     found = np.searchsorted(keys["number"], wanted)
     keyed = wanted != wire.NO_KEY
     if np.any(keyed & (_at(keys["number"], np.where(found < len(keys), found, -1)) != wanted)):
-        raise DecodeError("audit run: an event is about a key that is not there")
+        raise DecodeError("audit run: an event names a key that does not exist")
     if len(wanted) > 1 and int(keys["length"][found[keyed]].sum(dtype=np.int64)) > wire.KEYS_BYTES_MAX:
-        raise DecodeError(f"audit run: more than {wire.KEYS_BYTES_MAX} bytes of keys, over and over again")
+        raise DecodeError(f"audit run: more than {wire.KEYS_BYTES_MAX} bytes of repeated keys")
     return np.where(keyed, found + first, -1)
 
 

@@ -78,7 +78,7 @@ def _loaded(reader: Any, servers: str, topics: Sequence[str], headers: bool, cli
         if _NOT_FOUND not in str(error):
             raise
         raise SourceMissing(
-            f"Spark's Kafka connector is not at hand: --conf spark.jars.packages={CONNECTOR} fetches it, "
-            "--conf spark.jars=FILE,... takes it from files"
+            f"Spark's Kafka connector is not installed: --conf spark.jars.packages={CONNECTOR} downloads it; "
+            "--conf spark.jars=FILE,... uses local files"
         ) from None
     return frame

@@ -136,7 +136,7 @@ def _asked(command: str, origin: str) -> Java | str:
         return f"does not start: {error.strerror}"
     said = dict(PROPERTY.findall(done.stderr))
     if done.returncode or len(said) < 3:
-        return "does not say its version"
+        return "does not print its version"
     release = said["java.specification.version"].removeprefix("1.")
     if not release.isdigit() or int(release) < OLDEST:
         return f"is Java {said['java.version']}"

@@ -49,7 +49,7 @@ class Positions:
         for topic in self._topics():
             identity = self._reader.topic_id(topic)
             if self._ids.setdefault(topic, identity) != identity:
-                raise RuntimeError(f"{topic} was deleted and created anew: offsets in the old one say nothing about it")
+                raise RuntimeError(f"{topic} was deleted and created again: offsets of the old topic are not valid")
 
     def _topics(self) -> list[str]:
         if self._options.pattern is None:
@@ -82,8 +82,8 @@ class Positions:
         late = sorted(index for index, offset in found.items() if offset < 0)
         if late and not self._options.late_times_are_latest:
             raise ValueError(
-                f"{topic} has no record from the time on that was given for partition {', '.join(late)} "
-                "(startingOffsetsByTimestampStrategy=latest would begin at its end)"
+                f"{topic} has no record at or after the given time in partition {', '.join(late)} "
+                "(startingOffsetsByTimestampStrategy=latest begins at its end)"
             )
         return {index: latest[index] if offset < 0 else offset for index, offset in found.items()}
 
@@ -92,4 +92,4 @@ def _check_all_named(topic: str, indexes: Mapping[str, int], given: Mapping[str,
     if missing := sorted(indexes.keys() - given.keys()):
         raise ValueError(f"offsets are given for some partitions of {topic}, and not for {', '.join(missing)}")
     if unknown := sorted(given.keys() - indexes.keys()):
-        raise ValueError(f"offsets are given for {topic}-{', '.join(unknown)}, and there is no such partition")
+        raise ValueError(f"offsets are given for {topic}-{', '.join(unknown)}, which does not exist")

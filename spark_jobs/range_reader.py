@@ -109,14 +109,14 @@ class RangeReader:
             if position > before:
                 watch.progress()
             elif watch.silent() and watch.gone(missing=self._missing(wanted)):
-                _lose(f"{_name(wanted)} is gone, and its offsets {position} to {wanted.end - 1}", fail_on_data_loss)
+                _lose(f"{_name(wanted)} was deleted, with offsets {position} to {wanted.end - 1}", fail_on_data_loss)
                 return
             elif watch.stuck():
                 _closing(self._consumer)
                 self._consumer = Consumer(self._settings)
                 self._begin(wanted, position)
             elif watch.over():
-                raise TimeoutError(f"{_name(wanted)} has nothing from offset {position} on, before {wanted.end}")
+                raise TimeoutError(f"{_name(wanted)} has no records from offset {position} to {wanted.end}")
 
     def _begin_later(self, wanted: OffsetRange, position: int, fail_on_data_loss: bool) -> int:
         """Return the offset to continue at when `position` is out of range. Raises LostRecords."""
@@ -192,7 +192,7 @@ def _closing(consumer: Consumer) -> threading.Thread:
 
 def _lose(what: str, fail_on_data_loss: bool) -> None:
     if fail_on_data_loss:
-        raise LostRecords(f"{what} were not read (failOnDataLoss=false would go on)")
+        raise LostRecords(f"{what} were not read (failOnDataLoss=false skips them)")
 
 
 def _partition(wanted: OffsetRange) -> TopicPartition:

@@ -90,7 +90,7 @@ def losses(start: Offsets, earliest: Offsets, seen: Mapping[tuple[str, str], int
             if begin is None:
                 end = seen.get((topic, index), offset)
                 if end > offset:
-                    found.append(f"{topic}-{index} is gone, and its offsets {offset} to {end - 1} were not read")
+                    found.append(f"{topic}-{index} was deleted; its offsets {offset} to {end - 1} were not read")
             elif begin > offset:
                 found.append(f"{topic}-{index} begins at offset {begin} now; {offset} to {begin - 1} were not read")
     return found

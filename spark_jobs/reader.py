@@ -60,7 +60,7 @@ class _Link:
         except ssl.SSLCertVerificationError as error:
             self.close()
             raise AuthenticationFailed(
-                f"{address[0]}:{address[1]} is not to be believed: {error.verify_message}"
+                f"{address[0]}:{address[1]} failed the TLS verification: {error.verify_message}"
             ) from None
         except BaseException:
             self.close()
@@ -103,7 +103,7 @@ class TopicReader:
         """Create a reader; `client` has the security properties. Raises ValueError, OSError."""
         self._bootstrap = [_address(part) for part in bootstrap_servers.split(",") if part.strip()]
         if not self._bootstrap:
-            raise ValueError('bootstrap.servers names no server: write "127.0.0.1:9092"')
+            raise ValueError('bootstrap.servers is empty: write "127.0.0.1:9092"')
         self._security = secured.security(client)
         self._patience_s = patience_s
         self._links: dict[Address, _Link] = {}
@@ -191,7 +191,7 @@ class TopicReader:
                 self._drop(address)
                 failure = error
         asked = ", ".join(format_host_port(*one) for one in self._known)
-        raise ConnectionError(f"no broker answers at {asked}: {failure}") from failure
+        raise ConnectionError(f"no broker responded at {asked}: {failure}") from failure
 
     def _ask(self, address: Address, request: Any) -> Any:
         try:
@@ -199,7 +199,7 @@ class TopicReader:
         except AuthenticationFailed:
             raise
         except OSError as error:
-            raise ConnectionError(f"{address[0]}:{address[1]} does not answer: {error}") from error
+            raise ConnectionError(f"{address[0]}:{address[1]} did not respond: {error}") from error
 
     def _link(self, address: Address) -> _Link:
         link = self._links.get(address)
@@ -238,5 +238,5 @@ def _check(code: int, what: str) -> None:
 def _address(text: str) -> Address:
     host, port = parse_host_port(text.strip())
     if not host or not port:
-        raise ValueError(f"bootstrap server {text!r} names no server: {ADVICE}")
+        raise ValueError(f"bootstrap server {text!r} is invalid: {ADVICE}")
     return host, port

@@ -49,11 +49,11 @@ def of_librdkafka(client: Client) -> dict[str, Any]:
     if found.tls is not None:
         settings |= _tls(client)
     if found.mechanism == "OAUTHBEARER":
-        assert found.token is not None, "checked when it was made"
+        assert found.token is not None, "checked by the constructor"
         token = found.token
         return {**settings, "sasl.mechanism": found.mechanism, "oauth_cb": lambda _: _with_end(token())}
     if found.by_token:
-        raise ValueError("sasl.jaas.config: librdkafka, which reads the records, does not log in by delegation tokens")
+        raise ValueError("sasl.jaas.config: librdkafka, which reads the records, does not support delegation tokens")
     if found.mechanism:
         settings |= {
             "sasl.mechanism": found.mechanism,
@@ -70,8 +70,8 @@ def _tls(client: Client) -> dict[str, str]:
     if trusted := client.get("ssl.truststore.location"):
         if client.get("ssl.truststore.type", "").upper() != PEM:
             raise ValueError(
-                f"ssl.truststore.location={trusted}: librdkafka, which reads the records, takes PEM: "
-                "set ssl.truststore.type=PEM, and a file of that form"
+                f"ssl.truststore.location={trusted}: librdkafka, which reads the records, needs PEM: "
+                "set ssl.truststore.type=PEM, and a PEM file"
             )
         settings["ssl.ca.location"] = trusted
     if kept := client.get("ssl.keystore.location"):
@@ -89,4 +89,4 @@ def _with_end(token: str) -> tuple[str, float]:
         end = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["exp"]
         return token, float(end)
     except (IndexError, KeyError, TypeError, ValueError, binascii.Error) as error:
-        raise ValueError("the token for OAUTHBEARER is no JSON web token that says when it ends") from error
+        raise ValueError("the token for OAUTHBEARER is not a JSON web token with an expiry time") from error

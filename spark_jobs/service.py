@@ -170,7 +170,9 @@ class AuditService:
                 try:
                     self._is_active(running)
                 except (CannotAudit, PySparkException) as error:
-                    log.warning("the audit of %s was not started again: %s", topic, error)  # `finish` raises the reason
+                    log.warning(
+                        "the audit of %s could not be restarted: %s", topic, error
+                    )  # `finish` raises the reason
 
     def _is_active(self, running: Running) -> bool:
         return bool(running.query.isActive) or self._started_again(running, str(running.query.exception()))
@@ -205,7 +207,7 @@ class AuditService:
         """
         if TOO_SLOW not in why or running.starts >= STARTS_MAX:
             return False
-        log.info("the audit of %s starts again: %s", running.target.topic, TOO_SLOW)
+        log.info("restarting the audit of %s: %s", running.target.topic, TOO_SLOW)
         running.starts += 1
         running.query = self._start(running.target, running.outputs)
         return True
@@ -232,7 +234,7 @@ def claim(target: audit.Target) -> None:
         path.write_text(json.dumps(identity))
     elif json.loads(path.read_text()) != identity:
         raise CannotAudit(
-            f"{target.directory} holds the audit of other topics, or with another --expect, --group, --forget-after "
+            f"{target.directory} holds an audit of other topics, or with other --expect, --group, --forget-after "
             "or --isolation-level; name another directory with --out, or remove this one"
         )
 
@@ -278,7 +280,7 @@ def obey(service: AuditService, line: str) -> None:
     try:
         command = json.loads(line)
         if not isinstance(command, dict) or not ("audit" in command or "finish" in command):
-            raise CannotAudit(f"neither audit nor finish: {line.strip()}")
+            raise CannotAudit(f"unknown command, expected audit or finish: {line.strip()}")
         topic = str(command.get("audit", command.get("finish")))
         if "audit" in command:
             level = command.get("isolation_level", READ_COMMITTED)

@@ -140,7 +140,7 @@ class AuditSpark:
                 return launch(conf, popen_kwargs={"stdout": log_file, "stderr": log_file})
             except PySparkRuntimeError:
                 told = self.log_path.read_bytes()[begun_bytes:].decode(errors="replace").splitlines()
-                why = next((line for line in told if "Error" in line), told[-1] if told else "it said nothing")
+                why = next((line for line in told if "Error" in line), told[-1] if told else "it printed nothing")
                 text = f"{runtime} could not run Spark: {why.strip()}"
                 raise SparkMissing(text) from None
 

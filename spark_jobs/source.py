@@ -114,7 +114,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earliest, latest = here.bound(EARLIEST), here.bound(LATEST)
         lost = losses(start, earliest, self._gone(start, earliest))
         if lost and self._options.fail_on_data_loss:
-            raise LostRecords(f"{'; '.join(lost)} (failOnDataLoss=false would go on)")
+            raise LostRecords(f"{'; '.join(lost)} (failOnDataLoss=false skips them)")
         for line in lost:
             log.warning("%s", line)
         self._newest.update({(topic, index): at for topic, its in latest.items() for index, at in its.items()})

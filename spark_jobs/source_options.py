@@ -98,7 +98,7 @@ class Options:
         if not servers:
             raise ValueError('the anabranch source needs .option("kafka.bootstrap.servers", "host:port")')
         for name in UNSUPPORTED & given.keys():
-            raise ValueError(f"{name} is an option of Spark's own Kafka source that this one does not have")
+            raise ValueError(f"{name} is an option of Spark's Kafka source that this source does not support")
         topics, assigned, pattern = _what(given)
         return cls(
             servers=servers,
@@ -119,7 +119,7 @@ class Options:
 
     def _checked(self, streaming: bool) -> Options:
         if not streaming and self.start.bound == LATEST:
-            raise ValueError("startingOffsets of a batch cannot be latest: there would be nothing between")
+            raise ValueError("startingOffsets of a batch cannot be latest: the batch would be empty")
         if self.end.bound == EARLIEST or _mentions(self.end, EARLIEST):
             raise ValueError("endingOffsets cannot be earliest")
         return self
@@ -128,7 +128,7 @@ class Options:
 def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], Mapping[str, tuple[int, ...]], str | None]:
     named = [name for name in ("subscribe", "assign", "subscribepattern") if given.get(name, "").strip(" ,")]
     if len(named) != 1:
-        raise ValueError("name what to read with exactly one of subscribe, assign and subscribePattern")
+        raise ValueError("set exactly one of subscribe, assign and subscribePattern")
     text = given[named[0]].strip()
     if named == ["subscribe"]:
         return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip())), {}, None
@@ -139,7 +139,7 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], Mapping[str, tuple
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"subscribePattern is no regular expression: {error}") from None
+        raise ValueError(f"subscribePattern is not a regular expression: {error}") from None
     return (), {}, text
 
 
@@ -215,6 +215,6 @@ def _client(given: Mapping[str, str]) -> dict[str, str]:
     for name in given:
         if name not in CLIENT_OPTIONS and name not in IGNORED and name not in SECURED:
             known = sorted({*CLIENT_OPTIONS, *SECURED})
-            raise ValueError(f"kafka.{name} is not known here; known: {', '.join(known)}")
+            raise ValueError(f"kafka.{name} is not supported; supported: {', '.join(known)}")
     _choice(given, "isolation.level", ISOLATION_LEVELS)
     return {name: value for name, value in given.items() if name in CLIENT_OPTIONS}

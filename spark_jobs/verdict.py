@@ -42,12 +42,12 @@ EVENTS: Final = "events"
 COUNTED: Final = (EVENTS, DELIVERED, REDELIVERED, LATE, REPEATED_EVENTS, UNNUMBERED)
 
 MEANINGS: Final = {
-    OUT_OF_ORDER: "handed out after a later record of its key",
-    BEFORE_GATE: "a later record of its key came from a newer key epoch whose gate could not be open yet",
-    REPEATED: "handed out again, and no failure or seek explains it",
-    LOST: "passed over, and never handed out",
-    WRONG_PAYLOAD: "not what is stored at this offset",
-    TWO_OWNERS: "handed out by a member whose partition already had its next owner",
+    OUT_OF_ORDER: "delivered after a later record of its key",
+    BEFORE_GATE: "a later record of its key came from a newer key epoch whose gate was still closed",
+    REPEATED: "delivered again, without a failure or seek",
+    LOST: "skipped, and never delivered",
+    WRONG_PAYLOAD: "differs from the stored record at this offset",
+    TWO_OWNERS: "delivered by a member whose partition already had a new owner",
     UNAUDITED: "events of this member never reached the audit topic",
 }
 

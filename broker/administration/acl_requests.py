@@ -91,10 +91,10 @@ async def create(services: Services, entries: Iterable[Entry]) -> dict[ResourceP
         nameless = [acl.principal for acl in acls if ":" not in acl.principal]
         try:
             if nameless:
-                message = f"{nameless[0]!r} is not a principal like User:alice"
+                message = f"{nameless[0]!r} is not of the form User:alice"
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
             if not is_valid_name(pattern.name):
-                message = f"no znode can have the name {pattern.name!r}, so it has no entries"
+                message = f"{pattern.name!r} cannot be the name of a znode, so it has no ACLs"
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
             await _change(services, pattern, lambda before, acls=acls: before | acls)
         except KafkaError as error:
@@ -141,7 +141,7 @@ async def _change(services: Services, pattern: ResourcePattern, edit: Any) -> No
         await change_acls(services.session, pattern, edit)
         await services.acls.read_again(pattern)
     except MalformedZnode as error:
-        services.log.error("the entries of %s are not understood, and stay: %s", pattern, error)
+        services.log.error("the ACL znode of %s is malformed and stays unchanged: %s", pattern, error)
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to update ACLs for {pattern}: {error}") from None
 
 
@@ -155,4 +155,4 @@ def _named(one: AclFilter) -> list[ResourcePattern]:
 
 def _check(*numbers: int) -> None:
     if UNKNOWN in numbers:
-        raise CloseConnection("it says that it does not know its own word")
+        raise CloseConnection("an ACL request contains the value UNKNOWN")

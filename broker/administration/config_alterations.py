@@ -213,7 +213,7 @@ def check_broker(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}")
     moved = [name for name in ("listeners", "advertised.listeners") if name in after]
     if moved:
-        message = f"{moved[0]}: this broker has one listener, which stays where it is while the broker runs"
+        message = f"{moved[0]}: the address of a broker's only listener cannot change while the broker runs"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     secure = [name for name in after if name.startswith("ssl.")]
     if secure:
@@ -260,7 +260,7 @@ async def _topic_check(services: Services, name: str) -> Callable[[Mapping[str, 
         ):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"{ORDERED}=true comes too late: the topic '{name}' has grown without it, and its keys have moved",
+                f"{ORDERED}=true is refused: the topic '{name}' was resized without it, so its keys have moved",
             )
 
     return check

@@ -72,7 +72,7 @@ async def check(services: Services, controller: Controller, topic: str, timeout_
     try:
         config = await services.topic_configs.load(topic, again=True)
     except ZkError as error:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{topic} does not shrink: {error}") from error
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{topic} cannot shrink: {error}") from error
     known = state_of(controller).topics.get(topic)
     policy = config.reshard_legacy_consumers_shrink
     if (
@@ -89,15 +89,14 @@ async def check(services: Services, controller: Controller, topic: str, timeout_
     except (OSError, TimeoutError) as error:
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            f"{topic} does not shrink, as it is not known whether consumers without gates read it ({error}; {why}): "
+            f"{topic} cannot shrink: the broker cannot check for stock consumers ({error}; {why}); "
             f"try again, or set {SHRINK}=warn",
         ) from error
     if groups:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{topic} does not shrink while consumers without gates read it, as keys would not keep their order "
-            f"for them ({why}; {group_names(groups)}): let them read all, and stop them until it has shrunk, or set "
-            f"{SHRINK}=warn",
+            f"{topic} cannot shrink while stock consumers read it: keys would lose their order for them ({why}; "
+            f"{group_names(groups)}). Let them read everything and stop them during the resize, or set {SHRINK}=warn",
         )
 
 
@@ -112,7 +111,7 @@ async def stock_readers(services: Services, controller: Controller, topic: str, 
         except (OSError, TimeoutError) as error:
             if left_s <= PAUSE_S:
                 raise
-            log.info("who reads %s is not known yet: %s", topic, error)
+            log.info("cannot list the groups that read %s yet: %s", topic, error)
         await asyncio.sleep(PAUSE_S)
 
 
@@ -129,7 +128,7 @@ async def groups_on(services: Services, state: ClusterState, topic: str, timeout
     answers = [one for one in outcomes if isinstance(one, ListGroupsResponse)]
     missing = partitions.keys() - {index for answer in answers for index in answer.coordinated}
     if missing:
-        raise ConnectionError(f"nobody tells of the groups in {CONSUMER_OFFSETS_TOPIC}-{min(missing)}")
+        raise ConnectionError(f"no broker reports the groups of {CONSUMER_OFFSETS_TOPIC}-{min(missing)}")
     return sorted((row for answer in answers for row in answer.groups), key=lambda row: row.group_id)
 
 

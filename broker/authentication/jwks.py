@@ -66,7 +66,7 @@ class Jwks:
     def want(self, key_id: str) -> None:
         """Request an early read, because a token names an unknown key."""
         if not self._wanted.is_set() and self._task is not None:
-            log.info("a token names the key %r: reading %s again", key_id, self._url)
+            log.info("unknown token key %r: reading %s again", key_id, self._url)
         self._wanted.set()
 
     async def _refresh(self) -> None:
@@ -79,7 +79,7 @@ class Jwks:
             try:
                 self.keys = await self._read()
             except (OSError, ValueError) as error:
-                log.warning("%s: the keys of tokens stay as they were: %s", self._url, error)
+                log.warning("%s: cannot read the token keys, keeping the previous ones: %s", self._url, error)
 
     async def _read(self) -> tuple[PyJWK, ...]:
         """Read the current keys. Raises TimeoutError, OSError, ValueError."""
@@ -101,7 +101,7 @@ def _fetched(url: str, sockets: list[socket.socket]) -> str:
         with opener.open(url, timeout=ANSWER_S) as answer:
             content: bytes = answer.read(BYTES_MAX + 1)
     except http.client.HTTPException as error:
-        raise ValueError(f"no answer of HTTP ({type(error).__name__})") from None
+        raise ValueError(f"not an HTTP response ({type(error).__name__})") from None
     if len(content) > BYTES_MAX:
         raise ValueError(f"more than {BYTES_MAX} bytes")
     return content.decode()

@@ -49,7 +49,7 @@ class ListenerProperties:
                 log.warning(
                     "sasl.jaas.config is ignored: it should be prefixed with listener and mechanism, as %s", name
                 )
-            raise ConfigError(f"{name} is missing: it names the login module of {mechanism}")
+            raise ConfigError(f"{name} is missing: it configures the login module of {mechanism}")
         return text
 
     @property

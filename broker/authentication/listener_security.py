@@ -163,7 +163,7 @@ class ListenerSecurity:
 
     def _exchanges(self, mechanism: str) -> Callable[[], Exchange]:
         if mechanism not in MECHANISMS:
-            hint = ": Kerberos is not spoken here" if mechanism == "GSSAPI" else ""
+            hint = ": Kerberos is not supported" if mechanism == "GSSAPI" else ""
             raise ValueError(f"sasl.enabled.mechanisms={mechanism}{hint}; write some of {', '.join(MECHANISMS)}")
         if mechanism in DIGESTS:
 
@@ -179,9 +179,9 @@ class ListenerSecurity:
         url = self._properties.of_mechanism("sasl.oauthbearer.jwks.endpoint.url", mechanism)
         handler = self._properties.of_mechanism("sasl.server.callback.handler.class", mechanism)
         if handler and handler not in VALIDATORS:
-            raise ValueError(f"sasl.server.callback.handler.class={handler}: only {VALIDATORS[0]} is here")
+            raise ValueError(f"sasl.server.callback.handler.class={handler}: only {VALIDATORS[0]} is supported")
         if handler and not url:
-            raise ValueError("sasl.oauthbearer.jwks.endpoint.url is missing: it says where the keys of tokens are")
+            raise ValueError("sasl.oauthbearer.jwks.endpoint.url is missing: it is the URL of the token keys")
         read = self._signed(url, mechanism) if url else _unsecured(module.options).read
         return lambda: OAuthBearerServer(read)
 
@@ -237,8 +237,8 @@ def _reason(error: Exception, *consequences: Exception) -> str:
     """Describe why a handshake failed; only the first error counts."""
     reason = str(getattr(error, "reason", None) or error)
     if reason in NOT_TLS:
-        return f"what came is not TLS ({reason}); the client's security.protocol is another one"
-    return reason or "the client has gone; perhaps it does not trust the certificate"
+        return f"the client sent no TLS ({reason}): check its security.protocol"
+    return reason or "the client closed the connection; it may not trust the certificate"
 
 
 def listener_securities(
@@ -285,7 +285,7 @@ def _reader_of_names() -> Callable[[bytes], str]:
 def _module(mechanism: str, jaas: str) -> LoginModule:
     module = login_module(jaas)
     if module.kind != _KINDS[mechanism]:
-        raise ValueError(f"sasl.jaas.config: the module of {mechanism} is another one")
+        raise ValueError(f"sasl.jaas.config: wrong login module for {mechanism}")
     return module
 
 

@@ -52,7 +52,7 @@ class OAuthBearerServer:
     def step(self, token: bytes, now_ms: int) -> Step:
         """Validate the token, or fail after the client has acknowledged the error."""
         if self._problem is not None and token == _GIVEN_UP:
-            raise SaslRefused("a bad token", self._problem)
+            raise SaslRefused("an invalid token", self._problem)
         acts_for, shown = _shown(token)
         try:
             bearer = self._read(shown, now_ms)

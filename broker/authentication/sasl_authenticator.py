@@ -113,7 +113,7 @@ class SaslAuthenticator:
                 self._state = State.VERSIONS_TOLD
                 self._connection.on_login_required(self._demands.receive_bytes_max)
             elif self._ends_ms is not None and self._now_ms() >= self._ends_ms:
-                raise CloseConnection("its session has ended, and it has not logged in again")
+                raise CloseConnection("its authentication session has expired")
             else:
                 return await self._answerer().answer(request, peer)
         try:
@@ -126,10 +126,10 @@ class SaslAuthenticator:
             if request.api.key == API_VERSIONS and self._state is State.FIRST:
                 return await self._versions(request, peer)
             if request.api.key == API_VERSIONS and self._state is State.VERSIONS_TOLD and not self._principal:
-                raise CloseConnection("ApiVersions twice before the login")
+                raise CloseConnection("ApiVersions twice before authentication")
             answer = error_response_or_none(request, ErrorCode.ILLEGAL_SASL_STATE)
             _authentication_failure(
-                f"{request.api.name} before the login", answer if self._state is State.HANDSHAKEN else None
+                f"{request.api.name} before authentication", answer if self._state is State.HANDSHAKEN else None
             )
         except AuthenticationFailed:
             await self.wait_failure_delay()
@@ -163,11 +163,11 @@ class SaslAuthenticator:
             )
         begin = self._demands.mechanisms.get(request.mechanism)
         if begin is None and self._principal:
-            raise CloseConnection(f"it logs in again with {request.mechanism!r}")
+            raise CloseConnection(f"re-authentication with {request.mechanism!r}")
         if begin is None:
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             _authentication_failure(
-                f"it asks for {request.mechanism!r}", SaslHandshakeResponse(error_code=code, mechanisms=told)
+                f"unsupported mechanism {request.mechanism!r}", SaslHandshakeResponse(error_code=code, mechanisms=told)
             )
         self._exchange = begin() if not self._principal or request.mechanism == self._mechanism else None
         self._mechanism = self._mechanism or request.mechanism
@@ -205,7 +205,7 @@ class SaslAuthenticator:
     def _step(self, token: bytes) -> tuple[Step, int]:
         """Return the next step and the login's lifetime in ms; 0 before the last step, or without a limit."""
         if self._exchange is None:
-            _authentication_failure("it logs in again with another mechanism", None)
+            _authentication_failure("re-authentication with another mechanism", None)
         now_ms = self._now_ms()
         try:
             step = self._exchange.step(token, now_ms)

@@ -49,7 +49,7 @@ class ScramCredentials:
             try:
                 config = await read_config(session, f"users/{sanitized(user)}")
             except MalformedZnode as error:
-                log.error("the credentials of a user are left out: %s", error)
+                log.error("ignoring malformed credentials of a user: %s", error)
                 config = {}
             for mechanism in DIGESTS:
                 self._known.pop((mechanism, user), None)
@@ -57,4 +57,4 @@ class ScramCredentials:
                     try:
                         self._known[mechanism, user] = Credential.parse(config[mechanism])
                     except ValueError:
-                        log.error("the %s credential of user %r makes no sense, and is left out", mechanism, user)
+                        log.error("ignoring the malformed %s credential of user %r", mechanism, user)

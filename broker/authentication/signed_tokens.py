@@ -64,7 +64,7 @@ class SignedTokens:
         scope = claims.get(self.scope_claim)
         scopes = scope if isinstance(scope, list) else [scope] if isinstance(scope, str) else []
         if not all(isinstance(one, str) and one.strip() for one in scopes) or len(set(scopes)) < len(scopes):
-            raise BadToken(f"{self.scope_claim} is no list of different texts")
+            raise BadToken(f"{self.scope_claim} is not a list of distinct strings")
         return Bearer(user, expires_ms)
 
     def _verified(self, token: str) -> Mapping[str, Any]:
@@ -75,7 +75,7 @@ class SignedTokens:
             header = jwt.get_unverified_header(token)
             algorithm, key_id = header.get("alg"), header.get("kid")
             if algorithm not in ALGORITHMS:
-                raise BadToken(f"signed with {str(algorithm)[:20]!r}")
+                raise BadToken(f"unsupported algorithm {str(algorithm)[:20]!r}")
             for key in self._candidates(algorithm, key_id):
                 try:
                     claims = json.loads(jwt.api_jws.decode(token, key, algorithms=[algorithm]))
@@ -86,7 +86,7 @@ class SignedTokens:
                 return claims
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
             raise BadToken(f"not a signed token ({type(error).__name__})") from None
-        raise BadToken("a signature of none of the issuer's keys")
+        raise BadToken("a signature that no key of the issuer verifies")
 
     def _candidates(self, algorithm: str, key_id: object) -> list[PyJWK]:
         fitting = [key for key in self.keys() if key.algorithm_name == algorithm]
@@ -110,13 +110,13 @@ class SignedTokens:
         times = {name: _milliseconds(claims, name) for name in ("exp", "iat", "nbf")}
         expires_ms, issued_ms, begins_ms = times["exp"], times["iat"], times["nbf"]
         if expires_ms is None or issued_ms is None:
-            raise BadToken("no time of expiry, or of issue")
+            raise BadToken("no expiry or issue time")
         if expires_ms < max(issued_ms, begins_ms or issued_ms):
-            raise BadToken("expired before it was issued, or good")
+            raise BadToken("an expiry before its issue or not-before time")
         if now_ms - self.clock_skew_ms >= expires_ms:
             raise BadToken("expired")
         if begins_ms is not None and now_ms + self.clock_skew_ms < begins_ms:
-            raise BadToken("not good yet")
+            raise BadToken("not valid yet")
         return expires_ms
 
 
@@ -125,5 +125,5 @@ def _milliseconds(claims: Mapping[str, Any], name: str) -> int | None:
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not abs(seconds) <= _EPOCH_S_MAX:
-        raise BadToken(f"{name} is no time")
+        raise BadToken(f"{name} is not a time")
     return round(seconds * 1000)

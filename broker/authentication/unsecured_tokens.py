@@ -25,27 +25,27 @@ class UnsecuredTokens:
         """Return the token's user and expiry. Raises BadToken."""
         parts = token.split(".")
         if len(parts) != 3 or parts[2]:
-            raise BadToken("not three parts of which the last is empty")
+            raise BadToken("not three parts with an empty signature")
         if _decoded(parts[0]).get("alg") != "none":
-            raise BadToken("a signed token, or one that does not say")
+            raise BadToken("a token whose alg is not none")
         claims = _decoded(parts[1])
         user = claims.get(self.user_claim)
         if not isinstance(user, str) or not user.strip() or not _is_text(user):
             raise BadToken("no user")
         expires_ms = _milliseconds(claims, "exp")
         if expires_ms is None:
-            raise BadToken("no time of expiry")
+            raise BadToken("no expiry time")
         if now_ms - self.clock_skew_ms >= expires_ms:
             raise BadToken("expired")
         issued_ms = _milliseconds(claims, "iat")
         if issued_ms is not None and (issued_ms > now_ms + self.clock_skew_ms or issued_ms >= expires_ms):
-            raise BadToken("issued in the future, or after it expired")
+            raise BadToken("issued in the future, or after its expiry")
         scope = claims.get(self.scope_claim)
         # a string is one scope, even with spaces, as in Kafka
         told = scope if isinstance(scope, list) else [scope]
         held = {one.strip() for one in told if isinstance(one, str)}
         if any(one not in held for one in self.required_scope):
-            raise BadToken("not all of the required scope", self.required_scope)
+            raise BadToken("the required scope is missing", self.required_scope)
         return Bearer(user, expires_ms)
 
 
@@ -77,5 +77,5 @@ def _milliseconds(claims: dict[str, Any], name: str) -> int | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise BadToken("a time that is not a number")
     if abs(seconds) > _EPOCH_S_MAX:
-        raise BadToken("a time out of bounds")
+        raise BadToken("a time out of range")
     return round(seconds * 1000)

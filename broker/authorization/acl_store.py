@@ -132,7 +132,7 @@ class AclWatch:
     async def read_again(self, pattern: ResourcePattern) -> None:
         """Read a pattern's entries again."""
         session = self._session
-        assert session is not None, "entries are read under a session"
+        assert session is not None, "ACLs are read with a session"
         async with self._turn:
             _, entries = await _read(session, acl_znodes.path_of(pattern))
             self._authorizer.replace(pattern, entries)

@@ -170,7 +170,7 @@ def super_users_in(text: str) -> frozenset[str]:
     for user in users:
         kind, colon, name = user.partition(":")
         if not (kind and colon and name):
-            raise ValueError(f"{user!r} in super.users is not a principal like User:alice")
+            raise ValueError(f"{user!r} in super.users is not of the form User:alice")
     return frozenset(users)
 
 

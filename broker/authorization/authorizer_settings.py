@@ -26,8 +26,8 @@ def authorizer_of(settings: BrokerSettings) -> Authorizer | None:
     if not name:
         if settings.super_users or settings.allow_everyone_if_no_acl_found:
             raise ConfigError(
-                "super.users and allow.everyone.if.no.acl.found are for an authorizer, and there is none, so everybody "
-                f"may do everything: add authorizer.class.name={CLASSES[0]}, or leave them out"
+                "super.users and allow.everyone.if.no.acl.found need an authorizer, and none is configured: everybody "
+                f"may do everything. Add authorizer.class.name={CLASSES[0]}, or leave them out"
             )
         return None
     if name not in CLASSES:

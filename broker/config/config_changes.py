@@ -76,7 +76,7 @@ async def change_config(session: ZkSession, entity_path: str, edit: Edit) -> Non
             return
         except TooLarge as error:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"{error}: ZooKeeper does not take so much for one resource."
+                ErrorCode.INVALID_CONFIG, f"{error}: the configuration is too large for one znode."
             ) from None
         except (BadVersion, NodeExists):
             continue
@@ -115,7 +115,7 @@ class ChangeNotifications:
 
     async def _names(self) -> list[str]:
         session = self._session
-        assert session is not None, "names are read under a session"
+        assert session is not None, "names are read with a session"
         names = await retry_connection_loss(lambda: session.children(self._parent, self._watch.changed))
         return sorted(name for name in names if self._number_of(name) >= 0)
 
@@ -148,7 +148,7 @@ class ChangeNotifications:
         try:
             await self._take_up(path, data)
         except MalformedZnode as error:
-            log.error("a %s is left out: %s", self._what, error)
+            log.error("ignoring a malformed %s: %s", self._what, error)
 
     def _number_of(self, name: str) -> int:
         return sequence_number(name, self._name)
@@ -176,7 +176,7 @@ class ConfigChanges(ChangeNotifications):
         except ZkError:
             raise
         except Exception:
-            log.exception("bug in taking up the configuration of %s/%s", entity_type, name)
+            log.exception("bug while applying the configuration of %s/%s", entity_type, name)
 
 
 def sequence_number(name: str, prefix: str) -> int:

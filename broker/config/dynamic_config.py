@@ -61,7 +61,7 @@ def valid_properties(properties: Mapping[str, str], kafka_version: str, *, per_b
             if key is not None:
                 key.parse(text)
         except ConfigError as reason:
-            log.error("a dynamic broker property is left out: %s", reason)
+            log.error("ignoring a dynamic broker property: %s", reason)
         else:
             kept[name] = text
     return kept

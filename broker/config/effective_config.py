@@ -152,7 +152,7 @@ def _check_queue(changes: dict[str, Any], settings: BrokerSettings) -> None:
         return
     if "queued_max_request_bytes" in changes or "queued.max.request.bytes" in settings.given:
         raise ConfigError(
-            f"queued.max.request.bytes={queued} holds no request of socket.request.max.bytes={largest}: raise the "
+            f"queued.max.request.bytes={queued} is less than socket.request.max.bytes={largest}: raise the "
             "first, or lower the second"
         )
     changes["queued_max_request_bytes"] = largest

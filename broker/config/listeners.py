@@ -106,11 +106,13 @@ def inter_broker_name(properties: Mapping[str, str], listeners: tuple[Listener, 
     if name or protocol:
         wanted = name or protocol
         if wanted not in names:
-            raise ConfigError(f"{wanted} is to be used between brokers; the listeners are {', '.join(names)}")
+            raise ConfigError(f"no listener {wanted} for traffic between brokers; the listeners are {', '.join(names)}")
         return wanted
     if len(names) == 1 or PLAINTEXT in names:
         return PLAINTEXT if PLAINTEXT in names else names[0]
-    raise ConfigError(f"which listener is for brokers? Write {INTER_BROKER_NAME}={names[0]}, or another of them")
+    raise ConfigError(
+        f"the listener between brokers is ambiguous: write {INTER_BROKER_NAME}={names[0]}, or another listener"
+    )
 
 
 def base_name(name: str) -> tuple[str, str]:
@@ -136,7 +138,7 @@ def _protocols(text: str | None) -> dict[str, str]:
     for pair in text.split(","):
         name, colon, protocol = (part.strip().upper() for part in pair.partition(":"))
         if not colon or not name or protocol not in PROTOCOLS:
-            raise ConfigError(f"{PROTOCOL_MAP}: {pair.strip()!r} is no NAME:PROTOCOL, with one of {PROTOCOLS}")
+            raise ConfigError(f"{PROTOCOL_MAP}: {pair.strip()!r} is not NAME:PROTOCOL with one of {PROTOCOLS}")
         if name in protocols:
             raise ConfigError(f"{PROTOCOL_MAP} names {name} twice")
         protocols[name] = protocol
@@ -192,7 +194,7 @@ def address_bounds(overrides: Sequence[str]) -> dict[str, int]:
         except ValueError:
             ip = ""
         if not colon or not ip or not count.isdecimal():
-            raise ConfigError(f"max.connections.per.ip.overrides: {text!r} is no ADDRESS:COUNT, such as 10.0.0.1:5")
+            raise ConfigError(f"max.connections.per.ip.overrides: {text!r} is not ADDRESS:COUNT, such as 10.0.0.1:5")
         bounds[canonical(ip)] = int(count)
     return bounds
 

@@ -122,7 +122,7 @@ class Tokens:
                 token, _ = await self._read(token_id)
             except (KafkaError, MalformedZnode) as error:
                 if isinstance(error, MalformedZnode):
-                    log.error("a delegation token is left out: %s", error)
+                    log.error("ignoring a malformed delegation token: %s", error)
                 self._known.pop(token_id, None)
             else:
                 self._known[token_id] = token
@@ -130,7 +130,7 @@ class Tokens:
     async def _read(self, token_id: str) -> tuple[Token, int]:
         """Read a token and its znode's version. Raises DELEGATION_TOKEN_NOT_FOUND."""
         session, path = self._session, token_znodes.path_of(token_id)
-        assert session is not None, "tokens are read under a session"
+        assert session is not None, "tokens are read with a session"
         try:
             data, stat = await retry_connection_loss(lambda: session.get(path))
         except (NoNode, ValueError):
@@ -151,7 +151,7 @@ class Tokens:
     async def create(self, owner: str, requester: str, renewers: tuple[str, ...], max_lifetime_ms: int) -> Token:
         """Create a token. Its lifetime is the maximum if the requested one is not positive or exceeds it."""
         session, now_ms = self._session, self._clock_ms()
-        assert session is not None, "tokens are made under a session"
+        assert session is not None, "tokens are created with a session"
         longest = self._lifetime_max_ms
         max_ms = now_ms + (longest if max_lifetime_ms <= 0 else min(max_lifetime_ms, longest))
         token = Token(
@@ -183,7 +183,7 @@ class Tokens:
             return dataclasses.replace(token, expires_ms=min(token.max_ms, now_ms + longer_ms))
 
         changed = await self._change(self._owned(secret, caller).token_id, renewed)
-        assert changed is not None, "a token that is renewed is there"
+        assert changed is not None, "a renewed token exists"
         return changed.expires_ms
 
     async def expire(self, secret: bytes, caller: str, period_ms: int) -> int:
@@ -201,7 +201,7 @@ class Tokens:
             return dataclasses.replace(token, expires_ms=min(token.max_ms, now_ms + period_ms))
 
         changed = await self._change(token.token_id, shortened)
-        assert changed is not None, "a token that ends later is there"
+        assert changed is not None, "a token with a later expiry exists"
         return changed.expires_ms
 
     def _owned(self, secret: bytes, caller: str) -> Token:
@@ -216,7 +216,7 @@ class Tokens:
     async def _change(self, token_id: str, change: Change) -> Token | None:
         """Replace a token with the result of `change`; None deletes it. Raises what `change` raises."""
         session, path = self._session, token_znodes.path_of(token_id)
-        assert session is not None, "tokens are changed under a session"
+        assert session is not None, "tokens are changed with a session"
         announcement = Create(CHANGE, token_id.encode(), sequence=True)
         while True:
             token, version = await self._read(token_id)

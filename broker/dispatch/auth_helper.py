@@ -62,17 +62,18 @@ def authorize_broker(ctx: RequestContext) -> None:
     if not may_come_by_this_listener(ctx):
         raise KafkaError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            f"requests between brokers are not taken by the listener {ctx.peer.listener}",
+            f"requests between brokers are not accepted on the listener {ctx.peer.listener}",
         )
     try:
         authorize(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     except KafkaError:
         authorizer = ctx.services.authorizer
-        assert authorizer is not None, "nothing is refused without one"
+        assert authorizer is not None, "only an authorizer refuses requests"
         if ctx.peer.principal not in authorizer.strangers:
             authorizer.strangers.add(ctx.peer.principal)
             ctx.services.log.warning(
-                "%s from %s may not act as a broker. If brokers of this cluster log in as that, name it in super.users",
+                "%s from %s may not act as a broker. If it is a broker of this cluster, add its principal to "
+                "super.users",
                 ctx.peer.principal,
                 ctx.peer.host,
             )

@@ -151,7 +151,7 @@ class Services:
     def telemetry(self) -> Telemetry:
         """Return the client telemetry of this broker."""
         found = self._as_broker.telemetry
-        assert found is not None, "its APIs are served only where there is one"
+        assert found is not None, "the telemetry APIs need a telemetry receiver"
         return found
 
     @property

@@ -26,7 +26,7 @@ async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> Create
         if ctx.services.authorizer is None:
             raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
         if any(map(acl_requests.has_words_of_filters, request.creations)):
-            message = "An entry says which type, pattern, operation and permission"
+            message = "An ACL must name its resource type, pattern type, operation and permission"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
     except KafkaError as error:
         return CreateAclsResponse(results=[result_of(error)] * len(request.creations))

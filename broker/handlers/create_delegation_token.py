@@ -42,7 +42,7 @@ async def create_delegation_token(
         if owner != requester and not is_authorized(ctx, Operation.CREATE_TOKENS, ResourceType.USER, owner):
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, f"{requester} may not act for {owner}")
         if any(one.principal_type != USER for one in request.renewers):
-            raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, "a renewer is a User")
+            raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, "a renewer must be a User")
         tokens = token_requests.enabled(ctx)
     except KafkaError as error:
         answer.error_code = error.code

@@ -117,7 +117,7 @@ def repeated(
             name=next((one.name for one in same if one.name is not None), None),
             topic_id=max(one.topic_id for one in same),
             error_code=ErrorCode.INVALID_REQUEST,
-            error_message="The topic is asked for more than once.",
+            error_message="The topic is named more than once.",
         )
         for same in by_key.values()
         if len(same) > 1
@@ -138,4 +138,4 @@ def waits_for(topic: TopicImage, image: ClusterImage) -> str | None:
     if not down:
         return None
     named = ", ".join(map(str, down))
-    return f"the name '{topic.name}' stays taken until broker {named} is back: it is down, and holds logs of the topic"
+    return f"the name '{topic.name}' cannot be reused until broker {named}, which holds logs of the topic, is up again"

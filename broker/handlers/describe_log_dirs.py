@@ -52,7 +52,7 @@ def described(
     try:
         total_bytes, usable_bytes = directory.files.space_bytes()
     except OSError as error:
-        log.warning("%s cannot be asked for its size: %s", directory.path, error)
+        log.warning("cannot read the size of %s: %s", directory.path, error)
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for home, (topic, index), opened, is_future in replicas.logs.placed():

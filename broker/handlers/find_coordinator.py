@@ -88,7 +88,7 @@ def check_share_key(key: str) -> None:
     group, _, rest = key.rpartition(":")[0].rpartition(":")
     partition = key.rpartition(":")[2]
     if not group or TOPIC_ID.fullmatch(rest) is None or not partition.isdecimal():
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key!r} is no GROUP:TOPIC-ID:PARTITION")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key!r} is not GROUP:TOPIC-ID:PARTITION")
 
 
 def topic_for(services: Services, key_type: int, version: int) -> str:

@@ -37,7 +37,7 @@ async def list_config_resources(
     authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     kinds = [CLIENT_METRICS] if ctx.version == 0 else sorted(set(request.resource_types or KINDS), reverse=True)
     if not set(kinds) <= set(KINDS):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "a kind of resource that has no configuration")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "a resource type that has no configuration")
     return ListConfigResourcesResponse(
         error_code=ErrorCode.NONE,
         config_resources=[

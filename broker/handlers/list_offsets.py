@@ -55,7 +55,7 @@ async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> List
             try:
                 authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 if times[topic.name, asked.partition_index] > 1 and ctx.version > 0:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
                 rows.append(await offset_of(ctx, request, topic.name, asked))
             except KafkaError as error:
                 rows.append(ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code))

@@ -61,9 +61,7 @@ def end_of_epoch(
         and not partition.check_not_superseded
     ):
         # The end of a key epoch opens gates, so it must not grow under the next leader (I2).
-        raise KafkaError(
-            ErrorCode.OFFSET_NOT_AVAILABLE, f"the followers of {topic}-{asked.partition} are not heard yet"
-        )
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"no follower of {topic}-{asked.partition} has fetched yet")
     log = partition.log
     epoch, end = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
     row = EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end)

@@ -102,7 +102,7 @@ async def converted(records: Buffer, magic: int, first_offset: int, convert: Con
     for position, header in iter_batches(records):
         try:
             if header.codec == Compression.ZSTD and not header.is_control:
-                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "message sets know no zstd")
+                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "message sets do not support zstd")
             part = await convert(records, position, header, magic, first_offset)
         except KafkaError:
             if parts:

@@ -183,12 +183,12 @@ def check(ctx: RequestContext, acks: int, topic: str, data: PartitionProduceData
         if ctx.version >= FIRST_VERSION_WITH_BATCHES:  # older versions carry any format, and the log converts it
             check_format(ctx.version, data.records)
         if acks not in (-1, 0, 1):
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: it is -1, 0 or 1")
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} must be -1, 0 or 1")
         if topic in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by its coordinator only")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} can only be written by its coordinator")
     except KafkaError:
         if ctx.services.metadata.partition(topic, data.index) is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{data.index} is not there") from None
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{data.index} does not exist") from None
         raise
 
 

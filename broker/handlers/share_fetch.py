@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 RECORD_LIMIT: Final = 1
 """The acquire mode that never exceeds the record limit."""
-OPENING: Final = "one that opens a share session has no acknowledgements."
+OPENING: Final = "a request that opens a share session must not acknowledge records."
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ async def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> ShareF
 def check_renewal(request: ShareFetchRequest) -> None:
     """Raise INVALID_REQUEST for a request that both renews locks and fetches records."""
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "one that renews locks does not ask for records.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a request that renews locks must not fetch records.")
 
 
 def session_of(ctx: RequestContext, request: ShareFetchRequest, group: str, member: str) -> ShareSession:

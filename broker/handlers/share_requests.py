@@ -31,7 +31,7 @@ def check_sender(ctx: RequestContext, group: str | None, member: str | None) -> 
     if not group:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
     if not member or len(member) > MEMBER_ID_CHARACTERS_MAX:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"MemberId has 1 to {MEMBER_ID_CHARACTERS_MAX} characters.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"MemberId must have 1 to {MEMBER_ID_CHARACTERS_MAX} characters.")
     return group, member
 
 
@@ -44,13 +44,13 @@ def acknowledgements_of(batches: Iterable[Any], *, renews: bool) -> list[Acknowl
         count = one.last_offset - one.first_offset + 1
         problem = ""
         if count < 1 or one.first_offset <= last:
-            problem = "batches are in order and do not overlap"
+            problem = "batches must be in order and must not overlap"
         elif len(types) not in (1, count):
             problem = f"{len(types)} types for {count} offsets"
         elif not all(0 <= type_ <= LAST_TYPE for type_ in types):
-            problem = f"types are 0 to {LAST_TYPE}"
+            problem = f"types must be 0 to {LAST_TYPE}"
         elif not renews and AcknowledgeType.RENEW in types:
-            problem = "IsRenewAck says that there are no types 4"
+            problem = "type 4 needs IsRenewAck"
         if problem:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{one.first_offset}-{one.last_offset}: {problem}.")
         last = one.last_offset
@@ -66,7 +66,7 @@ async def shared(ctx: RequestContext, group: str, topic_id: bytes, index: int) -
     """
     topic = ctx.services.metadata.topic_name(topic_id)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "unknown topic id")
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
     return await ctx.services.shares.partitions.find(ShareKey(group, topic_id, index), topic)

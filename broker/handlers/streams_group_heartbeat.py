@@ -69,7 +69,7 @@ def check_topics(ctx: RequestContext, topology: Topology) -> None:
     sinks = {name for one in topology.subtopologies for name in one.repartition_sink_topics}
     names = sorted(required_topics(topology.subtopologies) | sinks)
     if barred := [name for name in names if name in INTERNAL_TOPICS or not is_legal(name)]:
-        raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, f"no application can have the topics {summary(barred)}")
+        raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, f"invalid names of internal topics: {summary(barred)}")
     for name in names:
         authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
@@ -113,8 +113,8 @@ async def make_topics(ctx: RequestContext, outcome: HeartbeatOutcome) -> str:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another member created it
                 errors.append(f"{info.name} ({error.message or error.code.name})")
         except ZkError as error:
-            errors.append(f"{info.name} (ZooKeeper does not answer: {error})")
-    return f"; they cannot be made: {summary(errors)}" if errors else ""
+            errors.append(f"{info.name} (no answer from ZooKeeper: {error})")
+    return f"; they cannot be created: {summary(errors)}" if errors else ""
 
 
 async def make_topic(ctx: RequestContext, info: TopicInfo, count: int) -> None:

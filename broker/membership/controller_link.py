@@ -62,7 +62,7 @@ class ControllerLink:
             try:
                 found = znodes.decode_controller(paths.CONTROLLER, data)
             except MalformedZnode as error:
-                log.error("no controller can be asked: %s", error)
+                log.error("cannot reach a controller: %s", error)
                 return None
             if seen == self._changes:
                 self._active = found

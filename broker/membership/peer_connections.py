@@ -46,7 +46,7 @@ class PeerConnections:
             ):
                 return connection
             if connection is not None:
-                connection.abort("another connection takes its place")
+                connection.abort("replaced by another connection")
             settings = self._settings()
             connection = await Connection.open(
                 broker.host,
@@ -66,7 +66,7 @@ class PeerConnections:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ConnectionError("this broker stops")
+            raise ConnectionError("the broker is stopping")
 
     async def close(self) -> None:
         """Close all connections, and refuse new ones."""

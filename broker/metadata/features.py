@@ -79,7 +79,7 @@ class FinalizedFeatures:
 
     async def _read(self) -> None:
         session = self._session
-        assert session is not None, "features are read under a session"
+        assert session is not None, "features are read with a session"
         while True:
             try:
                 data, stat = await retry_connection_loss(lambda: session.get(paths.FEATURE, self._watch.changed))
@@ -91,7 +91,7 @@ class FinalizedFeatures:
         try:
             self.present = Features(znodes.decode_feature(paths.FEATURE, data), stat.version)
         except MalformedZnode as error:
-            log.error("finalized features stay as they are: %s", error)
+            log.error("cannot read the finalized features, keeping the previous ones: %s", error)
             return
         wrong = incompatible(self.present, self.supported)
         if wrong:

@@ -108,7 +108,7 @@ class Endpoint:
             log.info("a scrape failed: %r", error)
         except asyncio.CancelledError:
             log.info(
-                "a scrape was not answered: the endpoint stops"
+                "a scrape was not answered: the endpoint is stopping"
             )  # not raised: asyncio's streams log a traceback for a cancelled task
         finally:
             self._answering.discard(task)
@@ -121,7 +121,7 @@ class Endpoint:
             return answer("400 Bad Request", TEXT, b"this is an HTTP server\n")
         method, target, _ = words
         if target.partition("?")[0] != PATH:
-            return answer("404 Not Found", TEXT, f"there is {PATH}\n".encode())
+            return answer("404 Not Found", TEXT, f"only {PATH} is served\n".encode())
         if method not in ("GET", "HEAD"):
             return answer("405 Method Not Allowed", TEXT, b"GET it\n")
         pairs = (field.partition(":") for field in fields)

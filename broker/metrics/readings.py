@@ -294,28 +294,28 @@ HISTOGRAM: Final = "histogram"
 LAGS_MAX: Final = 1000
 """The most partitions in `group_partition_lag`: each is a time series."""
 FAMILIES: Final[tuple[Family, ...]] = (
-    Family("brokers", GAUGE, "Live brokers that the node knows.", lambda r: len(r.services.metadata.image.brokers)),
+    Family("brokers", GAUGE, "Live brokers in the node's metadata.", lambda r: len(r.services.metadata.image.brokers)),
     Family(
         "controller_active", GAUGE, "1 on the node that is the active controller.", lambda r: int(bool(r.controller))
     ),
-    Family("controller_epoch", GAUGE, "The newest controller epoch that the node knows.", controller_epoch),
+    Family("controller_epoch", GAUGE, "The newest controller epoch in the node's metadata.", controller_epoch),
     Family("partitions_led", GAUGE, "Partitions that the broker leads.", lambda r: r.replicas.led),
     Family("partitions_followed", GAUGE, "Partitions that the broker follows.", lambda r: r.replicas.followed),
     Family(
         "partitions_under_replicated",
         GAUGE,
-        "Partitions that the broker leads and of which not every replica is in sync.",
+        "Partitions that the broker leads and that have replicas out of sync.",
         lambda r: r.replicas.under_replicated,
     ),
     Family(
         "partitions_under_min_isr",
         GAUGE,
-        "Partitions that the broker leads and that take no record with acks=all.",
+        "Partitions that the broker leads and that have fewer than min.insync.replicas in sync.",
         lambda r: r.replicas.under_min_isr,
     ),
-    Family("partitions_offline", GAUGE, "Partitions without a leader; told by the active controller.", offline),
-    Family("isr_shrinks_total", COUNTER, "Replicas that fell out of sync with the broker as leader.", isr_shrinks),
-    Family("isr_expansions_total", COUNTER, "Replicas that came in sync with the broker as leader.", isr_expansions),
+    Family("partitions_offline", GAUGE, "Partitions without a leader; only the active controller reports it.", offline),
+    Family("isr_shrinks_total", COUNTER, "Replicas that the broker, as leader, removed from an ISR.", isr_shrinks),
+    Family("isr_expansions_total", COUNTER, "Replicas that the broker, as leader, added to an ISR.", isr_expansions),
     Family(
         "topic_log_size_bytes",
         GAUGE,
@@ -332,71 +332,85 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family(
         "group_lag",
         GAUGE,
-        "Offsets between what a group has committed and the high watermarks of a topic.",
+        "Lag of a group in a topic: high watermarks minus committed offsets, summed over partitions.",
         lambda r: group_lags(r, sum),
     ),
-    Family("group_lag_max", GAUGE, "The same of the partition that is most behind.", lambda r: group_lags(r, max)),
-    Family("group_partition_lag", GAUGE, "The same by partition, of those most behind.", partition_lags),
+    Family(
+        "group_lag_max",
+        GAUGE,
+        "Lag of a group in the topic's partition with the largest lag.",
+        lambda r: group_lags(r, max),
+    ),
+    Family(
+        "group_partition_lag",
+        GAUGE,
+        "Lag of a group by partition, for the partitions with the largest lags.",
+        partition_lags,
+    ),
     Family("transactions_open", GAUGE, "Open transactions that the broker coordinates, by state.", open_transactions),
     Family("connections", GAUGE, "Connections to the node.", lambda r: r.node.server.connection_count),
-    Family("requests_total", COUNTER, "Requests taken up, by API.", requests),
+    Family("requests_total", COUNTER, "Requests received, by API.", requests),
     Family(
-        "request_seconds", HISTOGRAM, "From taking a request up to its answer.", lambda r: by_api(r.requests.total_s)
+        "request_seconds",
+        HISTOGRAM,
+        "Time from reading a request to its response.",
+        lambda r: by_api(r.requests.total_s),
     ),
     Family(
         "request_work_seconds",
         HISTOGRAM,
-        "From taking a request up until its answer is there or waits for something.",
+        "Processing time of a request, without the time in purgatory.",
         lambda r: by_api(r.requests.work_s),
     ),
-    Family("request_errors_total", COUNTER, "Error codes answered, at any level, by API.", errors),
-    Family("client_requests_total", COUNTER, "Requests answered, by client id.", client_requests),
+    Family("request_errors_total", COUNTER, "Error codes in responses, at any level, by API.", errors),
+    Family("client_requests_total", COUNTER, "Responses sent, by client id.", client_requests),
     Family("client_bytes_total", COUNTER, "Bytes of records produced and fetched, by client id.", client_bytes),
-    Family("loop_delay_seconds", HISTOGRAM, "How late the node's loop is.", lambda r: r.pulse.loop_delay_s),
-    Family("zookeeper_seconds", HISTOGRAM, "How long ZooKeeper takes for a read.", lambda r: r.pulse.zookeeper_s),
+    Family(
+        "loop_delay_seconds", HISTOGRAM, "Scheduling delay of the node's event loop.", lambda r: r.pulse.loop_delay_s
+    ),
+    Family("zookeeper_seconds", HISTOGRAM, "Latency of ZooKeeper reads.", lambda r: r.pulse.zookeeper_s),
     Family("received_bytes_total", COUNTER, "Bytes read from connections.", lambda r: r.node.server.received_bytes),
     Family("sent_bytes_total", COUNTER, "Bytes written to connections.", lambda r: r.node.server.sent_bytes),
+    Family("throttled_requests_total", COUNTER, "Requests throttled by a quota.", throttled_requests),
+    Family("throttled_seconds_total", COUNTER, "Sum of throttle times.", throttled_s),
+    Family("topic_generation", GAUGE, "The published generation of a topic: the number of its resizes.", generations),
     Family(
-        "throttled_requests_total", COUNTER, "Requests whose client was told to wait by a quota.", throttled_requests
-    ),
-    Family("throttled_seconds_total", COUNTER, "For how long clients were told to wait by quotas.", throttled_s),
-    Family(
-        "topic_generation", GAUGE, "How often the count of a topic was changed: its published generation.", generations
-    ),
-    Family(
-        "reshard_planned_total", COUNTER, "Resizes that the node planned as controller.", lambda r: r.resizes.planned
+        "reshard_planned_total", COUNTER, "Resizes planned by this node as controller.", lambda r: r.resizes.planned
     ),
     Family(
         "reshard_published_total",
         COUNTER,
-        "Resizes that the node published as controller.",
+        "Resizes published by this node as controller.",
         lambda r: r.resizes.published,
     ),
     Family(
         "reshard_plan_age_seconds",
         GAUGE,
-        "How long ago the resize of a topic that is under way was planned, or its controller elected.",
+        "Age of the plan of a topic's current resize, since the last controller election at most.",
         plan_ages,
     ),
     Family(
         "reshard_fence_seconds",
         HISTOGRAM,
-        "How long a resize made the broker refuse the producers of a partition.",
+        "How long the broker refused produce requests to a partition during a resize.",
         lambda r: r.fences.lengths_s,
     ),
     Family(
-        "reshard_fenced_partitions", GAUGE, "Partitions whose producers are refused now.", lambda r: r.fences.closed
+        "reshard_fenced_partitions",
+        GAUGE,
+        "Partitions that refuse produce requests during a resize.",
+        lambda r: r.fences.closed,
     ),
     Family(
         "reshard_draining_partitions",
         GAUGE,
-        "Partitions that the broker leads and that take no records any more.",
+        "Retiring partitions that the broker leads.",
         lambda r: r.replicas.draining,
     ),
     Family(
         "reshard_refused_batches_total",
         COUNTER,
-        "Batches refused because they were partitioned for another generation.",
+        "Batches refused because their generation is not the partition's.",
         refused_batches,
     ),
 )

@@ -281,7 +281,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def _serve(self) -> None:
         try:
             if await self._serve_all():
-                assert self._authenticator is not None, "somebody to keep waiting"
+                assert self._authenticator is not None, "authentication failures need an authenticator"
                 await self._authenticator.wait_failure_delay()
         except CloseConnection as reason:
             level = logging.WARNING if isinstance(reason, AuthenticationFailed) else logging.INFO
@@ -327,7 +327,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def _begin_tls(self) -> None:
         """Perform the TLS handshake. Raises AuthenticationFailed."""
         transport, protection = self._transport, self._protection
-        assert protection is not None, "a listener with TLS is protected"
+        assert protection is not None, "a listener with TLS has a TLS context"
         if transport is None:
             return
         transport.resume_reading()  # `start_tls` pauses; uvloop, which reads until then, only with this call

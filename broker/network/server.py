@@ -167,12 +167,12 @@ class Server:
     def _full_for(self, address: str) -> str:
         """Return the reason why no connection from this address is accepted; empty if it is."""
         if len(self._connections) >= self._connections_max:
-            return f"{len(self._connections)} connections are open already"
+            return f"{len(self._connections)} connections are open"
         if self._address_max < UNLIMITED or self._address_bounds:
             ip = canonical(address)
             bound = self._address_bounds.get(ip, self._address_max)
             if bound < UNLIMITED and sum(canonical(one.peer.host) == ip for one in self._connections) >= bound:
-                return f"{ip} has {bound} connections already"
+                return f"{ip} has {bound} connections"
         return ""
 
     def add_connection(self, settings: BrokerSettings) -> None:

@@ -181,7 +181,7 @@ class Node:
         if controlled and self.settings.is_broker and self.settings.controlled_shutdown_enable:
             await self._give_time_to(self._move_leaderships_away(), "controlled shutdown", CONTROLLED_SHUTDOWN_S)
         if services.controller is not None:
-            await self._give_time_to(services.controller.stop(), "leaving the controller's seat")
+            await self._give_time_to(services.controller.stop(), "controller resignation")
         for protection in self._protections.values():
             await protection.stop()
         await services.config_changes.stop()
@@ -213,7 +213,7 @@ class Node:
             async with asyncio.timeout(seconds):
                 await step
         except TimeoutError:
-            log.warning("node %d: gave up %s after %g s", self.settings.node_id, what, seconds)
+            log.warning("node %d: %s timed out after %g s", self.settings.node_id, what, seconds)
 
     async def ready(self, timeout_ms: float | None) -> bool:
         """Wait until the metadata cache holds this broker and all topics; return False after the timeout."""
@@ -238,7 +238,7 @@ class Node:
             except NoServerListens:
                 raise
             except (ConnectionLoss, SessionExpired) as error:
-                log.warning("node %d cannot start yet, ZooKeeper stalls: %s", self.settings.node_id, error)
+                log.warning("node %d cannot start yet: ZooKeeper does not respond: %s", self.settings.node_id, error)
                 await asyncio.sleep(RENEWAL_PAUSE_S)
 
     def _assemble(self, session: ZkSession, cluster_id: str) -> Services:
@@ -349,7 +349,9 @@ class Node:
 
     def _too_old(self, features: list[str]) -> None:
         names = ", ".join(features)
-        self._give_up(ConfigError(f"this node does not support what its cluster has finalized: {names}; upgrade it"))
+        self._give_up(
+            ConfigError(f"this node does not support finalized features of its cluster: {names}; upgrade the node")
+        )
 
     def _give_up(self, reason: Exception) -> None:
         if not self.failed.done():
@@ -405,9 +407,9 @@ class Node:
             try:
                 protection.reload(given)
             except ConfigError as error:  # the file has changed since the change was tried
-                log.error("listener %s goes on with the certificate it had: %s", listener, error)
+                log.error("listener %s keeps its previous certificate: %s", listener, error)
             else:
-                log.info("listener %s has read its key store again", listener)
+                log.info("listener %s reloaded its key store", listener)
 
         self._with_key_stores(self.services.dynamic.own, reload)
 

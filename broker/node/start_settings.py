@@ -61,9 +61,9 @@ def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> B
     zookeeper_login(changed)
     ids = {properties[name].strip() for name in IDS if name in properties}
     if len(ids) > 1:
-        raise ConfigError("broker.id and node.id are two names of one number: write one of them")
+        raise ConfigError("broker.id and node.id are the same property: set one of them")
     if changed.node_id < 0:
-        raise ConfigError(f"broker.id={changed.node_id}: the id of a node is a whole number from 0 on")
+        raise ConfigError(f"broker.id={changed.node_id}: the id of a node must be an integer from 0 on")
     return dataclasses.replace(changed, given={name: text for name, text in changed.given.items() if name not in IDS})
 
 
@@ -71,10 +71,7 @@ def zookeeper_login(settings: BrokerSettings) -> Login | None:
     """The node's login at ZooKeeper; None: anonymous. Raises ConfigError."""
     if not settings.zookeeper_auth:
         if settings.zookeeper_set_acl:
-            raise ConfigError(
-                "zookeeper.set.acl=true: znodes need an owner: add zookeeper.auth, the same for all nodes, and write "
-                f"there {FORM}"
-            )
+            raise ConfigError(f"zookeeper.set.acl=true needs zookeeper.auth, equal on all nodes: write {FORM}")
         return None
     try:
         login = login_in(settings.zookeeper_auth)
@@ -89,7 +86,7 @@ def refuse_twice(properties: Mapping[str, str], options: Mapping[str, str]) -> N
     """Raise ConfigError for a property that a command-line option sets. `options`: property -> the option to write."""
     for name, option in options.items():
         if name in properties:
-            raise ConfigError(f"{name} is not the same for every node, or is an option: write {option} instead")
+            raise ConfigError(f"{name} differs between nodes, or is an option: write {option} instead")
 
 
 def check_reachable(settings: BrokerSettings) -> None:
@@ -98,7 +95,7 @@ def check_reachable(settings: BrokerSettings) -> None:
         if listener.reachable_host in NOWHERE:
             raise ConfigError(
                 f"clients cannot connect to {listener.reachable_host or 'no host'}: "
-                "write --advertise HOST, the name or address by which they reach this machine"
+                "write --advertise HOST with a name or address of this machine that clients can reach"
             )
 
 
@@ -130,8 +127,8 @@ async def check_peers_resolve(settings: BrokerSettings) -> None:
     threading.Thread(target=look_up, name=f"look up {host}", daemon=True).start()
     if trouble := await found:
         raise ConfigError(
-            f"brokers cannot reach each other by {host} ({trouble}): write --advertise with a name that this machine "
-            "can look up, or name a second listener that brokers use, with inter.broker.listener.name"
+            f"brokers cannot connect to {host} ({trouble}): write --advertise with a name that this machine can "
+            "resolve, or set inter.broker.listener.name to a second listener"
         )
 
 
@@ -153,8 +150,8 @@ async def warn_while_unreachable(settings: BrokerSettings) -> None:
             return
         if trouble != said:
             log.warning(
-                "brokers cannot reach broker %d at %s (%s) and wait for that: advertise an address that leads to this "
-                "machine from here, too, or name a second listener that brokers use, with inter.broker.listener.name",
+                "brokers cannot connect to broker %d at %s (%s), and keep retrying: advertise an address that reaches "
+                "this machine from the cluster, or set inter.broker.listener.name to a second listener",
                 settings.node_id,
                 format_host_port(host, port),
                 trouble,
@@ -185,7 +182,7 @@ def warn_of_open_doors(settings: BrokerSettings) -> None:
     ]
     if open_ones:
         log.warning(
-            "everybody who reaches %s may do everything: listen on 127.0.0.1, or ask who they are (docs/security.md)",
+            "clients of %s need no authentication: listen on 127.0.0.1, or configure security (docs/security.md)",
             " and ".join(open_ones),
         )
 
@@ -223,6 +220,6 @@ def _refuse_unused_security(settings: BrokerSettings) -> None:
         if needs and not has[needs] and known[base].normal(text) != (known[base].default or ""):
             protocol = "SSL" if needs == "ssl." else "SASL_SSL"
             raise ConfigError(
-                f"{name}: no listener uses it, so everybody would be let in; name one whose protocol is {protocol}, as "
+                f"{name}: no listener uses it, so it protects nothing; add a listener with protocol {protocol}, as "
                 f"with --listener {protocol}://127.0.0.1:9093, or leave the property out"
             )

@@ -35,94 +35,97 @@ class Difference:
 
 DIFFERENCES: Final = (
     Difference(
-        "There is no Kerberos: GSSAPI is refused at the start.",
+        "Kerberos is not supported: a node that is configured with GSSAPI does not start.",
         "tests/broker/authentication/test_listener_security.py",
     ),
     Difference(
-        "kafka.security.authorizer.AclAuthorizer and StandardAuthorizer are one authorizer, and there is no other; "
-        "a principal that may not act as a broker and wants to is named in the log.",
+        "kafka.security.authorizer.AclAuthorizer and StandardAuthorizer name the same authorizer, the only one. The "
+        "log "
+        "names each principal whose requests are refused because it is not a broker.",
         "tests/broker/authorization/test_authorizer_settings.py",
     ),
     Difference(
-        "A coordinator that takes over answers COORDINATOR_LOAD_IN_PROGRESS until what it has loaded is replicated; "
-        "Kafka serves it before. Heartbeats get COORDINATOR_NOT_AVAILABLE meanwhile, where Kafka tells everybody that "
-        "they are members.",
+        "A new group coordinator answers COORDINATOR_LOAD_IN_PROGRESS until the records that it loaded are replicated; "
+        "Kafka serves them earlier. Heartbeats get COORDINATOR_NOT_AVAILABLE in that time; Kafka accepts every "
+        "heartbeat.",
         "tests/broker/coordinators/groups/test_group_coordinator.py::"
         "test_what_was_loaded_is_served_when_all_of_it_is_replicated",
     ),
     Difference(
-        "Of the requests that a peer leaves behind when it disconnects, only Produce is still taken up.",
+        "After a client disconnects, only its pending Produce requests are still processed.",
         "tests/broker/network/test_server.py::test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else",
     ),
     Difference(
-        "Uncompressed, the records of a batch may be 16 times max.message.bytes, which counts as 1 MiB if it is less, "
-        "and 256 MiB at most; message.max.decompressed.ratio (ours) sets the factor. A batch with more is refused with "
+        "The decompressed records of a batch may have 16 times max.message.bytes (or 1 MiB, if that is more), but at "
+        "most 256 MiB. message.max.decompressed.ratio (not in Kafka) sets the factor. Larger batches are refused with "
         "MESSAGE_TOO_LARGE.",
         "tests/broker/storage/test_inspection.py::test_a_batch_that_swells",
     ),
     Difference(
-        "A batch that some consumer could not read to its end is refused with INVALID_RECORD, also where Kafka takes "
-        "it: offset deltas that do not count from 0, header names that are not UTF-8, lengths below -1, and a wrong "
-        "length of a record in a compressed batch. A refusal names 1000 records at most.",
+        "A batch that some consumers could not read is refused with INVALID_RECORD; Kafka accepts some of these: "
+        "offset deltas that do not count from 0, header names that are not UTF-8, lengths below -1, and wrong record "
+        "lengths in compressed batches. The response names at most 1000 records.",
         "tests/broker/storage/test_inspection.py::test_offsets_out_of_sequence_name_their_records",
     ),
     Difference(
-        "Compaction leaves a batch as it is that it cannot read, and goes on; Kafka gives the whole log up.",
+        "Compaction keeps unreadable batches unchanged and continues; Kafka stops compacting the log.",
         "tests/broker/storage/test_unreadable.py::test_compaction",
     ),
     Difference(
-        "max.request.partition.size.limit bounds what any request may name, not DescribeTopicPartitions alone, and is "
-        "131072 by default; queued.max.request.bytes is 100 MiB by default, and requests up to 64 KiB pass it by.",
+        "max.request.partition.size.limit limits the entries of every request, not only of DescribeTopicPartitions; "
+        "its default is 131072. The default of queued.max.request.bytes is 100 MiB; requests up to 64 KiB do not "
+        "count.",
         "tests/protocol/test_entries.py",
     ),
     Difference(
-        "queued.max.response.bytes (ours, 128 MiB by default) bounds the responses that peers have not read: a Fetch "
-        "gets half of what is left, but the first batch, and at the bound requests with long responses wait. A peer "
-        "that reads nothing is closed after 10 s then, else after connections.max.idle.ms.",
+        "queued.max.response.bytes (not in Kafka, 128 MiB by default) limits unread responses. A Fetch response gets "
+        "half of the remaining bytes, but at least one batch. At the limit, requests with large responses wait, and a "
+        "connection that reads nothing is closed after 10 s instead of connections.max.idle.ms.",
         "tests/broker/quotas/test_response_memory.py",
     ),
     Difference(
-        "An address in a quota is an IP address; names of hosts are not resolved.",
+        "Addresses in quotas are IP addresses; host names are not resolved.",
         "tests/broker/quotas/test_quota_configs.py::test_what_cannot_be_set_or_asked",
     ),
     Difference(
-        "The bytes of a quota are those of the records; Kafka also counts the frame around them.",
+        "Byte quotas count record bytes; Kafka counts whole requests and responses.",
         "tests/broker/quotas/test_quota_configs.py::test_consumers_are_answered_with_nothing_until_they_have_waited",
     ),
     Difference(
-        "Topics can shrink, and keys keep their order across resizes (KIP-253). All of that is in tagged fields from "
-        "number 2530 on, two keys of our own and error 2530. Metadata answers carry such fields to every client, which "
-        "skip them as they do all unknown tags; error 2530 is answered to batches that carry one. A client that knows "
-        "none of it meets two things after a resize: a producer may be refused (`reshard.legacy.producers`), and a "
-        "group gets a partition that split off when what came before is committed (`reshard.legacy.consumers`).",
+        "Topics can shrink, and keys keep their order across resizes (KIP-253). The protocol has tagged fields from "
+        "tag 2530 on, two more API keys and error 2530 for this. Metadata responses carry the tagged fields to every "
+        "client; other clients skip unknown tags. Only batches with a generation can get error 2530. After a resize, "
+        "stock producers may be refused (`reshard.legacy.producers`), and a group of stock consumers gets a new "
+        "partition once it has committed the earlier records of its keys (`reshard.legacy.consumers`).",
         "tests/contracts/error_cases/data.py::produce_with_an_old_generation",
     ),
     Difference(
-        "While the active controller is a node without replicas, which clients cannot see, brokers hand its requests "
-        "on instead of answering NOT_CONTROLLER.",
+        "While the active controller is a node without replicas, which clients cannot see, brokers forward its "
+        "requests "
+        "instead of answering NOT_CONTROLLER.",
         "tests/broker/administration/test_topic_creation.py",
     ),
     Difference(
-        "A full disk refuses appends and nothing else; Kafka takes the whole directory offline.",
+        "On a full disk only appends fail; Kafka takes the whole log directory offline.",
         "tests/broker/storage/test_log_faults.py",
     ),
     Difference(
-        "A broker that was killed waits for the end of its earlier session when it starts again, instead of failing.",
+        "A broker that restarts after a kill waits until its old ZooKeeper session ends; Kafka exits with an error.",
         "tests/broker/membership/test_registration.py",
     ),
     Difference(
-        "A new transaction coordinator answers COORDINATOR_LOAD_IN_PROGRESS until what it has read is "
-        "replicated; Kafka acts on what the next leader may have lost.",
+        "A new transaction coordinator answers COORDINATOR_LOAD_IN_PROGRESS until the records that it loaded are "
+        "replicated; Kafka acts on records that its next leader may have lost.",
         "tests/broker/coordinators/test_transaction_failover.py"
         "::test_nothing_is_decided_before_the_end_of_the_journal_is_replicated",
     ),
     Difference(
-        "When the epochs of a producer id are used up, InitProducerId with a wrong epoch is PRODUCER_FENCED and a "
-        "repeated request gets its old answer; Kafka fails with UNKNOWN_SERVER_ERROR.",
+        "When the epochs of a producer id are exhausted, InitProducerId with a wrong epoch gets PRODUCER_FENCED, and a "
+        "repeated request gets the same response; Kafka answers UNKNOWN_SERVER_ERROR.",
         "tests/broker/coordinators/transactions/test_transaction_requests.py::test_another_producer_id_when_the_epochs_are_used_up",
     ),
     Difference(
-        "There is no tiered storage, so ListOffsets knows no remote offsets, and properties about it have no effect.",
+        "Tiered storage is not supported: ListOffsets has no remote offsets, and its properties have no effect.",
         "tests/broker/handlers/test_list_offsets.py",
     ),
 )
@@ -143,18 +146,19 @@ def page() -> str:
             "",
             *(summary(version) for version in VERSIONS),
             "",
-            f"`tests/differential` sends the same {asked} requests to Apache Kafka 3.9.0 and to Anabranch, at every "
-            "version and with all known edge cases: "
-            f"**{equal / asked:.1%} of the answers are equal**, field by field but for ids, times, addresses, the "
-            "order of hash maps and the wording of messages. The last columns count the equal answers. Of "
-            f"{asked_4} answers of Apache Kafka 4.1.1, **{equal_4 / asked_4:.1%} are equal** to those of a node that "
-            "shows 4.1.",
+            f"`tests/differential` sends the same {asked} requests to Apache Kafka 3.9.0 and to Anabranch, in every "
+            "version and with all known edge cases. "
+            f"**{equal / asked:.1%} of the responses are equal**, field by field, except for ids, times, addresses, "
+            "the order of hash maps and message texts. The last columns count the equal responses. Of "
+            f"{asked_4} responses of Apache Kafka 4.1.1, **{equal_4 / asked_4:.1%} are equal** to those of a node "
+            "with profile 4.1.",
             "",
-            "The columns have the advertised versions of each API, by the version of Kafka that a node shows. If that "
-            "Kafka has newer versions than are served, the cell has both. GetTelemetrySubscriptions and PushTelemetry "
-            "are advertised if `client.telemetry.enable` is true, as by a Kafka with a telemetry receiver.",
+            "The columns show the advertised versions of each API, by compatibility profile. A cell names two ranges "
+            "if "
+            "that version of Kafka has more API versions than are served. GetTelemetrySubscriptions and PushTelemetry "
+            "are advertised if `client.telemetry.enable` is true, as in Kafka with a telemetry receiver.",
             "",
-            f"| key | API | {' | '.join(VERSIONS)} | what it does | equal answers | of 4.1 |",
+            f"| key | API | {' | '.join(VERSIONS)} | what it does | equal responses | of 4.1 |",
             f"|---:|---|{'---|' * len(VERSIONS)}---|---:|---:|",
             *(line(row, compared["apis"], with_4["apis"]) for row in HANDLERS),
             "",
@@ -173,14 +177,16 @@ def page() -> str:
             "",
             "## Properties without effect",
             "",
-            "Each of these is known, checked and described as Kafka has it, and does nothing here. A node warns of one "
-            "that it starts with, unless its value is the default; one that is refused keeps it from the start.",
+            "A node validates and describes these properties like Kafka, but they have no effect. It logs a warning "
+            "for "
+            "each at its start, unless the value is the default. A node with a refused property does not start.",
             "",
             "| why | properties |",
             "|---|---|",
             *properties_without_effect(),
             "",
-            "Every error code that a node may answer, with a request for it: `python -m tests.contracts.error_codes`.",
+            "Every error code in a node's responses, with a request that gets it: `python -m "
+            "tests.contracts.error_codes`.",
             "",
         ]
     )
@@ -191,7 +197,7 @@ def summary(version: str) -> str:
     theirs = profile_for(version).ranges
     served = [row for row in HANDLERS if row.name in theirs]
     whole = sum(told(version, row) == theirs[row.name] for row in served)
-    return f"- Kafka {version}: {len(served)} of {len(theirs)} API keys, {whole} of them in the whole range."
+    return f"- Kafka {version}: {len(served)} of {len(theirs)} API keys, {whole} of them in all versions."
 
 
 def gaps(version: str) -> list[str]:

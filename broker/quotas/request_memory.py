@@ -125,7 +125,7 @@ class RequestMemory:
         reader, self._reader = self._reader, None
         if reader is not None and self.full and not self._reader_has_all:
             log.warning(
-                "closing %s: %d bytes of its request did not come in time, and others wait for its memory: %d bytes of "
+                "closing %s: %d bytes of its request are overdue, and other requests wait for memory: %d bytes of "
                 "requests are held (queued.max.request.bytes=%d)",
                 reader.peer,
                 reader.missing_bytes,

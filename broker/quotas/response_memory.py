@@ -147,7 +147,7 @@ class ResponseMemory:
                 progress.since_s, progress.unsent_bytes = now_s, unsent_bytes
             elif now_s - progress.since_s >= limit_s:
                 log.warning(
-                    "closing %s: it has read nothing for %d s and leaves %d bytes of responses unread; %d bytes are "
+                    "closing %s: it has read nothing for %d s, with %d bytes of responses unread; %d bytes are "
                     "held for all connections (queued.max.response.bytes=%d), %d requests wait",
                     connection.peer,
                     now_s - progress.since_s,

@@ -110,7 +110,7 @@ class FetchReader:
         """Read one partition, or return its error: UNKNOWN_TOPIC_ID for an unknown topic id."""
         try:
             if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "unknown topic id")
             if self.may_read is not None and not self.may_read(topic):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
             return self._read(topic, asked, report)

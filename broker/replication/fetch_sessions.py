@@ -90,7 +90,7 @@ class SessionPartition:
     def stirred(self) -> None:
         """Wake up after a change of the partition; the listener is removed already."""
         session, partition = self.session, self.partition
-        assert partition is not None, "who is told of a change was at rest"
+        assert partition is not None, "only an idle partition has a listener"
         self._leave()
         session.news[self.key] = self
         if session.waiting is not None:
@@ -301,7 +301,8 @@ class FetchSessionCache:
             )
         if session.by_id != by_id:
             raise KafkaError(
-                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, f"fetch session {session.id} names topics otherwise"
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                f"fetch session {session.id} uses topic names or topic ids, not both",
             )
         session.pass_over()
         session.update(request)

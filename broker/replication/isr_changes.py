@@ -117,7 +117,7 @@ class IsrChanges:
         """Log once per outage: without a controller the log would fill."""
         level = logging.DEBUG if self._failing else logging.INFO
         self._failing = True
-        log.log(level, "the controller cannot take ISR changes, trying again: %s", reason)
+        log.log(level, "cannot send ISR changes to the controller, retrying: %s", reason)
 
 
 def request_for(batch: Iterable[Proposal], broker_id: int, broker_epoch: int) -> AlterPartitionRequest:

@@ -99,7 +99,7 @@ class LegacyProducers:
         policy = self._topic_config(partition.topic).reshard_legacy_producers
         name = f"{partition.topic}-{partition.index}"
         if partition.sealed:
-            text = f"{name} was merged away; a producer without generations writes there until it is drained and gone"
+            text = f"{name} is retiring: producers without generations are refused until it is drained and removed"
             raise LegacyRefused(partition.topic, text)
         if policy == ALLOW or (policy == AUTO and not self._with_generations.known(partition)):
             return
@@ -125,8 +125,8 @@ class LegacyProducers:
         if len(self._told) >= TOLD_MAX:
             self._told.clear()
         self._told.add(known)
-        lost = "; with acks=0 it is not told, and takes its records for sent" if acks == 0 else ""
-        log.warning("refusing what %s (%s) produces: %s%s", client_id or "a client", peer, error.message, lost)
+        lost = "; with acks=0 the producer gets no error" if acks == 0 else ""
+        log.warning("refusing batches of %s (%s): %s%s", client_id or "a client", peer, error.message, lost)
 
     def _topic(self, partition: Partition) -> TopicImage | None:
         """Return the partition's published topic, unless it is an earlier one of the same name."""
@@ -136,7 +136,7 @@ class LegacyProducers:
 
 def _refused(topic: str, policy: str) -> str:
     why = (
-        "a producer that knows generations has written to it, so it keeps the order of keys"
+        "a producer with generations has written to it, so it keeps the order of keys"
         if policy == AUTO
         else "it keeps the order of keys"
     )
@@ -174,8 +174,8 @@ def placement_check(topic: TopicImage, index: int, found: list[tuple[int, int]],
     record, home = found[0]
     count = topic.history[-1][1]
     text = (
-        f"{topic.name}-{index}: the keys of {total} records belong elsewhere, that of record {record} to partition "
-        f"{home}, as {topic.name} has {count} partitions of base {topic.base} (linear hashing); {PROPERTY}={VERIFY}"
+        f"{topic.name}-{index}: {total} records have keys of other partitions, such as record {record} with a "
+        f"key of partition {home}: {count} partitions of base {topic.base} (linear hashing); {PROPERTY}={VERIFY}"
     )
     errors = [(one, f"its key belongs to partition {right}") for one, right in found]
     return KeyPlacementCheck(topic, LegacyRefused(topic.name, text, errors))
@@ -183,5 +183,5 @@ def placement_check(topic: TopicImage, index: int, found: list[tuple[int, int]],
 
 def unreadable(topic: TopicImage, index: int, reason: DecodeError) -> KeyPlacementCheck:
     """Return the result for a batch whose keys cannot be read."""
-    text = f"{topic.name}-{index}: the keys cannot be read: {reason}"
+    text = f"{topic.name}-{index}: cannot read the keys: {reason}"
     return KeyPlacementCheck(topic, KafkaError(ErrorCode.INVALID_RECORD, text))

@@ -50,7 +50,7 @@ class LogMoves:
         target = self._logs.directory(path)
         if partition is None:
             self._logs.prefer(topic, index, path)
-            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic}-{index} is not here yet")
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic}-{index} has no replica on this broker yet")
         moving_to = self._logs.future_directory(topic, index)
         if moving_to is target:
             return
@@ -62,14 +62,16 @@ class LogMoves:
                 self._moving[partition] = self._logs.begin_future(topic, index, path)
             except OSError as reason:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(reason)) from reason
-            log.info("%r: moves to %s", partition, path)
+            log.info("%r: moving to %s", partition, path)
 
     def resume(self, partition: Partition) -> None:
         """Continue a move from before a restart, if there is one for the opened replica."""
         future = self._logs.future(partition.topic, partition.index)
         if future is not None:
             self._moving[partition] = future
-            log.info("%r: goes on moving, %d of %d", partition, future.log_end_offset, partition.log.log_end_offset)
+            log.info(
+                "%r: continuing the move, %d of %d", partition, future.log_end_offset, partition.log.log_end_offset
+            )
 
     def forget(self, partition: Partition) -> None:
         """Remove a replica that this broker no longer hosts."""
@@ -82,7 +84,7 @@ class LogMoves:
                 if copy_piece(partition.log, future):
                     self._swap(partition)
             except (OSError, KafkaError) as reason:
-                log.warning("the move of %r has to wait: %s", partition, reason)
+                log.warning("cannot continue the move of %r yet: %s", partition, reason)
                 continue
             return True
         return False

@@ -38,7 +38,7 @@ def check_lost_data(
     if not (news or again) or not counted or not (known.reached or known.failure):
         return verdict
     reason = f"the log had reached offset {known.reached}" if known.reached else known.failure
-    log.warning("%r: not in sync, unlike others of %s: %s", partition, list(state.isr), reason)
+    log.warning("%r: this replica lost records and leaves the ISR %s: %s", partition, list(state.isr), reason)
     return ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -47,7 +47,7 @@ def _forget_what_does_not_count(partition: Partition, state: LeaderAndIsrPartiti
     another_life = state.is_new or partition.is_previous_incarnation(state)
     alone = set(state.isr) == {broker_id}
     if alone and not another_life:
-        text = "%r: it counts with what is left, because no other replica is in sync; the log had reached offset %d"
+        text = "%r: this replica lost records after offset %d, but stays in sync: no other replica is"
         log.error(text, partition, known.reached)
     if alone or another_life or broker_id not in state.isr:
         known.reached = 0

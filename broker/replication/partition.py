@@ -180,7 +180,7 @@ class Partition:
         self.changed()
 
     def _adopt(self, state: LeaderAndIsrPartitionState, role: Role) -> None:
-        assert state.leader_epoch > self.leader_epoch, f"{self}: leader epoch goes back to {state.leader_epoch}"
+        assert state.leader_epoch > self.leader_epoch, f"{self}: leader epoch decreases to {state.leader_epoch}"
         self.role = role
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
@@ -245,7 +245,7 @@ class Partition:
             return
         if believed < self.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"epoch {believed} ended, now {self.leader_epoch}")
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {believed} is not known here yet")
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {believed} is not known yet")
 
     def check_generation(self, batch_generation: int) -> None:
         """Raise if a batch has another generation than this partition (R5 ii, R6).
@@ -257,12 +257,12 @@ class Partition:
                 return
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"{self.topic}: the controller has not written yet that producers with generations write to it",
+                f"{self.topic}: the controller has not yet recorded that producers with generations write to the topic",
             )
         raise KafkaError(
             ErrorCode.INVALID_PARTITION_METADATA,
             f"{self.topic}-{self.index} serves generation {self.generation}"
-            f"{', and is sealed' if self.sealed else ''}; the batch was partitioned for {batch_generation}",
+            f"{', sealed' if self.sealed else ''}; the batch was partitioned for {batch_generation}",
         )
 
     def require_in_sync(self, min_insync_replicas: int) -> None:
@@ -283,7 +283,7 @@ class Partition:
         if len(self.isr) < self.effective_min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic}-{self.index} has {len(self.isr)} in sync, wants {self.effective_min_isr}",
+                f"{self.topic}-{self.index} has {len(self.isr)} in-sync replicas, needs {self.effective_min_isr}",
             )
 
     # -- followers and the high watermark -----------------------------------------------------------------------
@@ -370,11 +370,14 @@ class Partition:
         """Delete records before an offset (-1: all committed ones); return the required log start offset."""
         self.check_leader()
         if not self.log.settings.deletes:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{self.topic}-{self.index} is compacted, not deleted from")
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{self.topic}-{self.index} is compacted: records cannot be deleted"
+            )
         start = self.high_watermark if offset == TO_HIGH_WATERMARK else offset
         if not 0 <= start <= self.high_watermark:
             raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"cannot delete up to {start}, committed is {self.high_watermark}"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"cannot delete up to {start}, the high watermark is {self.high_watermark}",
             )
         self.log.increment_log_start_offset(start)
         return start

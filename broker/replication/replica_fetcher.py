@@ -81,7 +81,7 @@ def apply_fetched(asked: Asked, row: PartitionData) -> Outcome:
         try:
             partition.log.append_as_follower(row.records)
         except KafkaError as error:
-            log.warning("%r: cannot append what the leader sent: %s", partition, error)
+            log.warning("%r: cannot append records of the leader: %s", partition, error)
             return Outcome.BACK_OFF if partition.log.durability.failure is None else Outcome.FENCED
     if row.log_start_offset > partition.log.log_start_offset:
         partition.log.increment_log_start_offset(min(row.log_start_offset, partition.log.log_end_offset))
@@ -136,7 +136,7 @@ def realign(partition: Partition, leader_start: int, leader_end: int) -> None:
     if leader_end < end:
         _truncate_to(partition, leader_end)
     elif leader_start > end:
-        log.warning("%r: starting over at %d, where the leader's log starts", partition, leader_start)
+        log.warning("%r: restarting at %d, the leader's log start offset", partition, leader_start)
         partition.start_over_at(leader_start)
 
 
@@ -312,7 +312,7 @@ class Fetcher:
             for row in topic.partitions:
                 one = asked.get((key, row.partition_index))
                 if one is None:
-                    raise ConnectionError(f"an answer about {key!r}-{row.partition_index}, which was not asked for")
+                    raise ConnectionError(f"a response with {key!r}-{row.partition_index}, which was not requested")
                 following = one.following
                 if self._following.get(following.partition) is not following:
                     continue
@@ -352,7 +352,7 @@ class Fetcher:
         topic = ListOffsetsTopic(name=following.partition.topic, partitions=[asked])
         response = await connection.call(ListOffsetsRequest(replica_id=self._settings.node_id, topics=[topic]))
         if not response.topics or not response.topics[0].partitions:
-            raise ConnectionError(f"an answer that leaves out {asked!r}, which was asked for")
+            raise ConnectionError(f"a response without {asked!r}, which was requested")
         return response.topics[0].partitions[0]
 
     def _postpone(self, following: Following) -> None:
@@ -402,7 +402,7 @@ class Fetcher:
         self._session.restart()
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.abort("the fetcher is done with it")
+            connection.abort("the fetcher has stopped")
 
 
 def version_for(connection: Connection, *, by_id: bool) -> int:

@@ -145,7 +145,7 @@ class ReplicaMaintenance:
             try:
                 deleted = one.log.apply_retention(now_ms, high_watermark=one.high_watermark)
             except OSError as error:
-                log.error("%r: retention has to wait for its next turn: %s", one, error)
+                log.error("%r: retention failed, retrying at the next run: %s", one, error)
                 continue
             if deleted:
                 log.info("%r: %d segments expired, starts at %d", one, deleted, one.log.log_start_offset)
@@ -174,7 +174,7 @@ async def periodically(interval_ms: float, work: Callable[[], None]) -> None:
         try:
             work()
         except OSError as error:
-            log.error("%s has to wait for its next turn: %s", work.__name__, error)
+            log.error("%s failed, retrying at the next run: %s", work.__name__, error)
 
 
 async def in_steps(interval_ms: Callable[[], float], step: Callable[[], bool]) -> None:
@@ -188,4 +188,4 @@ async def in_steps(interval_ms: Callable[[], float], step: Callable[[], bool]) -
                 await asyncio.sleep(loop.time() - began)
                 began = loop.time()
         except OSError as error:
-            log.error("housekeeping has to wait for its next turn: %s", error)
+            log.error("maintenance failed, retrying at the next run: %s", error)

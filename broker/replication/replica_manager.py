@@ -141,7 +141,7 @@ class ReplicaManager:
             self.housekeeping.checkpoint()
             self.logs.close()
         except OSError as error:
-            log.error("the logs are not closed in order, the next start recovers them: %s", error)
+            log.error("the logs were not closed cleanly; the next start recovers them: %s", error)
 
     def on_leader(self, listener: LeaderListener) -> None:
         """Call `listener(topic, index, leader_epoch)` whenever this broker leads a partition under a new epoch."""
@@ -162,8 +162,8 @@ class ReplicaManager:
         found = self._partitions.get((topic, index))
         if found is None:
             if self._metadata.partition(topic, index) is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not known")
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} lives elsewhere")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is unknown")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} has no replica on this broker")
         return found
 
     def leader_of(self, topic: str, index: int) -> Partition:
@@ -298,7 +298,7 @@ class ReplicaManager:
         registered = self._broker_epoch_of(replica)
         if registered is not None and -1 < broker_epoch < registered:
             raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} was registered again since epoch {broker_epoch}"
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} has registered again since epoch {broker_epoch}"
             )
         now = self._loop.time() * 1000
         partition.record_fetch(replica, offset, log_start_offset, broker_epoch, now)
@@ -342,7 +342,7 @@ class ReplicaManager:
         if has_generations:
             partition.note_generations()
         if partition.is_previous_incarnation(state):
-            log.info("%r: starting over at %d", partition, state.log_start_offset)
+            log.info("%r: restarting at %d", partition, state.log_start_offset)
             partition.start_over_at(state.log_start_offset)
         if state.leader == self.settings.node_id:
             self._lead(partition, state)

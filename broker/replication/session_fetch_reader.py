@@ -78,7 +78,7 @@ class SessionFetchReader(FetchReader):
         session = self.session
         if session.epoch != self.epoch:
             if session.epoch == NO_SESSION_EPOCH:
-                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"{session.id} was ended")
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"{session.id} has ended")
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"{session.id} is at {session.epoch}")
         session.waiting = None
         session.on_sent(self.news)

@@ -107,10 +107,10 @@ class TopicsWithGenerations:
         try:
             response = await self._ask_controller(request_for(topics, self._broker_id, self._broker_epoch()))
         except (ConnectionError, TimeoutError, OSError, KafkaError) as error:
-            log.debug("the controller cannot be asked, trying again: %s", error)
+            log.debug("cannot reach the controller, retrying: %s", error)
             return []
         if response.error_code != ErrorCode.NONE:
-            log.debug("the controller says %s, trying again", ErrorCode(response.error_code).name)
+            log.debug("the controller answered %s, retrying", ErrorCode(response.error_code).name)
             return []
         written = {
             one.topic_id if any(one.topic_id) else one.topic_name for one in response.topics if one.has_generations

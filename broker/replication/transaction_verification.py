@@ -155,7 +155,7 @@ class CoordinatorQueue:
                 response = await connection.call(request_for(questions.values()))
                 if response.error_code == ErrorCode.NONE:
                     return answers_of(response, questions)
-                log.warning("broker %d has verified no transaction: error %d", self._broker_id, response.error_code)
+                log.warning("broker %d did not verify transactions: error %d", self._broker_id, response.error_code)
                 code = ErrorCode(response.error_code)
                 if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                     code = ErrorCode.INVALID_TXN_STATE  # the authorization of brokers does not concern the client
@@ -164,9 +164,9 @@ class CoordinatorQueue:
                     ErrorCode.NONE
                 )  # a coordinator from before KIP-890 confirms everything; this project's have KIP-890
         except (OSError, TimeoutError) as error:
-            log.info("broker %d cannot be asked about transactions: %s", self._broker_id, error)
+            log.info("cannot verify transactions at broker %d: %s", self._broker_id, error)
         except KafkaError as error:
-            log.warning("broker %d cannot be asked about transactions: %s", self._broker_id, error)
+            log.warning("cannot verify transactions at broker %d: %s", self._broker_id, error)
             code = ErrorCode.NONE if error.code is ErrorCode.UNSUPPORTED_VERSION else ErrorCode.NETWORK_EXCEPTION
         return {name: dict.fromkeys(question.partitions, code) for name, question in questions.items()}
 

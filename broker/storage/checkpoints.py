@@ -51,7 +51,7 @@ class OffsetCheckpoint:
             self.offsets = decode_checkpoint(content)
         except ValueError as reason:
             self._changed = True
-            log.warning("%s is damaged, its offsets are learned again: %s", self._name, reason)
+            log.warning("%s is damaged, its offsets start empty: %s", self._name, reason)
 
     def put(self, key: tuple[str, int], offset: int) -> None:
         """Set the offset of a partition."""

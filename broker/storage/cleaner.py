@@ -145,7 +145,7 @@ class Cleaning:
         yield from self._fill(offsets)
         if offsets.unreadable:
             log.error(
-                "%s: compaction leaves what it cannot read as it is: %d of its batches, the first %s",
+                "%s: compaction kept %d unreadable batches unchanged, the first %s",
                 one.directory,
                 offsets.unreadable_count,
                 offsets.unreadable,
@@ -162,7 +162,13 @@ class Cleaning:
         for group in self._groups([segment for segment in one.segments if segment.base_offset < offsets.end]):
             yield from self._clean(group, keeper)
         one.cleaned_to = offsets.end
-        log.info("%s: compacted to %d, %d of %d bytes stay", one.directory, offsets.end, one.size_bytes, before_bytes)
+        log.info(
+            "%s: compacted to offset %d, %d of %d bytes remain",
+            one.directory,
+            offsets.end,
+            one.size_bytes,
+            before_bytes,
+        )
 
     def _fill(self, offsets: OffsetMap) -> Generator[None, None, None]:
         """Read the dirty part into the map until it is full."""

@@ -19,7 +19,7 @@ def create_or_defer(create: Callable[[], File]) -> File:
     try:
         return create()
     except OSError as reason:
-        log.warning("a file is made later, when it is written to: %s", reason)
+        log.warning("cannot create a file now, retrying at its next write: %s", reason)
         return DeferredFile(create)
 
 

@@ -140,7 +140,7 @@ class LeaderEpochCache:
         try:
             self.save()
         except OSError as reason:
-            log.warning("%s has to wait: %s", CHECKPOINT_NAME, reason)
+            log.warning("cannot write %s yet: %s", CHECKPOINT_NAME, reason)
 
     def _assign(self, epoch: int, offset: int) -> bool:
         entries = self._entries

@@ -158,7 +158,7 @@ class TimeIndex:
 def _check_growing(what: str, numbers: array[int]) -> None:
     listed = numbers.tolist()
     if listed != sorted(listed):
-        raise ValueError(f"an index whose {what} do not grow")
+        raise ValueError(f"an index whose {what} do not increase")
 
 
 def _big_endian(words: array[int]) -> array[int]:

@@ -144,14 +144,14 @@ class _Rules:
         if record.offset_delta != index:
             return f"the offset delta is {record.offset_delta} instead of {index}", False
         if self._needs_keys and not record.has_key:
-            return "a compacted topic cannot take a record without a key", False
+            return "records of a compacted topic need a key", False
         if not -INT64_MAX - 1 <= timestamp_ms <= INT64_MAX:
             return "a timestamp of more than 64 bits", True
         if header.is_log_append_time:
             timestamp_ms = header.max_timestamp
             if self._uses_log_append_time or timestamp_ms == NO_TIMESTAMP:
                 # Since 3.6 Kafka refuses the flag only in these cases; otherwise it clears it.
-                return "log append time is the broker's to set", True
+                return "log append time can only be set by the broker", True
         if (
             self._uses_log_append_time
             or timestamp_ms == NO_TIMESTAMP

@@ -433,7 +433,7 @@ class PartitionLog:
         """Delete the records below an offset, itself at most the high watermark; return whether the start moved."""
         if offset > self.log_end_offset:
             raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is behind the log's end {self.log_end_offset}"
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is beyond the log end offset {self.log_end_offset}"
             )
         if offset <= self.log_start_offset:
             return False

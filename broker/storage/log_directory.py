@@ -134,7 +134,7 @@ class LogDirectory:
         opened.durability.reached = 0 if reached <= opened.log_end_offset else reached
         if opened.durability.reached:
             log.error(
-                "%s ends at offset %d and had reached %d: records are lost",
+                "%s ends at offset %d, but had reached %d: records are lost",
                 opened.directory,
                 opened.log_end_offset,
                 reached,
@@ -144,7 +144,7 @@ class LogDirectory:
                 self.lost_ends.write()
             except OSError as reason:
                 log.warning(
-                    "that %s has lost records cannot be written down, a restart may forget it: %s",
+                    "cannot save that %s lost records, a restart may not know it: %s",
                     opened.directory,
                     reason,
                 )
@@ -157,7 +157,7 @@ class LogDirectory:
             try:
                 self.recovery_points.write()
             except OSError as reason:
-                log.warning("the recovery point of %s has to wait: %s", opened.directory, reason)
+                log.warning("cannot write the recovery point of %s yet: %s", opened.directory, reason)
 
         opened.durability.on_cut = distrust
 
@@ -210,7 +210,9 @@ def name_of(key: Key) -> str:
     """Return the directory name of a partition's log. Raises KafkaError with INVALID_TOPIC_EXCEPTION."""
     topic, index = key
     if index < 0 or not is_legal(topic):
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"no log can be that of {topic!r}, partition {index}")
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"invalid name of a log: topic {topic!r}, partition {index}"
+        )
     return f"{topic}-{index}"
 
 

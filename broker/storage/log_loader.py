@@ -98,7 +98,7 @@ def newest_snapshot(files: Files, directory: str, up_to: int) -> tuple[int, Prod
             try:
                 states.restore(decode_snapshot(files.read_file(snapshot_path(directory, offset)) or b""))
             except ValueError as reason:
-                log.warning("%s: the snapshot at %d is passed over: %s", directory, offset, reason)
+                log.warning("%s: ignoring the damaged snapshot at %d: %s", directory, offset, reason)
             else:
                 return offset, states
     return -1, states
@@ -136,7 +136,7 @@ def stored_control_of(batch: Buffer, header: BatchHeader) -> ControlRecord | Non
     try:
         return control_of(batch, header)
     except DecodeError as reason:
-        log.error("the control batch at offset %d is passed over, it cannot be read: %s", header.base_offset, reason)
+        log.error("skipping the unreadable control batch at offset %d: %s", header.base_offset, reason)
         return None
 
 
@@ -170,7 +170,7 @@ class _Loader:
             next_offset = segment.load()
             try:
                 if next_offset is None or next_offset > end or (not sealed and next_offset != recovery_point):
-                    raise ValueError("its indexes do not fit")
+                    raise ValueError("its indexes do not match its file")
                 self._aborted += segment.load_aborted()
             except ValueError as reason:
                 log.warning("%s: scanning the segment at %d: %s", self._directory, base_offset, reason)
@@ -212,7 +212,7 @@ class _Loader:
     def _cut(self, lost_bytes: int, following: list[int]) -> None:
         log.log(
             logging.ERROR if following else logging.WARNING,
-            "%s: the log ends at %d now: what follows is not sound; %d bytes and %d later segments are removed",
+            "%s: truncated the log to %d, where damage begins: %d bytes and %d later segments are removed",
             self._directory,
             self._log_end_offset,
             lost_bytes,
@@ -283,7 +283,7 @@ class _Loader:
                 try:
                     segment.seal([one for one in aborted if segment.base_offset <= one.last_offset < end])
                 except OSError as reason:
-                    log.warning("%s: the indexes of a segment remain unwritten: %s", self._directory, reason)
+                    log.warning("%s: cannot write the indexes of a segment: %s", self._directory, reason)
                     return
 
 

@@ -94,7 +94,7 @@ class LogManager:
         found = [directory for directory in self.directories if directory.holds(key)]
         if len(found) > 1:
             found.sort(key=lambda one: max(one.files.names(name_of(key)), default=""))
-            log.error("%s is in several directories; the one that goes on longest counts", name_of(key))
+            log.error("%s is in several directories; using the one with the newest segment", name_of(key))
         if found:
             return found[-1]
         preferred = self._preferred.get(key)
@@ -261,7 +261,7 @@ class LogManager:
         for directory in self.directories:
             name = directory.future_of(key)
             if name is not None:
-                log.info("%s becomes %s: a move ends that was interrupted", name, name_of(key))
+                log.info("renaming %s to %s: completing an interrupted move", name, name_of(key))
                 directory.files.rename(name, name_of(key))
                 return
 
@@ -297,7 +297,7 @@ class LogManager:
             try:
                 directory.checkpoint(logs)
             except OSError as reason:
-                log.error("the checkpoints in %s have to wait: %s", directory.path, reason)
+                log.error("cannot write the checkpoints in %s yet: %s", directory.path, reason)
 
     def flush_step(self) -> bool:
         """Flush one sealed segment, so that the next start need not scan it; return whether there was one.
@@ -337,11 +337,11 @@ class LogManager:
                 self._cleaning = None
                 cleaning.log.touched()
         except KafkaError as damage:
-            log.error("%s: not compacted any more in this life: %s", cleaning.log.directory, damage)
+            log.error("%s: no more compaction until a restart: %s", cleaning.log.directory, damage)
             self._uncleanable.add(cleaning.log)
             self._cleaning = None
         except OSError as reason:
-            log.warning("%s: compaction has to wait: %s", cleaning.log.directory, reason)
+            log.warning("%s: cannot compact yet: %s", cleaning.log.directory, reason)
             self._cleaned_later.add(cleaning.log)
             self._cleaning = None
         return True
@@ -375,7 +375,7 @@ class LogManager:
             try:
                 opened.close()
             except OSError as reason:
-                log.error("%s: not closed properly: %s", opened.directory, reason)
+                log.error("%s: not closed cleanly: %s", opened.directory, reason)
                 unclean.add(directory)
         for directory in self.directories:
             try:
@@ -383,7 +383,7 @@ class LogManager:
                 if directory not in unclean:
                     directory.mark_clean()
             except OSError as reason:
-                log.error("the checkpoints could not be written: %s", reason)
+                log.error("cannot write the checkpoints: %s", reason)
         for known in (self._logs, self._homes, self._futures, self._unsaved, self._unflushed, self._compacted):
             known.clear()
 

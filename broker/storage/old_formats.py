@@ -58,7 +58,7 @@ def converted(records: Buffer, settings: LogSettings) -> Buffer:
     except WrapperError as reason:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(reason)) from None
     except DecodeError as reason:
-        raise _invalid(f"the wrapper cannot be opened: {reason}") from None
+        raise _invalid(f"cannot decompress the wrapper message: {reason}") from None
     return recompress(batch, read_header(batch), target, settings.compression_level) if target else batch
 
 
@@ -85,7 +85,7 @@ def _checked(records: Buffer, settings: LogSettings) -> tuple[int | None, int]:
         raise _invalid(f"messages of magic {' and '.join(map(str, sorted(magics)))}")
     magic = min(magics, default=None)
     if codec and count > 1:
-        raise _invalid("a compressed message beside others")
+        raise _invalid("a compressed message among other messages")
     if codec > max(Compression):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"compression codec {codec}")
     if codec > _LAST_CODEC:
@@ -100,7 +100,7 @@ def _messages(records: Buffer, settings: LogSettings) -> Iterator[Message]:
         except DecodeError as reason:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
         if message.is_log_append_time and (settings.uses_log_append_time or message.timestamp_ms == NO_TIMESTAMP):
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time is the broker's to set")
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time can only be set by the broker")
         yield message
 
 

@@ -95,7 +95,7 @@ class OsFiles:
         """Log a full disk, once for all files until `write_file` succeeds."""
         if reason.errno in NO_ROOM and not self._told:
             self._told = True
-            text = "%s takes no records, and who produces is refused until there is room: %s"
+            text = "%s is full: produce requests fail until space is free: %s"
             log.error(text, self._root, os.strerror(reason.errno))
 
     def open(self, path: str) -> File:
@@ -177,7 +177,7 @@ class OsFiles:
 
     def lock(self) -> None:
         """See `Files`."""
-        assert self._lock is None, f"{self._root} is locked by this owner already"
+        assert self._lock is None, f"{self._root} is already locked by this owner"
         self._lock = DirectoryLock(self._root)
 
     def unlock(self) -> None:

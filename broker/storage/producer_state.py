@@ -188,7 +188,7 @@ class ProducerStates:
         if entry is not None and entry.transaction_start != NO_OFFSET and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} has an open transaction and sends outside of it",
+                f"producer {header.producer_id} has an open transaction, and sent a batch outside of it",
             )
 
     def check_marker(self, header: BatchHeader, control: ControlRecord, *, newer: bool = False) -> None:
@@ -286,7 +286,7 @@ def _check_ended(entry: ProducerEntry | None, header: BatchHeader) -> None:
     if entry is not None and entry.transaction_start != NO_OFFSET and entry.epoch < header.producer_epoch:
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS,
-            f"the transaction of epoch {entry.epoch} of producer {header.producer_id} has not ended here",
+            f"the transaction of epoch {entry.epoch} of producer {header.producer_id} has not ended",
         )
 
 

@@ -226,7 +226,7 @@ class Segment:
     def _corrupt(self, position: int, reason: str) -> KafkaError:
         path = segment_path(self._directory, self.base_offset)
         if not self._damaged:
-            log.error("%s is damaged at byte %d, and what stands there is not served: %s", path, position, reason)
+            log.error("%s is damaged at byte %d; the batches there are not served: %s", path, position, reason)
             self._damaged = True
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path} at byte {position}: {reason}")
 

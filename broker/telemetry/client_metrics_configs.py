@@ -79,6 +79,6 @@ class ClientMetricsConfigs:
             try:
                 subscriptions.append(subscription(given))
             except KafkaError as error:
-                log.error("the subscription %s to metrics of clients is left out: %s", name, error)
+                log.error("ignoring the malformed client metrics subscription %s: %s", name, error)
         for listener in self._listeners:
             listener(subscriptions)

@@ -116,7 +116,9 @@ class Instances:
         """Return a client's instance, with its subscription. Raises THROTTLING_QUOTA_EXCEEDED if it is too early."""
         instance = self._instance(client_instance_id, client, now_ms)
         if not instance.may_get(now_ms) and instance.failed_with not in MAY_ASK_AGAIN:
-            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{client.client_id} asks before its time")
+            raise KafkaError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{client.client_id} requests subscriptions too early"
+            )
         instance.failed_with = ErrorCode.NONE
         return instance
 
@@ -126,7 +128,7 @@ class Instances:
         After decompression the caller reports `taken` or `refused`.
         """
         if push.client_instance_id in RESERVED:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{client.client_instance_id} is no id of a client")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{client.client_instance_id} is not a client instance id")
         instance = self._instance(push.client_instance_id, client, now_ms)
         try:
             _check(instance, push, now_ms, bytes_max)
@@ -164,12 +166,12 @@ class Instances:
 def _check(instance: Instance, push: Push, now_ms: int, bytes_max: int) -> None:
     name = instance.client.client_id
     if instance.terminating:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} pushes after its last push")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} pushed after its terminating push")
     if not instance.may_push(now_ms) and not push.terminating:
-        raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{name} pushes before its time")
+        raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{name} pushed too early")
     if push.subscription_id != instance.subscription_id:
-        raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, f"{name} was asked for something else")
+        raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, f"{name} has another subscription")
     if push.compression not in Compression.__members__.values():
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{push.compression} is no compression")
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{push.compression} is not a compression type")
     if len(push.metrics) > bytes_max:
-        raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE, f"{len(push.metrics)} bytes, and {bytes_max} are the most")
+        raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE, f"{len(push.metrics)} bytes, more than {bytes_max}")

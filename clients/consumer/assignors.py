@@ -156,13 +156,11 @@ def make_assignors(strategy: str | Sequence[str | PartitionAssignor]) -> tuple[P
     """Build a consumer's assignors, in order of preference. Raises `ValueError` for an invalid strategy."""
     chosen = [one.strip() for one in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
     if not chosen:
-        raise ValueError(f"partition_assignment_strategy names no assignor; there are {', '.join(ASSIGNORS)}")
+        raise ValueError(f"partition_assignment_strategy is empty; the assignors are {', '.join(ASSIGNORS)}")
     made: list[PartitionAssignor] = []
     for one in chosen:
         if isinstance(one, str) and one not in ASSIGNORS:
-            raise ValueError(
-                f"no assignor is called {one!r}: there are {', '.join(ASSIGNORS)}, and objects of your own"
-            )
+            raise ValueError(f"unknown assignor {one!r}: there are {', '.join(ASSIGNORS)}, or your own objects")
         made.append(ASSIGNORS[one]() if isinstance(one, str) else one)
     if len({one.name for one in made}) < len(made):
         raise ValueError("two assignors of partition_assignment_strategy have the same name")

@@ -268,7 +268,7 @@ class ClassicMembership:
             if taken:
                 partition, member_id = min(taken.items())
                 raise RuntimeError(
-                    f"assignor {self.protocol!r} gives {member_id} {partition}, which another still reads"
+                    f"assignor {self.protocol!r} gives {member_id} {partition}, which another member still owns"
                 )
         return SyncGroupRequest(
             group_id=self.group_id,

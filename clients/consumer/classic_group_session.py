@@ -115,7 +115,7 @@ class ClassicGroupSession:
         if self.unsure:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"no coordinator tells whether this is still a member of {self.membership.group_id!r}",
+                f"no coordinator confirms the membership in {self.membership.group_id!r}",
             )
 
     async def _hear(self, timeout_s: float) -> None:
@@ -214,7 +214,9 @@ class ClassicGroupSession:
         Without a generation its commit would look like a tool's, and succeed in an empty group.
         """
         if self.membership.lost:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {self.membership.group_id!r} went on without us")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"the group {self.membership.group_id!r} has removed this member"
+            )
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses."""
@@ -359,9 +361,7 @@ class ClassicGroupSession:
                 continue  # an eager member has no partitions meanwhile, and its join occupies the connection
             idle_s = 0 if self._asking else self._clock_s() - self._worked_at_s
             if not joining and idle_s > self._rebalance_timeout_ms / 1000:
-                log.warning(
-                    "%s leaves: the application has not asked for records for so long", self.membership.describe()
-                )
+                log.warning("%s leaves: no poll within max.poll.interval.ms", self.membership.describe())
                 await self._go()
                 continue
             try:
@@ -408,7 +408,7 @@ class ClassicGroupSession:
         try:
             fate = self.membership.on_heartbeat(code)
         except KafkaError as error:
-            log.warning("%s is refused: %s", self.membership.describe(), error)
+            log.warning("%s was refused: %s", self.membership.describe(), error)
             self.failure = error
             self._news.set()
             raise

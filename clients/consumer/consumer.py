@@ -158,7 +158,7 @@ class Consumer:
         if not topics and group_id is not None:
             raise ValueError('a consumer of a group needs at least one topic: Consumer("orders", group_id="billing")')
         if audit is not None and group_id is None:
-            raise ValueError("an audit is of a group: give group_id together with audit")
+            raise ValueError("audit needs a group_id")
         if isolation_level not in ISOLATION_LEVELS:
             raise ValueError(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
         self._topics = topics
@@ -229,7 +229,7 @@ class Consumer:
             RuntimeError: The consumer is started already.
         """
         if self._started:
-            raise RuntimeError("a consumer is started once")
+            raise RuntimeError("a consumer can be started only once")
         self._clock_ms = self._chosen_clock_ms or follow_loop_ms()
         self._news = asyncio.Event()
         self._network = Network(self._network_config, self._rng)
@@ -270,7 +270,7 @@ class Consumer:
             ValueError: The consumer has topics, whose partitions are assigned to it.
         """
         if self._topics:
-            raise ValueError("partitions are assigned to a consumer without topics: Consumer(bootstrap_servers=...)")
+            raise ValueError("assign() needs a consumer without topics: Consumer(bootstrap_servers=...)")
         chosen = set(partitions)
         if not self._started:
             self._core.ownership.assign(chosen)
@@ -286,7 +286,7 @@ class Consumer:
         if not isinstance(membership, ConsumerGroupMembership):
             return
         if not await has_consumer_groups(self._network, membership.group_id):
-            log.warning("%s: the cluster has no KIP-848 groups: classic", membership.group_id)
+            log.warning("%s: the cluster has no KIP-848 groups, using the classic protocol", membership.group_id)
             self._core = self._make_core(CLASSIC)
 
     def _wire(self) -> None:
@@ -538,7 +538,7 @@ class Consumer:
             TimeoutError: A partition has no leader for `request_timeout_ms`.
         """
         if any(timestamp_ms < 0 for timestamp_ms in timestamps_ms.values()):
-            raise ValueError("a timestamp is in ms since 1970, and not negative")
+            raise ValueError("a timestamp in ms must not be negative")
         return await self._find_offsets(timestamps_ms)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -697,7 +697,7 @@ class Consumer:
             ValueError: The consumer has no group.
         """
         if self._session is None:
-            raise ValueError("there is no group without a group_id")
+            raise ValueError("needs a group_id")
         await self._session.assured(timeout_s=self._network_config.request_timeout_ms / 1000)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -710,7 +710,7 @@ class Consumer:
             ValueError: The consumer has no group.
         """
         if self._core.membership is None:
-            raise ValueError("there is no group without a group_id")
+            raise ValueError("needs a group_id")
         owner = self._core.membership.owner
         return owner if self._audit is None else owner._replace(before_commit=self._audit.flush)
 

@@ -164,7 +164,7 @@ class ConsumerGroupMembership(ClassicMembership):
     def _fate(self, code: ErrorCode) -> HeartbeatOutcome:
         if code is ErrorCode.GROUP_ID_NOT_FOUND and self.is_outside:
             raise KafkaError(
-                code, f"group {self.group_id!r} is a classic one, and cannot become one that this can join"
+                code, f"group {self.group_id!r} is a classic group that cannot be converted to a KIP-848 group"
             )
         if code in _OUT:
             if code is ErrorCode.FENCED_MEMBER_EPOCH:
@@ -176,5 +176,5 @@ class ConsumerGroupMembership(ClassicMembership):
         ):  # the commit reached the coordinator before the new epoch reached this member
             return HeartbeatOutcome.WAIT
         if code is ErrorCode.ILLEGAL_GENERATION:
-            raise KafkaError(code, f"group {self.group_id!r} takes this for a member of the classic protocol")
+            raise KafkaError(code, f"group {self.group_id!r} has this member with the classic protocol")
         return super()._fate(code)

@@ -134,7 +134,7 @@ class ConsumerGroupSession(ClassicGroupSession):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_PATIENCE_S):
                     await self._beaten.wait()
-        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the member's epoch moves on faster than it commits")
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the member's epoch changed during each attempt to commit")
 
     async def _go(self) -> None:
         """Leave the group; a static member leaves temporarily (KIP-345)."""

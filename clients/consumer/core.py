@@ -312,7 +312,7 @@ class ConsumerCore:
         for partition, offset in offsets.items():
             progress = self.assignment.get(partition)
             if progress is not None and progress.must_reset:
-                log.warning("%s: offset %d is out of range, going on at %d", partition, progress.position, offset)
+                log.warning("%s: offset %d is out of range, continuing at %d", partition, progress.position, offset)
                 progress.begin(offset, committed=progress.committed)
                 self._note_start(progress)
 

@@ -104,7 +104,7 @@ class DeliveryAudit:
         await self._send()
         await self._producer.flush()
         if self._failure is not None:
-            raise RuntimeError(f"deliveries are missing in the audit {self._topic!r}") from self._failure
+            raise RuntimeError(f"some deliveries are missing in the audit topic {self._topic!r}") from self._failure
 
     async def _follow(self) -> None:
         while True:
@@ -117,7 +117,7 @@ class DeliveryAudit:
                 await self._send()
             except (KafkaError, ConnectionError) as error:
                 # Nothing is lost: the next write or flush retries, and raises the error.
-                log.warning("the audit %s waits: %s", self._topic, error)
+                log.warning("cannot write to the audit topic %s yet: %s", self._topic, error)
 
     async def _send(self) -> None:
         """Give all noted events to the producer. A cancelled call leaves the rest for the next."""

@@ -185,7 +185,7 @@ class _Writers:
         known = self._known
         for _, _, offset, _, key, value, ((name, mark),), _ in records:
             if name != header or len(mark) != mark_bytes:
-                raise ValueError("not the header of an audit")
+                raise ValueError("not an audit header")
             try:
                 add, number = known[key]
             except KeyError:

@@ -205,7 +205,7 @@ class Fetcher:
                 taken = progress.receive(data.records, asked[partition], aborted) if data.records else 0
                 return taken > 0 or moved
             except DecodeError as error:
-                log.warning("what the leader of %s sent makes no sense: %s", partition, error)
+                log.warning("malformed records from the leader of %s: %s", partition, error)
                 self._rest(partition)
                 return False
         at_follower = self._read_replicas.forget(partition)

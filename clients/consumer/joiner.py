@@ -53,7 +53,7 @@ class Joiner:
     async def join(self) -> None:
         """Join, and wait for an assignment. Raises KafkaError if the group refuses this member."""
         assigned = await self._session.join()
-        assert assigned is not None, "a member that has given up everything cannot lose it"
+        assert assigned is not None, "a member without partitions cannot lose them"
         if await self._learn(assigned):
             self._ownership.joined(assigned)
 
@@ -82,9 +82,7 @@ class Joiner:
             return
         await asyncio.wait([self._joining], timeout=timeout_ms / 1000)
         if self._ownership.joining:
-            raise KafkaError(
-                ErrorCode.REBALANCE_IN_PROGRESS, "nothing can be committed before the group has rebalanced"
-            )
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "no commit is possible before the rebalance completes")
 
     async def close(self) -> None:
         """Stop joining. A join that is nearly complete is awaited: the member may commit then."""
@@ -134,7 +132,7 @@ class Joiner:
         try:
             await self._network.wait_for(known, timeout_ms=METADATA_PATIENCE_MS)
         except TimeoutError:
-            log.warning("the group's leader knew topics that cannot be found (deleted since?), joining again")
+            log.warning("topics of the assignment do not exist (deleted?), joining again")
             membership.expire()
         return membership.stable
 

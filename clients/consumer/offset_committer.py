@@ -47,7 +47,7 @@ class OffsetCommitter:
         async with self._storing:
             await self.flush_audit()
             if any(assignment.get(one) is not row for one, row in zip(offsets, owned, strict=True)):
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has rebalanced since this was asked for")
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has rebalanced since the request")
             if self._session is not None:
                 await self._session.commit(offsets)
             self._core.committed(offsets, begun)
@@ -72,7 +72,7 @@ class OffsetCommitter:
 
     async def learn_commits(self, partitions: Collection[TopicPartition]) -> None:
         """Fetch the group's committed offsets of these partitions."""
-        assert self._session is not None, "only groups commit"
+        assert self._session is not None, "only members of groups commit"
         try:
             self._core.learned_commits(await self._session.committed(sorted(partitions)))
         except (ConnectionError, TimeoutError, KafkaError) as error:

@@ -115,7 +115,7 @@ class Ownership:
 
     def take_up(self, assigned: Assigned) -> None:
         """Adopt an assignment. Kept partitions continue at their positions."""
-        assert self._membership is not None, "only members of groups are given something"
+        assert self._membership is not None, "only members of groups get an assignment"
         self._assigned = None
         self.rebalances += 1
         # If the leader used older metadata, the difference leads to a rejoin.
@@ -329,7 +329,7 @@ class Ownership:
         before = {progress.partition for progress in self._assignment}
         for name, shape in (self._made_from or {}).items():
             if name in shapes and shapes[name].topic_id != shape.topic_id:
-                log.info("%s was created anew: it is read from its start", name)
+                log.info("%s was deleted and created again: reading it from its start", name)
                 self._assignment.drop_topic(name)
         return before - {progress.partition for progress in self._assignment}
 

@@ -289,7 +289,7 @@ class PartitionProgress:
             raise self._corrupt(f"record at offset {self.fetch_offset}", "behind it")
 
     def _corrupt(self, what: str, where: str) -> KafkaError:
-        text = f"{self.partition}: the {what} is damaged; seek {where} to go on without it"
+        text = f"{self.partition}: the {what} is damaged; seek {where} to skip it"
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
 
     def _finish(self, batch: FetchedBatch) -> None:

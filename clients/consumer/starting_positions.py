@@ -48,7 +48,7 @@ class StartingPositions:
         if self._session is not None:
             fresh = [one for one in fresh if one in committed]  # otherwise a transactional commit is pending
         starts = await self._resets.find(self._network, fresh, await self._read_until(fresh, committed))
-        log.debug("the group has committed %s; by the reset policy: %s", committed, starts)
+        log.debug("committed offsets: %s; by auto_offset_reset: %s", committed, starts)
         self._core.begin_at(starts)
         self._core.starts_looked_up(todo)
         return self._session is None or len(committed) == len(todo)

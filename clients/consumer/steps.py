@@ -69,10 +69,10 @@ class LearnCommits:
 class Reason(enum.Enum):
     """The reason for a commit."""
 
-    BOUNDARY = "the end of a key epoch is reached: others wait for it"
-    START = "reading begins where the group has no offset: others may wait for just that"
+    BOUNDARY = "the end of a key epoch is reached, which may open gates"
+    START = "reading begins without a committed offset, which may open gates"
     DUE = "the interval of automatic commits is over"
-    DEPARTURE = "partitions are given back, or the group moves keys"
+    DEPARTURE = "partitions are revoked, or a resize moves keys"
 
 
 @dataclass(frozen=True, slots=True)

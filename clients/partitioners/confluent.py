@@ -85,7 +85,7 @@ class LineagePartitioner:
 
     def _placement(self, topic: str) -> Placement:
         if self._telling == threading.get_ident():
-            raise RuntimeError("on_delivery must not place records: note them, and send them when poll has returned")
+            raise RuntimeError("on_delivery must not produce records: keep them, and produce them after poll returns")
         known = self._placements.known(topic)
         if known is None:
             known = self._read(topic)
@@ -100,7 +100,9 @@ class LineagePartitioner:
             if self._shown(topic) >= placement.count:
                 return placement
             threading.Event().wait(PAUSE_S)  # the broker's metadata is older than the configuration
-        raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, f"{topic} does not show its new partitions"))
+        raise KafkaException(
+            KafkaError(KafkaError._UNKNOWN_PARTITION, f"{topic}: metadata does not show the new partitions")
+        )
 
     def _shown(self, topic: str) -> int:
         """Return how many partitions this producer may send to. The call also refreshes librdkafka's metadata."""

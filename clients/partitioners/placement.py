@@ -47,7 +47,7 @@ def placement_of(properties: Mapping[str, str | None], partitions: int) -> Place
         _, count = history.rsplit(",", 1)[-1].split(":")
         return Placement(int(base), int(count))
     except ValueError:
-        raise ValueError(f"reshard.base={base} with reshard.history={history} tells of no placement") from None
+        raise ValueError(f"reshard.base={base} with reshard.history={history} is not a valid placement") from None
 
 
 class Placements:

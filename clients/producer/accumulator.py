@@ -318,7 +318,7 @@ class Accumulator:
         transactions = self.numbering.transactions
         if transactions is None or not transactions.doomed:
             return
-        error = transactions.failure or TransactionAborted(ErrorCode.OPERATION_NOT_ATTEMPTED, "not sent any more")
+        error = transactions.failure or TransactionAborted(ErrorCode.OPERATION_NOT_ATTEMPTED, "the producer is closed")
         for topic in self.topics.values():
             for queue in topic.queues.values():
                 for batch in [one for one in queue.unresolved if not one.on_wire]:

@@ -66,7 +66,7 @@ class OwnPartitioner:
         try:
             index = as_index(chosen)
         except TypeError:
-            raise ValueError(f"{topic.name}: the partitioner returned {chosen!r}, which is no partition") from None
+            raise ValueError(f"{topic.name}: the partitioner returned {chosen!r}, which is not a partition") from None
         if index not in topic.live:
             raise ValueError(
                 f"{topic.name}: the partitioner chose partition {index}, but records go to {list(topic.live)}"

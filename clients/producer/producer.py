@@ -165,7 +165,7 @@ class Producer:
             KafkaError: The transaction coordinator refuses the transactional id.
         """
         if self._state != "new":
-            raise RuntimeError(f"a producer is started once; this one is {self._state}")
+            raise RuntimeError(f"a producer can be started only once; this one is {self._state}")
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
         self._clock_ms = self._chosen_clock_ms or follow_loop_ms()
@@ -440,7 +440,7 @@ class Producer:
         headers: Headers,
     ) -> asyncio.Future[RecordMetadata]:
         if (key is not None and key.__class__ is not bytes) or (value is not None and value.__class__ is not bytes):
-            raise TypeError("keys and values are bytes: encode them before sending")
+            raise TypeError("keys and values must be bytes: encode them first")
         if self._transaction_task is not None:
             self._transaction_task.check_open()
         route = route_of(key, partition)

@@ -60,5 +60,5 @@ def not_live(topic: TopicQueues, partition: int) -> KafkaError:
     live = f"0 to {topic.live[-1]}" if topic.live else "none"
     return KafkaError(
         ErrorCode.INVALID_PARTITIONS,
-        f"{topic.name} takes no records in partition {partition}: it has been merged away or never was (live: {live})",
+        f"{topic.name} has no writable partition {partition}: it is retiring, removed, or never existed (live: {live})",
     )

@@ -151,7 +151,7 @@ class Sender:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            log.exception("the producer stops: %s", error)
+            log.exception("the producer is stopping: %s", error)
             self.on_failure(error)
             self._accumulator.abandon(error)
 
@@ -168,7 +168,7 @@ class Sender:
         active = self._accumulator.active
         line = self._stall_watch.check(active, self._loop.time(), self._accumulator.why_late)
         if line is not None:
-            log.warning("%s; given up after %g s", line, self._config.delivery_timeout_ms / 1000)
+            log.warning("%s; timed out after %g s", line, self._config.delivery_timeout_ms / 1000)
         if active:
             self._stall_timer = self._loop.call_later(LOOK_S, self._watch_for_stalls)
 

@@ -47,13 +47,13 @@ class Verdict(enum.Enum):
     """The meanings of a response."""
 
     DONE = "done"
-    LATER = "refused for now: ask again"
-    UNCERTAIN = "not even looked at: ask again, an earlier attempt may have succeeded"
-    MOVED = "another node is the coordinator: look for it, and ask again"
+    LATER = "refused for now: retry"
+    UNCERTAIN = "not processed: retry; an earlier attempt may have succeeded"
+    MOVED = "another node is the coordinator: find it, and retry"
     ABORTABLE = "the transaction must be aborted"
-    UNMAPPED = "the coordinator has forgotten our producer id: abort without asking, and take a new epoch"
+    UNMAPPED = "the coordinator does not know the producer id: abort locally, and get a new epoch"
     FENCED = "another producer has the transactional id"
-    FATAL = "nothing will succeed any more"
+    FATAL = "fatal: no request can succeed"
 
 
 _EVERYWHERE: Final[Mapping[ErrorCode, Verdict]] = {

@@ -237,7 +237,7 @@ class TransactionManager:
 
     def lost(self, question: TransactionCall) -> None:
         """Note that a request got no response: it is sent again, and may arrive twice."""
-        assert question is self._open, "one question is open at a time"
+        assert question is self._open, "another request is open"
         self._lost = self._lost or question.step is not Step.INITIALIZE
 
     def answered(self, question: TransactionCall, response: Any) -> Verdict:
@@ -250,7 +250,7 @@ class TransactionManager:
 
     def refused(self, question: TransactionCall, code: ErrorCode, where: str = "") -> Verdict:
         """Judge an error code, also one met before the request could be sent."""
-        assert question is self._open, "one question is open at a time"
+        assert question is self._open, "another request is open"
         verdict = verdict_of(question.step, code)
         if verdict in (Verdict.MOVED, Verdict.UNCERTAIN):
             return verdict

@@ -74,7 +74,7 @@ class TransactionTask:
             if self._transactions.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
                 await self.abort()
         except KafkaError as error:
-            log.warning("the transaction is left to its timeout: %s", error)
+            log.warning("cannot abort the transaction; it ends by its timeout: %s", error)
         finally:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -93,7 +93,7 @@ class TransactionTask:
         self._accumulator.hurry += 1
         try:
             self._sender.wake()
-            await self._until(self._over, "the transaction may have been committed or not")
+            await self._until(self._over, "the outcome of the commit is unknown")
             self._transactions.told()
             if self._accumulator.marks is not None:
                 self._accumulator.marks.committed()
@@ -113,7 +113,7 @@ class TransactionTask:
         if group.before_commit is not None:
             await group.before_commit()
         self._transactions.add_offsets(offsets, group)
-        await self._until(lambda: not self._transactions.offsets_pending, "the offsets may have been added or not")
+        await self._until(lambda: not self._transactions.offsets_pending, "whether the offsets were added is unknown")
 
     def check_open(self) -> None:
         """Refuse a record outside a transaction, or in one that failed."""
@@ -190,7 +190,7 @@ class TransactionTask:
 
     async def _until(self, reached: Callable[[], bool], otherwise: str) -> None:
         """Wait until `reached()`. Raises the error that prevents it, or REQUEST_TIMED_OUT after `max_block_ms`."""
-        assert self._task is not None, "a transaction task is started before it is asked for anything"
+        assert self._task is not None, "the transaction task is not started"
         self.wake()
         try:
             async with asyncio.timeout(self._max_block_ms / 1000):

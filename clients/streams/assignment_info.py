@@ -155,7 +155,7 @@ def decode_assignment_info(data: bytes) -> AssignmentInfo:
             next_rebalance_ms=read.next_rebalance_ms,
         )
     except KeyError as error:
-        raise DecodeError(f"StreamsAssignment: no topic has the index {error}", buffer=data) from None
+        raise DecodeError(f"StreamsAssignment: unknown topic index {error}", buffer=data) from None
     except UnicodeDecodeError as error:
         raise DecodeError(f"StreamsAssignment: a named topology is not UTF-16: {error.reason}", buffer=data) from None
 

@@ -37,9 +37,9 @@ def reset_reason(
     its records, and does not read its marker.
     """
     if topic_id not in UNKNOWN_TOPIC_ID and bounds.topic_id not in UNKNOWN_TOPIC_ID and topic_id != bounds.topic_id:
-        return "the changelog was deleted and made again"
+        return "the changelog was deleted and created again"
     if checkpoint > bounds.end:
         return f"the changelog ends at offset {bounds.end}, before the checkpoint {checkpoint}"
     if checkpoint < bounds.start and not (transactional and checkpoint + 1 == bounds.start == bounds.end):
-        return f"records from offset {checkpoint} to {bounds.start - 1} are gone from the changelog"
+        return f"records from offset {checkpoint} to {bounds.start - 1} were deleted from the changelog"
     return None

@@ -202,8 +202,9 @@ class Committer:
         except KafkaError as error:
             if error.code is ErrorCode.INVALID_PARTITIONS:  # only records of changelogs name their partition
                 raise StreamsError(
-                    f"a changelog was deleted and made again with other partitions ({error}): delete it, and start the"
-                    " instance again; it creates the topic, and begins the store anew (changelog_auto_offset_reset)"
+                    f"a changelog was deleted and created again with other partitions ({error}): delete it, and start "
+                    "the"
+                    " instance again; it creates the topic and an empty store (changelog_auto_offset_reset)"
                 ) from error
             if error.code not in LOST_MEMBERSHIP:
                 raise
@@ -215,7 +216,7 @@ class Committer:
             self.moves.deliveries += sum(bool(one.mark) for one in deliveries)
             self.moves.keys += moved
             self.moves.held += moved + sum(delivery.stayed for delivery in deliveries)
-            log.info("%d keys follow their partitions", moved)
+            log.info("moved the state of %d keys to new partitions", moved)
         return deliveries
 
     async def abort(self, error: KafkaError) -> None:
@@ -225,7 +226,7 @@ class Committer:
 
     async def drop(self, *, fenced: bool = False) -> None:
         """Drop the output since the last commit. A fenced producer is replaced."""
-        assert self._producer is not None, "a committer is started before it is used"
+        assert self._producer is not None, "the committer is not started"
         begun, self._begun = self._begun, False
         self._sent.clear()
         if not self.exactly_once or not (begun or fenced):
@@ -236,7 +237,7 @@ class Committer:
                 return
         except KafkaError as error:
             log.warning("the transaction cannot be aborted: %s", error)
-        log.warning("the producer is replaced: another one was started with its transactional id")
+        log.warning("restarting the producer: another one with its transactional id has fenced it")
         await self.stop()
         await self.start()
 
@@ -250,7 +251,7 @@ class Committer:
             try:
                 missing = await self._topics.missing(changelogs)
             except (ConnectionError, TimeoutError, KafkaError) as error:
-                log.debug("changelogs cannot be looked up: %s", error)
+                log.debug("cannot look up changelogs: %s", error)
                 continue
             looks = Counter({topic: looks[topic] + 1 for topic in missing})
             for topic, count in looks.items():
@@ -260,7 +261,7 @@ class Committer:
                     self._changelog_deleted = True
                     raise StreamsError(
                         f"the changelog {topic} was deleted while this instance wrote to it: start the instance again;"
-                        " it creates the topic, and begins the store anew (changelog_auto_offset_reset)"
+                        " it creates the topic and an empty store (changelog_auto_offset_reset)"
                     )
 
     async def _must_be_member(self) -> None:
@@ -273,7 +274,7 @@ class Committer:
             raise TasksMigrated(str(error)) from error
 
     async def _begin(self) -> Producer:
-        assert self._producer is not None, "a committer is started before it is used"
+        assert self._producer is not None, "the committer is not started"
         if not self._begun and self.exactly_once:
             await self._producer.begin_transaction()
         self._begun = True
@@ -287,7 +288,7 @@ class Committer:
             except KafkaError as error:
                 if error.code is not ErrorCode.REQUEST_TIMED_OUT or attempt == COMMIT_ATTEMPTS - 1:
                     raise
-                log.warning("whether the transaction is committed is not known yet: %s", error)
+                log.warning("the outcome of the transaction commit is unknown: %s", error)
             else:
                 return
 
@@ -332,7 +333,7 @@ class Committer:
             return
         before, self._topic_ids[topic] = self._topic_ids.get(topic), known.topic_id
         if before not in (None, known.topic_id):
-            raise AbortableError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic} was deleted and made again")
+            raise AbortableError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic} was deleted and created again")
 
     async def _hand_over(self, producer: Producer, departures: Sequence[Departure]) -> list[Delivery]:
         """Write leaving keys to their targets, and delete them here, in one transaction.

@@ -55,7 +55,7 @@ class Failures:
         """Return a dead-lettered record's headers; None if it is skipped. Raises `RecordFailed` to end the instance."""
         undecodable = isinstance(error, Undecodable)
         cause = error.__cause__ if undecodable else error
-        assert isinstance(cause, Exception), "what cannot be decoded has a cause"
+        assert isinstance(cause, Exception), "a record that cannot be decoded has a cause"
         name, handler, step = (
             ("deserialization_handler", self._deserialization_handler, "decoded")
             if undecodable
@@ -65,7 +65,7 @@ class Failures:
         if handler == FAIL:
             if not undecodable:
                 log.error("%s", text, exc_info=cause)  # the traceback in the application's code
-            raise RecordFailed(f"{text} ({name}={SKIP} or {DEAD_LETTER} goes on without it)") from cause
+            raise RecordFailed(f"{text} ({name}={SKIP} or {DEAD_LETTER} skips it)") from cause
         self.dropped += 1
         log.warning("%s; it is %s", text, "skipped" if handler == SKIP else f"in {self.dead_letter_topic}")
         return headers_of(record, cause) if handler == DEAD_LETTER else None

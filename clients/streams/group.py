@@ -125,7 +125,7 @@ class Group:
             self.processes[process_id] = StreamsProcess(process_id, info)
         self.processes[process_id].add(member, info)
         if twice := self.owned.intersection(member.owned):
-            log.warning("%s says that it owns what another member has: %s", member.member_id, sorted(twice))
+            log.warning("%s claims tasks of another member: %s", member.member_id, sorted(twice))
         self.owned.update(member.owned)
 
 

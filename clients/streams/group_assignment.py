@@ -78,7 +78,7 @@ def assign_group(
     task_of = {partition: task for task, partitions in tasks.items() for partition in partitions}
     clients = {process_id: one.client(task_of, end_sums) for process_id, one in group.processes.items()}
     if end_offsets is None and assignor is not assign_sticky:
-        log.warning("end offsets of changelogs are not known: tasks stay where they were for now")
+        log.warning("end offsets of changelogs are unknown: tasks keep their members for now")
         assignor = assign_as_before
     replicas = {task: [racks.get(one, ()) for one in partitions] for task, partitions in tasks.items()} if racks else {}
     every = Tasks(every=frozenset(tasks), stateful=frozenset(changelogs), racks=replicas)

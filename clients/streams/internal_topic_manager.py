@@ -51,7 +51,7 @@ class InternalTopicManager:
     async def must_exist(self, topic: str) -> None:
         """Raise `StreamsError` if an output topic does not exist."""
         if await self._described(topic) is None:
-            raise StreamsError(f"the topic {topic} for records that fail does not exist: create it first")
+            raise StreamsError(f"the dead letter topic {topic} does not exist: create it first")
 
     async def missing(self, topics: Collection[str]) -> list[str]:
         """Return which of these topics do not exist."""
@@ -93,7 +93,7 @@ class InternalTopicManager:
         except KafkaError as error:
             if error.code is not ErrorCode.INVALID_PARTITIONS:
                 raise
-            log.debug("another member has widened %s: %s", topic, error)
+            log.debug("another member has added partitions to %s: %s", topic, error)
         await self._admin.wait_until(
             lambda metadata: topic in metadata.topics and len(metadata.topics[topic].live) >= partitions, topic
         )

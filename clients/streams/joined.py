@@ -40,8 +40,8 @@ def mismatch(lineages: Mapping[str, Lineage | None], *, own: Collection[str] = (
         return None
     told = " and ".join(f"{name} ({_counts(lineage)})" for name, lineage in sorted(lineages.items()))
     return (
-        f"{told} share state, and were not resized alike: they have to begin with as many partitions and to go through "
-        "the same counts in the same order. Create one of them anew, or repartition both before they are joined"
+        f"{told} share state, but their histories differ: they must begin with the same partition count and go "
+        "through the same counts in the same order. Create one of them again, or repartition both before the join"
     )
 
 

@@ -80,7 +80,7 @@ class LostArrivals:
             task.catch_up()
         elif task.restored:
             log.warning(
-                "%s: the state that came from partition %d at generation %d is gone from the changelog of store %s",
+                "%s: the state that came from partition %d at generation %d was deleted from the changelog of store %s",
                 task.id,
                 arrival.source,
                 arrival.generation,

@@ -33,8 +33,8 @@ class MisplacedKey(Exception):
 
     def __init__(self, topic: str, belongs_to: int, count: int) -> None:
         super().__init__(
-            f"its key belongs to {topic}-{belongs_to} of {count} partitions, so its state is elsewhere: a producer "
-            "that does not place keys as the topic does has written it (reshard.legacy.producers=refuse keeps it out)"
+            f"its key belongs to {topic}-{belongs_to} of {count} partitions, so its state is in another task. It was "
+            "written by a producer with another partitioner (reshard.legacy.producers=refuse refuses such producers)"
         )
 
 
@@ -63,9 +63,8 @@ def check_state_may_move(task: TaskId, marks: Collection[Marks], lineage: Lineag
     found = next((one.misplaced for one in marks if one.misplaced), "")
     if found and len(lineage.history) > 1:
         raise StreamsError(
-            f"{task} has state of keys that do not belong to its partition, and its input was resized: state moves by "
-            f"the hash of its key, and would not be where the records of these keys are. One is {found} written by a "
-            "producer that does not place keys as the topic does. Begin anew under another application id, and "
-            "repartition the stream before the store, or create the topic anew and keep such producers out "
-            "(reshard.legacy.producers=refuse)"
+            f"{task} has state of keys of other partitions, and its input was resized. State moves by the hash of its "
+            f"key, away from the records of these keys. One such key is {found} written by a producer with another "
+            "partitioner. Start again with another application id, and repartition the stream before the store; or "
+            "create the topic again with reshard.legacy.producers=refuse"
         )

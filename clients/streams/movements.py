@@ -33,7 +33,7 @@ class Movements:
             source = least_loaded(self._states, lambda one: task in one.standby and self._caught_up(one, task))  # noqa: B023
             source = source or least_loaded(self._states, lambda one: self._caught_up(one, task))  # noqa: B023
             source = source or self._furthest(task, target, lambda _: True)
-            assert source is not None, f"{task}: no client is further than its ideal one, yet it was to be moved"
+            assert source is not None, f"{task}: no client is more caught up than its ideal one, so it should not move"
             if task in source.standby:
                 source.standby.remove(task)
                 target.standby.add(task)

@@ -67,7 +67,7 @@ def repartition_counts(
     while unknown:
         found = {topic: width for topic in unknown if (width := _widest_feeder(topic, topology, partitions, counts))}
         if not found:
-            raise TaskAssignmentError(f"nothing says how many partitions these need: {', '.join(unknown)}")
+            raise TaskAssignmentError(f"cannot compute the partition counts of: {', '.join(unknown)}")
         counts |= found
         unknown = [topic for topic in unknown if topic not in found]
     chosen = frozenset(topic for topic, count in made.items() if count)
@@ -104,7 +104,7 @@ def _equalise(
                 raise TaskAssignmentError(reason)
         elif len(set(given.values())) > 1:
             told = ", ".join(f"{topic} has {width}" for topic, width in sorted(given.items()))
-            raise TaskAssignmentError(f"topics that are joined must have as many partitions as each other: {told}")
+            raise TaskAssignmentError(f"joined topics must have equal partition counts: {told}")
         width = max(given.values() or fixed.values())
         counts.update(dict.fromkeys(group & counts.keys(), width))
 

@@ -74,7 +74,7 @@ class Restorer:
                 await self._aim()
                 await self._read()
             except (ConnectionError, TimeoutError, KafkaError) as error:
-                log.warning("changelogs cannot be read: %s", error)
+                log.warning("cannot read changelogs: %s", error)
                 await asyncio.sleep(IMPATIENT_S)
             self._runner.carry_out(self._machine.find_lost_arrivals(self._consumer))
             self._runner.carry_out(self._machine.release(self._consumer))

@@ -127,7 +127,7 @@ class _Sticky:
             if previous is not None and self._is_full(previous):
                 previous = None
         found = previous or self._least_loaded(task, candidates)
-        assert found is not None, "there is a client"
+        assert found is not None, "at least one client exists"
         return found
 
     def _is_full(self, state: ClientState) -> bool:

@@ -217,7 +217,7 @@ class Streams:
                 await self._committer.drop()
             await self._consumer.stop()
         except (TasksMigrated, KafkaError) as error:
-            log.warning("the last commit is void: %s", error)
+            log.warning("the last commit failed: %s", error)
         finally:
             self._restoring.cancel()
             await asyncio.gather(self._restoring, return_exceptions=True)
@@ -232,7 +232,7 @@ class Streams:
             StreamsError: The application cannot run as it is, such as with joined topics that were not resized alike.
             KafkaError: The cluster refuses something for good.
         """
-        assert self._work is not None, "an instance is started first"
+        assert self._work is not None, "the instance is not started"
         done, _ = await asyncio.wait([self._work, self._restoring], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if not task.cancelled():

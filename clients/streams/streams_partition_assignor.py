@@ -233,10 +233,11 @@ class StreamsPartitionAssignor(PartitionAssignor):
     def _check_versions(self, info: AssignmentInfo) -> None:
         latest = self._member.latest_version
         if info.version > self.used_version:
-            raise TaskAssignmentError(f"the leader answered version {self.used_version} with {info.version}")
+            raise TaskAssignmentError(f"the leader used version {self.used_version} with {info.version}")
         if info.commonly_supported_version > latest:
             raise TaskAssignmentError(
-                f"the leader says that all support version {info.commonly_supported_version}, and we do up to {latest}"
+                f"the leader announced that all members support version {info.commonly_supported_version}, but this "
+                f"member supports up to {latest}"
             )
 
     def _next_join(self, info: AssignmentInfo) -> int | None:
@@ -254,7 +255,7 @@ class StreamsPartitionAssignor(PartitionAssignor):
         if info.commonly_supported_version <= self.used_version and info.version >= self.used_version:
             return False
         log.info(
-            "version %d becomes %d: the leader answered with %d",
+            "changing from version %d to %d: the leader used %d",
             self.used_version,
             info.commonly_supported_version,
             info.version,

@@ -49,7 +49,9 @@ class SubscriptionInfo:
         version, latest = self.version, self.latest_supported_version
         if latest == UNKNOWN_VERSION:
             if version not in (1, 2):
-                raise ValueError(f"version {version} must say what is supported; only 1 and 2 do not")
+                raise ValueError(
+                    f"version {version} needs the newest supported version; only versions 1 and 2 have none"
+                )
         elif not 1 <= version <= latest:
             raise ValueError(f"version {version} is not between 1 and the newest supported, {latest}")
 

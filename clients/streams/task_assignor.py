@@ -83,7 +83,7 @@ class AssignorConfig:
         if len(self.rack_aware_assignment_tags) > TAGS_MAX:
             raise ValueError(f"{len(self.rack_aware_assignment_tags)} tags, more than {TAGS_MAX}")
         if self.rack_aware_assignment_strategy not in STRATEGIES:
-            raise ValueError(f"{self.rack_aware_assignment_strategy!r} is another strategy than {STRATEGIES}")
+            raise ValueError(f"{self.rack_aware_assignment_strategy!r} is not one of {STRATEGIES}")
 
     def rack_costs(self, traffic: int, non_overlap: int) -> tuple[int, int]:
         """Return the costs of traffic and of moving: as configured, otherwise the task assignor's defaults."""

@@ -24,7 +24,7 @@ class TaskId(tuple[str, int, int]):
         named_topology, separator, numbers = text.rpartition("__")
         subtopology, _, partition = numbers.partition("_")
         if not (subtopology.isdecimal() and partition.isdecimal()) or (separator and not named_topology):
-            raise ValueError(f"{text!r} is not a task")
+            raise ValueError(f"{text!r} is not a task id")
         return cls(int(subtopology), int(partition), named_topology)
 
     @property

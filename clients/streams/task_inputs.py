@@ -101,7 +101,10 @@ class TaskInputs:
                 self._held.add((partition, generation))
                 others = " and ".join(one.topic for one in task.partitions if one != partition)
                 log.info(
-                    "%s waits at generation %d for %s, to be resized and read as far", partition, generation, others
+                    "%s at generation %d waits until %s is resized and read to the same point",
+                    partition,
+                    generation,
+                    others,
                 )
             return True
         self._held.discard((partition, generation))

@@ -92,7 +92,7 @@ class TaskMachine:
     def on_tasks(self, assigned: AssignedTasks) -> None:
         """Handle the leader's assignment. Raises `StreamsError`, which ends the instance, if it is an error."""
         if assigned.error is not AssignorError.NONE:
-            raise StreamsError(f"the leader of the group has no assignment: {assigned.error.name}")
+            raise StreamsError(f"the group leader failed to compute an assignment: {assigned.error.name}")
         self._assigned = assigned
         self.removed.assign(assigned)
 
@@ -179,7 +179,7 @@ class TaskMachine:
         ]
         effects: list[Effect] = []
         for task in finished:
-            log.info("%s is finished: its partition is gone", task.id)
+            log.info("closing %s: its partition was removed", task.id)
             effects += [self._close(task.id), Follow()]
         return [*effects, *self.expect_arrivals(view)]
 
@@ -348,7 +348,7 @@ class TaskMachine:
         for task in ready:
             task.run()
             effects.append(Resume(self._assigned_here(view, task.id)))
-            log.info("%s runs, with %d keys", task.id, task.entries)
+            log.info("%s is running, with %d keys", task.id, task.entries)
         return [*effects, Follow()] if ready else []
 
     def find_lost_arrivals(self, view: ConsumerView) -> list[Effect]:
@@ -364,7 +364,7 @@ class TaskMachine:
             changelogs = [self.changelog(task, name) for name in task.stores]
             if all(one in lags for one in changelogs) and sum(lags[one] for one in changelogs) <= self._acceptable_lag:
                 task.warming = False
-                log.info("%s is warm", task.id)
+                log.info("standby %s is caught up", task.id)
         return [Rejoin()] if warming and not any(task.warming for task in warming) else []
 
     # internals

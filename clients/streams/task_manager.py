@@ -119,7 +119,7 @@ class TaskManager(PartitionKeyRebalanceListener):
 
     async def recover(self, error: TasksMigrated) -> None:
         """Undo everything since the last commit, and read the input again from there."""
-        log.warning("going back to the last commit: %s", error)
+        log.warning("resetting to the last commit: %s", error)
         self.runner.carry_out(self.machine.aborted(self.consumer))
         for partition in self.consumer.assignment():
             try:

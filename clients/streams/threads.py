@@ -69,7 +69,7 @@ class Threads:
                 self._give(refused[task], task, shares, left)
         for task, member in zip(list(left), waiting, strict=False):
             self._give(member, task, shares, left)
-        assert not left, f"{len(left)} tasks are left over"
+        assert not left, f"{len(left)} tasks are unassigned"
 
     def _give(self, member: str, task: TaskId, shares: ThreadShares, left: dict[TaskId, None]) -> None:
         shares[member].append(task)

@@ -119,7 +119,7 @@ def build(roots: Sequence[Node], repartitions: Mapping[str, Node], application_i
     """
     topics = [INTERNAL * root.internal + root.topic for root in roots]
     if len(set(topics)) != len(topics):
-        raise ValueError(f"a topic is read once, and its stream used again: {sorted(topics)}")
+        raise ValueError(f"read a topic once, and reuse its stream: {sorted(topics)}")
     _check_stores(roots)
     _check_names(application_id, sorted({store for root in roots for store in _stores(root)}), sorted(repartitions))
     built = []
@@ -183,7 +183,7 @@ def _check_stores(roots: Sequence[Node]) -> None:
     named = [name for node in steps if not node.joins for name in node.stores]
     for kept in [name for node in steps if node.keeps for name in node.stores]:
         if named.count(kept) > 1:
-            raise ValueError(f"two steps name the store {kept!r}: give each one of its own, and `join` to read a table")
+            raise ValueError(f"two steps use the store {kept!r}: use one store per step, and `join` to read a table")
     for root in roots:
         for changing in [node for node in _reachable(root) if node.changes_keys]:
             stores = sorted(_stores(changing))
@@ -200,7 +200,7 @@ def _check_names(application_id: str, stores: Sequence[str], repartitions: Seque
         *(internal_name(application_id, name) for name in repartitions),
     ]:
         if not is_legal(topic):
-            raise ValueError(f"no topic can be named {topic!r}: names have letters, digits, '.', '_' and '-'")
+            raise ValueError(f"invalid topic name {topic!r}: names have letters, digits, '.', '_' and '-'")
 
 
 def _connected(roots: Sequence[Node]) -> list[list[Node]]:

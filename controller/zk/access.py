@@ -21,7 +21,7 @@ from anabranch.protocol.values import value
 
 DIGEST: Final = "digest"
 SASL: Final = "sasl"
-FORM: Final = f"{DIGEST}:USER:PASSWORD, or {SASL}:USER:PASSWORD for an ensemble that has users"
+FORM: Final = f"{DIGEST}:USER:PASSWORD, or {SASL}:USER:PASSWORD for an ensemble with SASL users"
 _PRIVATE: Final = ("/config/users", paths.BROKER_CONFIGS, "/delegation_token/tokens")
 
 

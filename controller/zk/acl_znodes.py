@@ -67,7 +67,7 @@ def decode_acls(path: str, data: bytes) -> frozenset[Acl]:
     try:
         return frozenset(_acl(entry) for entry in entries)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise MalformedZnode(path, f"an entry is not one ({error})") from None
+        raise MalformedZnode(path, f"a malformed ACL ({error})") from None
 
 
 def encode_change(pattern: ResourcePattern) -> tuple[str, bytes]:
@@ -97,7 +97,7 @@ def decode_change(path: str, data: bytes) -> ResourcePattern:
         kind, pattern = body.text("resourceType").upper(), body.text("patternType").upper()
         return ResourcePattern(ResourceType[kind], body.text("name"), PatternType[pattern])
     except (KeyError, ValueError) as error:
-        raise MalformedZnode(path, f"no announcement ({error})") from None
+        raise MalformedZnode(path, f"a malformed change notification ({error})") from None
 
 
 def _entry(acl: Acl) -> dict[str, str]:
@@ -112,6 +112,6 @@ def _entry(acl: Acl) -> dict[str, str]:
 def _acl(entry: Any) -> Acl:
     principal, host = entry["principal"], entry["host"]
     if not (isinstance(principal, str) and isinstance(host, str)):
-        raise TypeError("principal and host are texts")
+        raise TypeError("principal and host must be strings")
     operation = from_camel(Operation, entry["operation"])
     return Acl(principal, host, operation, from_camel(Permission, entry["permissionType"]))

@@ -88,7 +88,7 @@ class Body:
         if any(len(row) != 2 for row in rows):
             raise self.wrong(self.prefix + name, "a list of pairs of integers", value)
         if any(earlier[0] >= later[0] for earlier, later in itertools.pairwise(rows)):
-            raise self.wrong(self.prefix + name, "a list of pairs that rises", value)
+            raise self.wrong(self.prefix + name, "a list of increasing pairs", value)
         return tuple((row[0], row[1]) for row in rows)
 
     def section(self, name: str) -> Body | None:

@@ -172,7 +172,7 @@ class KazooSession(ZkSession):
             await self.close()
             text = f"no ZooKeeper answered at {self._servers} within {timeout_s:g} s"
             if self._opened.done() and self._login is not None and self._login.scheme == SASL:
-                text += ": a server without users never answers a login by sasl"
+                text += ": a server without SASL users does not respond to a SASL login"
             raise (zk.ConnectionLoss if await self._a_server_listens() else zk.NoServerListens)(text) from None
         except BaseException:
             await self.close()
@@ -210,7 +210,7 @@ class KazooSession(ZkSession):
             acl, _ = await self._ask("", self._client.get_acls_async, self._full_path(paths.BROKER_IDS))
             if acl == OPEN_ACL_UNSAFE:
                 log.warning(
-                    "znodes made before zookeeper.set.acl=true stay open to everybody who reaches ZooKeeper: "
+                    "znodes from before zookeeper.set.acl=true remain writable for all clients of ZooKeeper: "
                     "%s is one of them",
                     self._full_path(paths.BROKER_IDS),
                 )

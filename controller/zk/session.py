@@ -104,7 +104,7 @@ class NoAuth(ZkError):
 
     def __str__(self) -> str:
         where = f"{self.path or 'this'} belongs to another login"
-        return f"ZooKeeper refuses: {where}; zookeeper.auth has to be what the other nodes of the cluster have"
+        return f"ZooKeeper refuses: {where}; zookeeper.auth must be equal on all nodes of the cluster"
 
 
 class LoginRefused(NoAuth):

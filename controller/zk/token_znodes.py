@@ -61,11 +61,11 @@ def decode(path: str, data: bytes) -> Token:
     body = Body.parse(path, data)
     version = body.integer("version")
     if not 1 <= version <= VERSION:
-        raise MalformedZnode(path, f"version {version} is none of 1 to {VERSION}")
+        raise MalformedZnode(path, f"version {version} is not one of 1 to {VERSION}")
     owner = unquote(body.text("owner"))
     renewers = body.fields.get("renewers", [])
     if not isinstance(renewers, list) or not all(isinstance(one, str) for one in renewers):
-        raise body.wrong("renewers", "a list of texts", renewers)
+        raise body.wrong("renewers", "a list of strings", renewers)
     return Token(
         token_id=body.text("tokenId"),
         owner=owner,

@@ -286,7 +286,7 @@ def test_named_nonsense(victim: Victim, raw: bytes) -> None:
         (struct.pack(">i", -1), "frame of -1 bytes"),
         (struct.pack(">i", 1048577), "frame of 1048577 bytes"),
         (struct.pack(">i", 2**31 - 1), "frame of 2147483647 bytes"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), "a TLS handshake; this port speaks plain text"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), "a TLS handshake; this port is not a TLS port"),
         (framed(struct.pack(">hhi", 2000, 0, 1)), "unknown API 2000"),
         (framed(request_frame(3, 13)), "Metadata v13"),
         (framed(request_frame(3, 1, struct.pack(">i", 2**31 - 1))), "Metadata v1"),

@@ -110,7 +110,7 @@ async def test_a_start_waits_for_a_zookeeper_that_stalls() -> None:
 
     class Heard(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "ZooKeeper stalls" in record.getMessage():
+            if "ZooKeeper does not respond" in record.getMessage():
                 stalls.set()
 
     log = logging.getLogger("anabranch.broker.node.app")

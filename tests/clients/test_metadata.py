@@ -174,7 +174,7 @@ def test_errors_are_those_of_the_newest_answer() -> None:
 
 
 def test_obstacles_are_named() -> None:
-    assert after(response()).obstacle("t", 0) == "nothing is known of t"
+    assert after(response()).obstacle("t", 0) == "no metadata of t"
     unready = after(response(topic(error=ErrorCode.LEADER_NOT_AVAILABLE)))
     assert unready.obstacle("t") == "the cluster answers LEADER_NOT_AVAILABLE for t"
     known = after(response(topic(partition(0), partition(1, leader=-1), partition(2, leader=9))))

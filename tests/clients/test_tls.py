@@ -87,15 +87,15 @@ def test_versions_and_cipher_suites_are_those_that_are_named() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"keystore_key": "k"}, r"exclude each other"),
+        ({"keystore_key": "k"}, r"are mutually exclusive"),
         ({"keystore_location": "", "keystore_key": "k"}, r"go together"),
         ({"keystore_type": "PKCS12", "keystore_key": "k"}, r"only with ssl\.keystore\.type=PEM"),
         ({"keystore_password": "x"}, r"a PEM store has none"),
-        ({"keystore_type": "PKCS12"}, r"a store that is not PEM needs one"),
+        ({"keystore_type": "PKCS12"}, r"a PKCS12 store needs a password"),
         ({"keystore_type": "PKCS12", "keystore_password": "x"}, r"not read with this password"),
         ({"keystore_type": "BKS", "keystore_password": "x"}, r"write PEM or PKCS12"),
         ({"truststore_password": "x"}, r"ssl\.truststore\.password: a PEM store has none"),
-        ({"truststore_certificates": "x"}, r"exclude each other"),
+        ({"truststore_certificates": "x"}, r"are mutually exclusive"),
         ({"truststore_location": "", "truststore_certificates": "x"}, r"no certificates in PEM"),
         ({"truststore_type": "PKCS12"}, r"ssl\.truststore\.location=.*not read with this password"),
         ({"endpoint_identification_algorithm": "ldaps"}, r"write https"),

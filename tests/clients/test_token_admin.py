@@ -20,7 +20,7 @@ async def test_tokens_come_and_go() -> None:
         assert await alice.expire_token(token.secret, 1000) < token.expires_ms
         assert await alice.renew_token(token.secret) == token.max_ms
         for wrong in ("bob", ":bob", "User:"):
-            with pytest.raises(ValueError, match="is no principal"):
+            with pytest.raises(ValueError, match="is not a principal"):
                 await alice.create_token(owner=wrong)
         await alice.expire_token(token.secret)
         assert await alice.describe_tokens() == []

@@ -57,7 +57,7 @@ async def test_an_issuer_is_asked_once_in_the_life_of_a_token(tmp_path: Path) ->
             assert len(endpoint.asked) == begun + 1
             assert endpoint.asked[-1] == {"grant_type": "client_credentials", "scope": "kafka"}
             wrong = security_of(asking(endpoint.url, "alice", "planted wrongly"))
-            with pytest.raises(AuthenticationFailed, match="gives no token: 401") as refused:
+            with pytest.raises(AuthenticationFailed, match="issued no token: 401") as refused:
                 await Admin(cluster.bootstrap_servers, security=wrong).start()
             assert "planted" not in str(refused.value) and "planted" not in repr(wrong)
 
@@ -93,7 +93,7 @@ def answering(status: int, content: bytes, seen: list[str] | None = None) -> Ite
     ],
 )
 def test_an_answer_without_a_token_is_refused(content: bytes) -> None:
-    with answering(200, content) as url, pytest.raises(AuthenticationFailed, match="answers with"):
+    with answering(200, content) as url, pytest.raises(AuthenticationFailed, match="answered with"):
         TokenEndpoint(url, "alice", "secret")()
 
 

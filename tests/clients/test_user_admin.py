@@ -63,5 +63,5 @@ async def test_a_password_is_good_at_every_broker_until_it_is_changed_or_taken_a
         with pytest.raises(KafkaError) as caught:
             await admin.describe_users(["al=ice,"])
         assert caught.value.code is ErrorCode.RESOURCE_NOT_FOUND
-        with pytest.raises(ValueError, match="is none of SCRAM-SHA-256"):
+        with pytest.raises(ValueError, match="is not one of SCRAM-SHA-256"):
             await admin.set_password("al=ice,", "x", mechanisms=["PLAIN"])

@@ -14,5 +14,5 @@ def test_a_point_is_a_step_or_its_nth_time(step: str) -> None:
 
 @pytest.mark.parametrize("point", ["", "resize", "resize:after-bumps", "resize:after-bump:x", "elect:1:2"])
 def test_what_is_no_step_is_refused_with_those_that_there_are(point: str) -> None:
-    with pytest.raises(KeyError, match=r"is no step of the controller; there are .*resize:after-bump"):
+    with pytest.raises(KeyError, match=r"is not a step of the controller; the steps are .*resize:after-bump"):
         step_of(point)

@@ -129,7 +129,7 @@ async def test_a_controller_that_reads_the_work_of_a_later_one_is_deposed() -> N
         in_turn=lambda: False,
         in_touch=in_touch,
     )
-    with pytest.raises(NoLongerController, match="epoch 1 is at work"):
+    with pytest.raises(NoLongerController, match="epoch 1 is active"):
         await late.run()
     await cluster.stop()
 

@@ -110,11 +110,11 @@ def test_the_error_names_the_field_and_shows_the_bytes() -> None:
 @pytest.mark.parametrize(
     ("cls", "version", "wire", "path", "reason"),
     [
-        (MetadataRequest, 0, "ffffffff", "topics", "null where none may be"),
-        (MetadataRequest, 4, "00000001ffff00", "topics[0].name", "null where none may be"),
+        (MetadataRequest, 0, "ffffffff", "topics", "null in a field that is not nullable"),
+        (MetadataRequest, 4, "00000001ffff00", "topics[0].name", "null in a field that is not nullable"),
         (MetadataRequest, 9, "0200", "topics", "1 elements cannot fit"),
         (MetadataRequest, 9, "020361620001", "include_cluster_authorized_operations", "ends too early"),
-        (MetadataRequest, 9, "02000000000000", "topics[0].name", "null where none may be"),
+        (MetadataRequest, 9, "02000000000000", "topics[0].name", "null in a field that is not nullable"),
         (DescribeGroupsRequest, 0, "00000002000161000bff", "groups[1]", "length 11 with 1 bytes left"),
         (DescribeGroupsRequest, 0, "000000010002c328", "groups[0]", "not UTF-8"),
         (DescribeGroupsRequest, 5, "02ffff0361", "groups[0]", "text of 65534 bytes"),

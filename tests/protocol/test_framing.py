@@ -75,10 +75,10 @@ def test_a_length_that_is_negative_or_too_large_is_refused(length: int) -> None:
 @pytest.mark.parametrize(
     ("begin", "named"),
     [
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "a TLS handshake; this port speaks plain text"),
-        (b"\x15\x03\x03\x00\x02\x02\x46", "a TLS alert; this port speaks plain text"),
-        (b"GET /metrics HTTP/1.1\r\n", "that is HTTP, this is Kafka's protocol"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "that is HTTP, this is Kafka's protocol"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "a TLS handshake; this port is not a TLS port"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "a TLS alert; this port is not a TLS port"),
+        (b"GET /metrics HTTP/1.1\r\n", "an HTTP request; this port uses Kafka's protocol"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "an HTTP request; this port uses Kafka's protocol"),
         (b"\x7f\x03\x01\x02", r"allowed are 0 to 104857600 \[7f"),
     ],
 )

@@ -159,5 +159,5 @@ def test_nonsense_is_refused() -> None:
     for nonsense in (lambda: lh.base_of(0), lambda: lh.address(1, 3, 0), lambda: lh.ancestor(2, 0, 3)):
         with pytest.raises(ValueError, match="at least one"):
             nonsense()
-    with pytest.raises(ValueError, match="split off from none"):
+    with pytest.raises(ValueError, match="has no parent"):
         lh.parent(0, 3)

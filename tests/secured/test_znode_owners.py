@@ -30,7 +30,7 @@ from anabranch.controller.zk.session import ConnectionLoss, Create, LoginRefused
 pytestmark = pytest.mark.zookeeper
 LOGIN = {"zookeeper.auth": "digest:brokers:planted"}
 OWNED = {"zookeeper.set.acl": "true", **LOGIN}
-REFUSED = "belongs to another login; zookeeper.auth has to be what the other nodes of the cluster have"
+REFUSED = "belongs to another login; zookeeper.auth must be equal on all nodes of the cluster"
 
 
 @contextlib.asynccontextmanager
@@ -99,7 +99,7 @@ async def test_nodes_start_again_with_owners_and_without(
             async with one_node(zookeeper_hosts, OWNED) as admin:
                 await admin.create_topics([NewTopic(name="of-us")])
         assert len(caplog.messages) == 1
-        assert "stay open to everybody who reaches ZooKeeper" in caplog.messages[0]
+        assert "remain writable for all clients of ZooKeeper" in caplog.messages[0]
         async with one_node(zookeeper_hosts, LOGIN) as admin:
             await admin.create_topics([NewTopic(name="of-all-again")])
             await admin.alter_configs("of-us", changes={"retention.ms": "77"})
@@ -148,5 +148,5 @@ async def test_an_ensemble_that_has_users(tmp_path: Path) -> None:
 
 async def test_a_login_by_sasl_at_a_server_without_users_is_explained(zookeeper_hosts: str) -> None:
     login = login_in("sasl:kafka:planted")
-    with pytest.raises(ConnectionLoss, match="a server without users never answers a login by sasl"):
+    with pytest.raises(ConnectionLoss, match="a server without SASL users does not respond to a SASL login"):
         await open_kazoo(zookeeper_hosts, session_timeout_ms=1000, connect_timeout_ms=500, login=login)

@@ -91,5 +91,7 @@ def test_the_help_names_the_connector_that_can_be_had() -> None:
 @pytest.mark.spark
 def test_a_connector_that_is_not_there_is_named(spark: SparkSession, live: LiveCluster, tmp_path: Path) -> None:
     topic = live.create("no-connector", 1)
-    with pytest.raises(CannotAudit, match=r"connector is not at hand: --conf spark\.jars\.packages=org\.apache\.spark"):
+    with pytest.raises(
+        CannotAudit, match=r"connector is not installed: --conf spark\.jars\.packages=org\.apache\.spark"
+    ):
         AuditService(spark, live.servers, tmp_path, source=inputs.KAFKA).begin(topic, Scope())

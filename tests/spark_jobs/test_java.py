@@ -69,7 +69,7 @@ def test_one_that_only_says_how_to_install_it_is_passed_over(bare: pytest.Monkey
     stub.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
     stub.chmod(0o755)
     bare.setenv("PATH", str(stub.parent))
-    with pytest.raises(JavaMissing, match="bin/java does not say its version"):
+    with pytest.raises(JavaMissing, match="bin/java does not print its version"):
         find()
     stub.write_bytes(b"\x7fELF of another machine")
     java._find.cache_clear()

@@ -50,7 +50,7 @@ def test_times(live: LiveCluster) -> None:
         assert here.resolve(here._options.start) == {topic: expected}
         here.close()
     here = positions(live, subscribe=topic, startingTimestamp=str(late_ms))
-    with pytest.raises(ValueError, match="times has no record from the time on that was given for partition 0, 1"):
+    with pytest.raises(ValueError, match="times has no record at or after the given time in partition 0, 1"):
         here.resolve(here._options.start)
     here.close()
 
@@ -88,6 +88,6 @@ def test_a_topic_of_the_same_name_is_another_one(live: LiveCluster) -> None:
     here.check_identity()
     delete(live, topic)
     live.create(topic, 1)
-    with pytest.raises(RuntimeError, match="again was deleted and created anew"):
+    with pytest.raises(RuntimeError, match="again was deleted and created again"):
         here.check_identity()
     here.close()

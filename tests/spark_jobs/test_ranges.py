@@ -82,7 +82,7 @@ def test_what_retention_took_does_not_count_as_waiting() -> None:
         ({"0": 5}, {"0": 9}, {}, ["t-0 begins at offset 9 now; 5 to 8 were not read"]),
         ({"0": 5}, {}, {}, []),
         ({"0": 5}, {}, {("t", "0"): 5}, []),
-        ({"0": 5}, {}, {("t", "0"): 8}, ["t-0 is gone, and its offsets 5 to 7 were not read"]),
+        ({"0": 5}, {}, {("t", "0"): 8}, ["t-0 was deleted; its offsets 5 to 7 were not read"]),
     ],
 )
 def test_what_can_no_longer_be_read_is_told(

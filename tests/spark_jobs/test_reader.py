@@ -68,7 +68,7 @@ def test_nobody_answers() -> None:
         port = taken.getsockname()[1]
     with (
         TopicReader(f"127.0.0.1:{port}", patience_s=0.2) as reader,
-        pytest.raises(ConnectionError, match=f"no broker answers at 127.0.0.1:{port}: .*refused"),
+        pytest.raises(ConnectionError, match=f"no broker responded at 127.0.0.1:{port}: .*refused"),
     ):
         reader.partitions("any")
 

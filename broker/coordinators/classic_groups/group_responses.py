@@ -57,7 +57,7 @@ def refusal(event: Event, error: ErrorCode) -> Answer:
         case Leave():
             return Answer(event.ticket, LeaveGroupResponse(error_code=error))
         case Commit() | Observe() | Delete() | Persisted() | GatedPartitions() | GatesOpened() | Tick() | Close():
-            raise AssertionError(f"{event} has no ticket and cannot be answered")
+            raise AssertionError(f"{event} is not a request and has no response")
         case _:
             assert_never(event)
 

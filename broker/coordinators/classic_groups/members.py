@@ -194,7 +194,7 @@ class Members:
     def choose_protocol(self) -> str:
         """Return the most voted protocol; a member votes for its first common one, and the first voter breaks ties."""
         common = self.common_protocols()
-        assert common, "a member was let in that shares no protocol with the others"
+        assert common, "the members have no common protocol"
         votes = Counter(member.vote(common) for member in self)
         return max(votes, key=votes.__getitem__)
 

@@ -51,7 +51,7 @@ def authorize_commit(group: ConsumerGroup, event: Commit) -> None:
         return
     member = group.member(event.member_id)
     if not event.transactional and member.classic is None and event.version < FIRST_COMMIT_WITH_EPOCHS:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "members whose broker assigns commit with version 9 or newer")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "members of KIP-848 groups commit with version 9 or newer")
     _check_epoch(member, event.generation, ErrorCode.ILLEGAL_GENERATION if event.transactional else None)
 
 

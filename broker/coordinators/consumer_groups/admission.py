@@ -20,7 +20,7 @@ def check_room(decision: Decision, member_id: str) -> None:
     """Raise GROUP_MAX_SIZE_REACHED for a new member of a full group."""
     size_max = decision.limits.size_max
     if member_id not in decision.group.members and len(decision.group.members) >= size_max:
-        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group may have {size_max} members")
+        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has its maximum of {size_max} members")
 
 
 def check_epoch(member: Member, epoch: int, owned: Assignment | None) -> None:
@@ -31,7 +31,7 @@ def check_epoch(member: Member, epoch: int, owned: Assignment | None) -> None:
     if epoch > member.epoch or not lost_answer:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"epoch {epoch} is not the member's {member.epoch}: it has to give up its partitions and join anew.",
+            f"epoch {epoch} is not the member's {member.epoch}: it must abandon its partitions and rejoin.",
         )
 
 
@@ -47,7 +47,8 @@ def static_joiner(
         return decision.group.members.get(member_id) or Member(member_id=member_id), None
     if not classic and earlier.classic is None and earlier.epoch != STATIC_LEAVE:
         raise KafkaError(
-            ErrorCode.UNRELEASED_INSTANCE_ID, f"instance {instance_id} is member {earlier.member_id}, who has not left."
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"instance {instance_id} is member {earlier.member_id}, which has not left.",
         )
     joiner = dataclasses.replace(earlier, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
     decision.delete_member(earlier.member_id)

@@ -119,7 +119,7 @@ def subscription_of(protocols: tuple[tuple[str, bytes], ...]) -> ConsumerProtoco
     try:
         return consumer_protocol.decode_subscription(protocols[0][1])
     except DecodeError as error:
-        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"no subscription of consumers: {error}") from None
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"not a consumer subscription: {error}") from None
 
 
 def _as_said(
@@ -150,7 +150,7 @@ def checked(group: ConsumerGroup, member_id: str, instance_id: str | None, gener
     """Return the sender if it is a classic member with this generation. Raises KafkaError."""
     member = group.member(member_id) if instance_id is None else known_instance(group, instance_id, member_id)
     if member.classic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} speaks the consumer protocol")
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} uses the consumer protocol")
     if generation != member.epoch:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation {generation} is not the member's {member.epoch}")
     return member
@@ -234,5 +234,5 @@ def _leaving(decision: Decision, one: MemberIdentity) -> Member:
         member_id = named.member_id if by_admin and named is not None else one.member_id
         member = known_instance(group, one.group_instance_id, member_id)
     if member.classic is None and not decision.limits.leave_group_removes_all_kinds:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member.member_id} speaks the consumer protocol")
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member.member_id} uses the consumer protocol")
     return member

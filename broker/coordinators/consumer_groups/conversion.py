@@ -69,7 +69,7 @@ def _hash(decision: Decision, members: Collection[Member]) -> int:
 
 def _refusal(group: ClassicGroup, reason: str) -> KafkaError:
     return KafkaError(
-        ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id!r} cannot become one whose broker assigns: {reason}"
+        ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id!r} cannot be converted to a KIP-848 group: {reason}"
     )
 
 
@@ -79,9 +79,9 @@ def _member(group: ClassicGroup, former: FormerMember, topics: TopicsView) -> Me
         subscription = decode_subscription(metadata)
         assignment = decode_assignment(former.assignment)
     except DecodeError as error:
-        raise _refusal(group, f"a member says what is no subscription of consumers: {error}") from None
+        raise _refusal(group, f"a member sent a malformed subscription: {error}") from None
     if assignment.user_data and not is_generations(assignment.user_data):
-        raise _refusal(group, f"its assignor {group.protocol!r} writes data of its own, which would be lost")
+        raise _refusal(group, f"its assignor {group.protocol!r} stores user data, which the conversion would lose")
     return Member(
         member_id=former.member_id,
         instance_id=former.instance_id,
@@ -127,7 +127,7 @@ def _protocol(members: Collection[Member]) -> str:
     """Return the common protocol that most members prefer."""
     offers = [[name for name, _ in one.classic.protocols] for one in members if one.classic is not None]
     shared = [name for name in offers[0] if all(name in names for names in offers)]
-    assert shared, "classic members were let in that share no protocol"
+    assert shared, "the classic members have no common protocol"
     votes = Counter(next(name for name in names if name in shared) for names in offers)
     return max(votes, key=votes.__getitem__)
 

@@ -73,23 +73,23 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
     ]
     if epoch == JOIN_EPOCH:
         demands += [
-            (request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs has to be given by one that joins."),
-            (request.topic_partitions == [], "TopicPartitions has to be an empty list from one that joins."),
+            (request.rebalance_timeout_ms != -1, "A joining member must set RebalanceTimeoutMs."),
+            (request.topic_partitions == [], "A joining member must send an empty list of TopicPartitions."),
             (
                 request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None,
-                "SubscribedTopicNames or SubscribedTopicRegex has to be given by one that joins.",
+                "A joining member must set SubscribedTopicNames or SubscribedTopicRegex.",
             ),
         ]
     elif epoch == STATIC_LEAVE:
-        demands.append((request.instance_id is not None, "InstanceId has to be given by a static member."))
+        demands.append((request.instance_id is not None, "A static member must set InstanceId."))
     else:
-        demands.append((epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH, f"MemberEpoch {epoch} is none."))
+        demands.append((epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH, f"MemberEpoch {epoch} is invalid."))
     for met, message in demands:
         if not met:
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     if request.server_assignor is not None and request.server_assignor not in assignors:
         known = ", ".join(assignors)
-        raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{request.server_assignor!r} is none of {known}.")
+        raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{request.server_assignor!r} is not one of {known}.")
 
 
 def heartbeat(

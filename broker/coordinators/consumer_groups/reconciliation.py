@@ -79,7 +79,7 @@ def reconcile(
         return _step(member, min(member.epoch + 1, target_epoch), target, target_epoch, owned, is_free)
     if member.state is UNKNOWN:
         if owned is None or owned:
-            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "the member is in an unknown state: it has to join anew")
+            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "the member is in an unknown state: it must rejoin")
         return _step(member, target_epoch, target, target_epoch, owned, is_free)
     return _step(member, member.epoch, target, target_epoch, owned, is_free)
 

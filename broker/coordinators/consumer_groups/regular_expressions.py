@@ -76,4 +76,6 @@ def _compiled(expression: str) -> Any:
     except re2.error as error:
         reason = error.args[0] if error.args else ""
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{expression!r} is no expression: {text}") from None
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{expression!r} is not a regular expression: {text}"
+        ) from None

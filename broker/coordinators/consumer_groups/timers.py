@@ -16,10 +16,10 @@ class Timer(enum.Enum):
     """The timers of a member; the value is the reason for its removal."""
 
     SESSION = "the member session expired"
-    REBALANCE = "the member did not give its partitions up within its rebalance timeout"
+    REBALANCE = "the member did not revoke its partitions within its rebalance timeout"
     JOIN = "the classic member failed to join within its rebalance timeout"
     SYNC = "the classic member failed to sync within its rebalance timeout"
-    INITIAL = "the group has waited for more members"
+    INITIAL = "the initial rebalance delay is over"
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ def assign_evenly(spec: GroupSpec) -> Mapping[str, Assignment]:
         end = start + left - len(more)
         targets[member_id] = _with(targets[member_id], [*more, *unassigned[start:end]])
         start = end
-    assert start >= len(unassigned), "partitions are left that no member has room for"
+    assert start >= len(unassigned), "some partitions remain unassigned"
     return targets
 
 

@@ -80,7 +80,7 @@ class KeyEpochEnds:
             connection = await self._peers.to(leader)
             response: OffsetForLeaderEpochResponse = await connection.call(request)
         except (OSError, TimeoutError, KafkaError) as error:
-            log.info("broker %d cannot be asked where key epochs of %s end: %s", leader, image.name, error)
+            log.info("cannot read key epoch ends of %s from broker %d: %s", leader, image.name, error)
             return
         rows: dict[int, list[EpochEndOffset]] = {}
         for row in response.topics[0].partitions if response.topics else []:

@@ -149,7 +149,7 @@ class ConsumerGroupRequests:
         if isinstance(group, ConsumerGroup):
             return Decision(group, topics, limits, self._runtime.clock_ms())
         if not joins or isinstance(group, ShareGroup | StreamsGroup):
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is of another kind")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} has another group type")
         if not len(group.members):
             anew = ConsumerGroup(slot.group_id)
             anew.epoch = max(group.generation, 0)  # generations are never reused
@@ -162,14 +162,14 @@ class ConsumerGroupRequests:
     async def classic(self, slot: GroupEntry, event: Join | Sync | Heartbeat | Leave) -> Any:
         """Handle a request of the classic protocol and return its response. Raises KafkaError."""
         group = slot.group
-        assert isinstance(group, ConsumerGroup), f"{slot.group_id} is of the classic protocol"
+        assert isinstance(group, ConsumerGroup), f"{slot.group_id} uses the classic protocol"
         if not self.topics.complete:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
         if isinstance(event, Join):
             names = classic_members.subscription_of(classic_members.protocols_of(event)).topics
             await self._gates.prepare(slot, group.subscribed_topics() | frozenset(names))
             if slot.group is not group:
-                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the group has changed its kind")
+                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the group's type has changed")
         limits, now_ms = self._limits(slot.group_id), self._runtime.clock_ms()
         holds_gates = event.request.holds_gates if isinstance(event, Join) else True
         member_id = event.request.member_id if isinstance(event, Join) else ""
@@ -187,7 +187,7 @@ class ConsumerGroupRequests:
     async def make_classic(self, slot: GroupEntry) -> bool:
         """Convert an empty group for a joining classic member; return whether it is classic now. Raises KafkaError."""
         group = slot.group
-        assert isinstance(group, ConsumerGroup | StreamsGroup), f"{slot.group_id} is of another protocol"
+        assert isinstance(group, ConsumerGroup | StreamsGroup), f"{slot.group_id} uses another protocol"
 
         def appended(_first_offset: int) -> None:
             group.dead = True
@@ -211,10 +211,10 @@ class ConsumerGroupRequests:
             for member, timer in over:
                 if member.member_id in group.members:
                     group.timers.set(member.member_id, timer, now_ms + RETRY_MS)
-            log.warning("members of %s stay for now: %s", group.group_id, error)
+            log.warning("cannot remove expired members of %s yet: %s", group.group_id, error)
         else:
             for member, timer in over:
-                log.info("member %s of %s is out: %s", member.member_id, group.group_id, timer.value)
+                log.info("removed member %s of %s: %s", member.member_id, group.group_id, timer.value)
             self._assigned(slot, decision, anew=False)
         finally:
             self._runtime.reschedule(slot)
@@ -246,7 +246,7 @@ class ConsumerGroupRequests:
         try:
             await self._take(slot, decision)
         except KafkaError as error:
-            log.warning("what the expressions of %s match is not known yet: %s", slot.group_id, error)
+            log.warning("cannot resolve the topic expressions of %s yet: %s", slot.group_id, error)
         finally:
             self._runtime.reschedule(slot)
 
@@ -281,7 +281,7 @@ class ConsumerGroupRequests:
             _carry_out(decision)
             if decision.becomes is not None:
                 group.dead = True
-                log.info("group %s becomes a classic one: its last member of the other kind is gone", group.group_id)
+                log.info("converting group %s to a classic group: its last KIP-848 member left", group.group_id)
                 self._runtime.downgrade(slot, decision.becomes)
             elif group.epoch != before:
                 log.debug("%s", group.describe())
@@ -292,7 +292,7 @@ class ConsumerGroupRequests:
     def _replace(self, slot: GroupEntry, group: ConsumerGroup, made: Decision | None) -> None:
         """Replace a classic group by a KIP-848 group; its waiting requests get REBALANCE_IN_PROGRESS."""
         if len(slot.classic.members):
-            log.info("group %s becomes one whose broker assigns", group.group_id)
+            log.info("converting group %s to a KIP-848 group", group.group_id)
         self._runtime.apply(slot, Close(ErrorCode.REBALANCE_IN_PROGRESS))
         slot.group = group
         if made is not None:
@@ -304,7 +304,7 @@ class ConsumerGroupRequests:
         """Describe the replicated state of a group. Raises GROUP_ID_NOT_FOUND, and what `GroupTable.find` does."""
         slot = self._runtime.table.find(group_id)
         if slot is None or not isinstance(slot.group, ConsumerGroup):
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is none whose broker assigns")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is not a KIP-848 group")
         await self._runtime.journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
         limits = self._limits(group_id)
         return administration.described(slot.group, self.topics.of(group_id), limits.assignors)

@@ -296,7 +296,7 @@ class GroupCoordinator:
                 for answer in slot.positions.interrupt(error):
                     _answer(answer)
             case Verdict():
-                raise AssertionError(f"{effect} is for `GroupEntry.authorize`, which asked for it")
+                raise AssertionError(f"{effect} is a result of `GroupEntry.authorize` only")
             case _:
                 assert_never(effect)
 

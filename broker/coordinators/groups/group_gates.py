@@ -62,8 +62,8 @@ RETRY_S: Final = 0.2
 """The pause after a leader could not report the end of a key epoch."""
 AGAIN_S: Final = 5.0
 """The pause between two checks of what is deliverable, while a group waits."""
-NEW_GROUP: Final = "this broker does not know the partition yet"
-UNSTARTED: Final = "its start is being committed for the group"
+NEW_GROUP: Final = "the coordinator has no metadata of the partition yet"
+UNSTARTED: Final = "the coordinator is committing its start offset"
 
 Found = TypeVar("Found")
 
@@ -109,7 +109,7 @@ class GroupGates:
                     async with asyncio.timeout(ASSIGNMENT_WAIT_S):
                         await self._ends.ask(topic, untold)
                 except TimeoutError:
-                    log.info("%s is assigned without knowing where all key epochs of %s end", slot.group_id, name)
+                    log.info("%s: assigning before all key epoch ends of %s are known", slot.group_id, name)
             await self._take_note(slot, topic)
 
     async def _topic(self, name: str) -> GatedTopic | None:
@@ -152,9 +152,9 @@ class GroupGates:
             try:
                 await self._group_offsets.begin(slot, values)
             except KafkaError as error:
-                log.warning("%s cannot begin children of %s now: %s", slot.group_id, name, error)
+                log.warning("%s: cannot commit start offsets of children of %s: %s", slot.group_id, name, error)
                 return
-            log.info("%s begins children of %s: %s", slot.group_id, name, begins)
+            log.info("%s: committed start offsets of children of %s: %s", slot.group_id, name, begins)
         slot.gates.noted[name] = generation
 
     async def _commit_log_starts(self, slot: GroupEntry, topic: GatedTopic) -> None:
@@ -174,9 +174,11 @@ class GroupGates:
         try:
             await self._group_offsets.begin(slot, values)
         except KafkaError as error:
-            log.warning("%s cannot pass deleted records of %s now: %s", slot.group_id, name, error)
+            log.warning("%s: cannot commit past deleted records of %s: %s", slot.group_id, name, error)
         else:
-            log.info("%s passes deleted records of %s, which nobody is assigned: %s", slot.group_id, name, starts)
+            log.info(
+                "%s: committed past deleted records of unassigned partitions of %s: %s", slot.group_id, name, starts
+            )
 
     # --- what may be assigned ------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class GroupGates:
             elif index in why[name]:
                 told[name, index] = "; ".join(map(str, why[name][index])) or UNSTARTED
             else:
-                told[name, index] = "open: it comes with the next assignment"
+                told[name, index] = "open: it is in the next assignment"
         return told
 
     def _reasons(self, slot: GroupEntry, topic: GatedTopic) -> dict[int, tuple[Wait, ...]]:
@@ -297,7 +299,7 @@ class GroupGates:
             for name, since_ms in gates.waiting_since_ms.items():
                 patience_ms = self._configs.get(name).reshard_legacy_consumers_uncommitted_ms
                 if 0 <= patience_ms <= now_ms - since_ms:
-                    log.warning("%s is not waited for any longer where it has no commit in %s", slot.group_id, name)
+                    log.warning("%s: gates of %s no longer wait for its uncommitted partitions", slot.group_id, name)
                     gates.let_go.add(name)
             self.refresh(slot)
         if gates.opening_at_ms is None or gates.opening_at_ms > now_ms:
@@ -373,7 +375,7 @@ async def persistently_ask(ask: Callable[[], Awaitable[Found]]) -> Found:
         try:
             return await ask()
         except (ConnectionLoss, SessionExpired) as error:
-            log.info("ZooKeeper does not say which topics are gated: %s", error)
+            log.info("cannot read from ZooKeeper which topics are gated: %s", error)
             await asyncio.sleep(RETRY_S)
 
 

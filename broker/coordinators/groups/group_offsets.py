@@ -197,7 +197,7 @@ class GroupOffsets:
         try:
             await self.delete(slot, partitions, group=group)
         except KafkaError as error:
-            log.warning("offsets of %s stay for now: %s", slot.group.group_id, error)
+            log.warning("cannot remove offsets of %s yet: %s", slot.group.group_id, error)
             return
         if group:
             self._close_if_empty(slot)

@@ -94,7 +94,7 @@ class GroupEntry:
     @property
     def classic(self) -> ClassicGroup:
         """The group, which must be classic."""
-        assert isinstance(self.group, ClassicGroup), f"{self.group.describe()} is not of the classic protocol"
+        assert isinstance(self.group, ClassicGroup), f"{self.group.describe()} does not use the classic protocol"
         return self.group
 
     @property

@@ -85,7 +85,7 @@ class ShareGroupRequests:
             return group
         if joins and slot.untouched and not slot.offsets:
             return ShareGroup(slot.group_id)
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} does not share partitions")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is not a share group")
 
     async def _initialize(self, slot: GroupEntry, partitions: Assignment) -> None:
         """Initialize the states of partitions, and assign those that succeed."""
@@ -98,7 +98,7 @@ class ShareGroupRequests:
                 await persister.initialize(key, group.epoch, FRESH)
                 done[topic_id] = done.get(topic_id, frozenset()) | {index}
         except KafkaError as error:
-            log.warning("%s cannot share all partitions yet: %s", group.group_id, error)
+            log.warning("%s: not all share partitions are initialized yet: %s", group.group_id, error)
             group.metadata_seen = None  # makes the next heartbeat retry
         finally:
             self._initializing.discard(group.group_id)
@@ -129,10 +129,10 @@ class ShareGroupRequests:
             for member in over:
                 if member.member_id in group.members:
                     group.timers.set(member.member_id, Timer.SESSION, now_ms + RETRY_MS)
-            log.warning("members of %s stay for now: %s", group.group_id, error)
+            log.warning("cannot remove expired members of %s yet: %s", group.group_id, error)
         else:
             for member in over:
-                log.info("member %s of %s is out: its session ended", member.member_id, group.group_id)
+                log.info("removed member %s of %s: its session expired", member.member_id, group.group_id)
         finally:
             self._runtime.reschedule(slot)
 

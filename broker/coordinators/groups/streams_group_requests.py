@@ -105,7 +105,7 @@ class StreamsGroupRequests:
             return group
         if joins and slot.deserted and isinstance(group, ClassicGroup):
             return StreamsGroup(slot.group_id)
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id} is of another kind")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id} has another group type")
 
     async def expire(self, slot: GroupEntry) -> None:
         """Remove the members whose timers have expired."""
@@ -121,10 +121,10 @@ class StreamsGroupRequests:
             for member, timer in over:
                 if member.member_id in group.members:
                     group.timers.set(member.member_id, timer, now_ms + RETRY_MS)
-            log.warning("members of %s stay for now: %s", group.group_id, error)
+            log.warning("cannot remove expired members of %s yet: %s", group.group_id, error)
         else:
             for member, timer in over:
-                log.info("member %s of %s is out: %s", member.member_id, group.group_id, timer.value)
+                log.info("removed member %s of %s: %s", member.member_id, group.group_id, timer.value)
         finally:
             self._runtime.reschedule(slot)
 
@@ -143,7 +143,7 @@ class StreamsGroupRequests:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         slot = self._runtime.table.find(group_id)
         if slot is None or not isinstance(slot.group, StreamsGroup):
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id} of Kafka Streams")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no streams group {group_id}")
         await self._runtime.journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
         return slot.group, described(slot.group)
 

@@ -32,7 +32,7 @@ def crashing_at(step: str) -> Callable[[str], None] | None:
 
     def reached(point: str) -> None:
         if point == step:
-            log.error("the coordinator crashes on demand: %s", step)
+            log.error("the coordinator crashes at failpoint %s", step)
             os._exit(CRASH_STATUS)
 
     return reached

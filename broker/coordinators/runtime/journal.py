@@ -224,7 +224,7 @@ class Journal:
                 try:
                     apply(entry)
                 except DecodeError as reason:
-                    log.error("%s-%d: passed over, as it cannot be read: %s: %r", self.topic, partition, reason, entry)
+                    log.error("%s-%d: skipping an unreadable record: %s: %r", self.topic, partition, reason, entry)
             if following != offset:
                 offset = following
                 await asyncio.sleep(0)  # yield to other requests during a long replay
@@ -259,4 +259,4 @@ def entries_of(
                 if key is not None:
                     yield JournalRecord(key, record.value, offset, producer_id)
         except DecodeError as reason:
-            log.error("the batch at offset %d is passed over from %d on: %s", header.base_offset, offset, reason)
+            log.error("skipping the batch at offset %d from offset %d on: %s", header.base_offset, offset, reason)

@@ -94,7 +94,7 @@ class Leadership(Generic[Shard]):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is shutting down")
         shard = self.shards.get(partition_of_group(name, self._partition_count()))
         if shard is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{name!r} is not coordinated here")
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{name!r} has another coordinator")
         if shard.loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{name!r} is still being loaded")
         return shard

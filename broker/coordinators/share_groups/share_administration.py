@@ -21,7 +21,7 @@ ASSIGNOR: Final = "simple"
 def authorize(group: ShareGroup, event: Commit | Observe | Delete) -> None:
     """Check an event against the group. Raises KafkaError."""
     if not isinstance(event, Delete):
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id} shares partitions")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id} is a share group")
     if group.members:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
 

@@ -88,10 +88,10 @@ def check_request(request: ShareGroupHeartbeatRequest) -> None:
     epoch = request.member_epoch
     demands = [
         (request.member_id != "", "MemberId can't be empty."),
-        (len(request.member_id) <= MEMBER_ID_CHARACTERS_MAX, "MemberId has 36 characters at most."),
+        (len(request.member_id) <= MEMBER_ID_CHARACTERS_MAX, "MemberId is longer than 36 characters."),
         (request.group_id != "", "GroupId can't be empty."),
         (request.rack_id != "", "RackId can't be empty."),
-        (epoch >= LEAVING, f"MemberEpoch {epoch} is none."),
+        (epoch >= LEAVING, f"MemberEpoch {epoch} is invalid."),
         (
             epoch != JOINING or bool(request.subscribed_topic_names),
             "SubscribedTopicNames must be set in first request.",
@@ -155,7 +155,7 @@ def check_epoch(member: ShareMember, epoch: int) -> None:
     """Raise FENCED_MEMBER_EPOCH unless the epoch is 0 (joining), the member's, or its previous one."""
     if epoch not in (JOINING, member.epoch, member.previous_epoch):
         raise KafkaError(
-            ErrorCode.FENCED_MEMBER_EPOCH, f"epoch {epoch} is not the member's {member.epoch}: it has to join anew."
+            ErrorCode.FENCED_MEMBER_EPOCH, f"epoch {epoch} is not the member's {member.epoch}: it must rejoin."
         )
 
 

@@ -80,7 +80,7 @@ class ShareShard:
             return
         latest = self.latest.get(key, (UNNUMBERED, UNNUMBERED))
         if (leader_epoch, number) < latest:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"request {number} comes behind {latest[1]} of {key}")
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"request {number} is older than {latest[1]} of {key}")
         self.latest[key] = leader_epoch, number
 
     def apply(self, entry: JournalRecord | TransactionEnd) -> None:
@@ -206,7 +206,7 @@ class ShareCoordinator:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key} was never initialized")
             state.fence(leader_epoch=leader_epoch, state_epoch=state_epoch)
             if state_epoch > state.state_epoch:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"state epoch {state_epoch} has not begun")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"state epoch {state_epoch} is newer than the current one")
             shard.follow(key, leader_epoch, number)
             await self._update(shard, key, state, start_offset, batches, complete_count, leader_epoch)
 
@@ -247,8 +247,8 @@ class ShareCoordinator:
         state = shard.states.get(key)
         if state is None and self._metadata.topic_name(key.topic_id) is None:
             if not self._metadata.image.complete:
-                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "this broker has not heard of any topic yet")
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic has this id")
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "this broker has no metadata yet")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "unknown topic id")
         return shard, state
 
     async def _update(
@@ -291,7 +291,7 @@ class ShareCoordinator:
 
     def _check_current(self, shard: ShareShard) -> None:
         if self._leadership.shards.get(shard.partition) is not shard:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, "leadership went away and came back meanwhile")
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "leadership changed during the request")
 
     def _prune(self, shard: ShareShard) -> None:
         """Delete the records that no state needs; followers delete them with their next fetch."""
@@ -301,7 +301,7 @@ class ShareCoordinator:
             if oldest > partition.log.log_start_offset:
                 partition.delete_records_before(min(oldest, partition.high_watermark))
         except KafkaError as error:
-            log.info("%s-%d is not pruned: %s", SHARE_STATE_TOPIC, shard.partition, error)
+            log.info("cannot prune %s-%d yet: %s", SHARE_STATE_TOPIC, shard.partition, error)
         else:
             self._renew_oldest(shard, partition.log.log_end_offset)
 
@@ -323,7 +323,7 @@ class ShareCoordinator:
                 if state is not None:
                     await self._snapshot(shard, key, state.next_snapshot())
         except KafkaError as error:
-            log.info("%s is not written anew: %s", key, error)
+            log.info("cannot write a snapshot of %s yet: %s", key, error)
         finally:
             shard.renewing = None
 
@@ -348,4 +348,4 @@ class ShareCoordinator:
         try:
             await self.delete(key)
         except KafkaError as error:
-            log.info("%s: its topic is gone, and it is kept for now: %s", key, error)
+            log.info("%s: cannot remove the state of a deleted topic yet: %s", key, error)

@@ -267,7 +267,7 @@ class SharePartition:
         runs = [run for one in acknowledgements for run in one.runs()]
         for first, last, _ in runs:
             if last > self.end_offset:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"offset {last} was never handed out")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"offset {last} was never acquired")
             held = [one for one in self._overlapping(first, last) if not (one.held and one.member == member)]
             if held:
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, f"{member} does not hold {held[0]}")

@@ -129,7 +129,7 @@ class SharePersister:
     async def _ask(self, key: ShareKey, request: Any) -> Any:
         """Send a request for one partition and return its row of the response. Raises KafkaError."""
         if SHARE_STATE_TOPIC not in self._metadata.image.topics:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no group has shared anything yet")
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the share state topic does not exist yet")
         until_s = self._now_s() + self._config.current.request_timeout_ms / 1000
         failures = 0
         while True:

@@ -64,7 +64,7 @@ class ShareSessions:
     def open(self, group: str, member: str, owner: object, limit: int) -> ShareSession:
         """Open a session, replacing the member's previous one. Raises SHARE_SESSION_LIMIT_REACHED."""
         if (group, member) not in self._sessions and len(self._sessions) >= limit:
-            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"there are {limit} share sessions already")
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"the maximum of {limit} share sessions is reached")
         session = self._sessions[group, member] = ShareSession(group, member, owner)
         return session
 
@@ -75,13 +75,13 @@ class ShareSessions:
         """
         session = self._sessions.get((group, member))
         if session is None:
-            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, f"{member} of {group} has no share session here")
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, f"{member} of {group} has no share session")
         if epoch == CLOSE_EPOCH:
             del self._sessions[group, member]
             return session
         if epoch != session.epoch:
             raise KafkaError(
-                ErrorCode.INVALID_SHARE_SESSION_EPOCH, f"{member} of {group}: {epoch} in place of {session.epoch}"
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH, f"{member} of {group}: epoch {epoch}, expected {session.epoch}"
             )
         session.epoch = 1 if epoch == LAST_EPOCH else epoch + 1
         return session

@@ -218,7 +218,7 @@ def restored(before: ShareState | None, kind: int, data: bytes) -> ShareState:
             created_ms=snapshot.create_timestamp,
         )
     if before is None:
-        raise DecodeError("an update of what was never there", buffer=data)
+        raise DecodeError("an update without a snapshot before it", buffer=data)
     update: UpdateValue = codec.decode(UpdateValue, 0, data, _VERSION.size)[0]
     before.take(
         update.start_offset, _batches(update.state_batches, data), update.delivery_complete_count, update.leader_epoch

@@ -167,7 +167,7 @@ class SharedPartitions:
             if start == FRESH:
                 start = await self._begin(key, partition, leader_epoch, stored.state_epoch, settings)
             if partition.leader_epoch != leader_epoch:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another leader epoch began meanwhile")
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader epoch has changed")
             shared = SharePartition(
                 start,
                 stored.batches,
@@ -185,7 +185,13 @@ class SharedPartitions:
         except BaseException:
             result.cancel()
             raise
-        log.info("%s-%d is shared by %s from %d on", partition.topic, partition.index, key.group, shared.start_offset)
+        log.info(
+            "%s-%d: share group %s starts at offset %d",
+            partition.topic,
+            partition.index,
+            key.group,
+            shared.start_offset,
+        )
         result.set_result(SharedPartition(key, partition, leader_epoch, stored.state_epoch, shared, settings))
 
     async def _begin(
@@ -287,7 +293,9 @@ class SharedPartitions:
         if one is None:
             return
         if batches := one.shared.expire(now_ms):
-            log.info("locks on %s-%d of %s ran out: %s", one.partition.topic, key.partition, key.group, batches)
+            log.info(
+                "acquisition locks on %s-%d of %s expired: %s", one.partition.topic, key.partition, key.group, batches
+            )
             self._background.spawn(self._store_if_possible(one, batches))
         self._locks.set(key, one.shared.next_lock_end_ms)
 
@@ -295,7 +303,7 @@ class SharedPartitions:
         try:
             await self._store(one, batches)
         except KafkaError as error:
-            log.info("%s: not stored: %s", one.key, error)
+            log.info("%s: cannot store the state: %s", one.key, error)
 
     async def _store(self, one: SharedPartition, batches: list[StateBatch]) -> None:
         """Store a change and apply it. Raises KafkaError without any change."""
@@ -316,7 +324,7 @@ class SharedPartitions:
             one.shared.roll_back(batches)
             self._locks.set(one.key, one.shared.next_lock_end_ms)
             if isinstance(error, KafkaError) and error.code in OVER and self.known(one.key) is one:
-                log.info("%s is served here no longer: %s", one.key, error)
+                log.info("%s: no longer served by this broker: %s", one.key, error)
                 self.forget(one.key)
             raise
         else:

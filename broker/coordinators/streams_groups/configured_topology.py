@@ -89,18 +89,21 @@ def check_topology(subtopologies: Iterable[Subtopology]) -> None:
     known: set[str] = set()
     for one in subtopologies:
         name, between = one.subtopology_id, one.repartition_source_topics
-        _demand(name not in known, f"subtopology {name} is there twice")
+        _demand(name not in known, f"subtopology {name} appears twice")
         known.add(name)
-        _demand(bool(one.source_topics or between), f"subtopology {name} reads nothing")
+        _demand(bool(one.source_topics or between), f"subtopology {name} has no source topics")
         for topic in one.state_changelog_topics:
-            _demand(topic.partitions == 0, f"changelog {topic.name} is as wide as there are tasks: it cannot be set")
+            _demand(
+                topic.partitions == 0,
+                f"changelog {topic.name} has one partition per task: its partition count cannot be set",
+            )
         for topic in between:
             _demand(0 <= topic.partitions <= PARTITIONS_MAX, f"{topic.name} cannot have {topic.partitions} partitions")
         for group in one.copartition_groups:
             _demand(
                 all(0 <= place < len(one.source_topics) for place in group.source_topics)
                 and all(0 <= place < len(between) for place in group.repartition_source_topics),
-                f"what subtopology {name} reads together is not all there",
+                f"a copartition group of subtopology {name} names unknown topics",
             )
 
 
@@ -141,14 +144,12 @@ def configure(topology: StreamsGroupTopologyValue, find: FindTopic) -> Configure
     missing = {name for one in subtopologies for name in one.source_topics if there(name) is None}
     try:
         if missing:
-            raise _InvalidTopology(
-                MISSING_SOURCE_TOPICS, f"the application reads topics that are not there: {summary(missing)}"
-            )
+            raise _InvalidTopology(MISSING_SOURCE_TOPICS, f"source topics do not exist: {summary(missing)}")
         decided = repartition_counts(subtopologies, there)
         _keep_together(subtopologies, decided, there)
         made = {one.subtopology_id: _configured(one, decided, there) for one in subtopologies}
         total = sum(one.task_count + sum(one.counts.values()) for one in made.values())
-        _demand(total <= TASKS_MAX, f"{total} tasks and partitions between them are more than {TASKS_MAX}")
+        _demand(total <= TASKS_MAX, f"{total} tasks and repartition partitions exceed {TASKS_MAX}")
         return _with_what_is_missing(made, there)
     except _InvalidTopology as wrong:
         return ConfiguredTopology(status=wrong.status, detail=str(wrong))
@@ -193,7 +194,7 @@ def repartition_counts(subtopologies: list[Subtopology], there: Find) -> dict[st
                 for reader in readers.get(sink, ()):
                     heapq.heappush(turns, (turn + (reader <= place), reader))
     sinks = {sink for one in subtopologies for sink in one.repartition_sink_topics}
-    _demand(sinks <= counts.keys(), f"counts of partitions depend on each other: {summary(sinks - counts.keys())}")
+    _demand(sinks <= counts.keys(), f"partition counts depend on each other: {summary(sinks - counts.keys())}")
     _demand(readers.keys() <= counts.keys(), f"nothing writes to {summary(readers.keys() - counts.keys())}")
     return counts
 
@@ -216,7 +217,7 @@ def _keep_together(subtopologies: Iterable[Subtopology], decided: dict[str, int]
             if len({*leading.values(), *fixed.values()}) > 1:
                 rows = ", ".join(f"{name} has {count}" for name, count in sorted({**leading, **fixed}.items()))
                 raise _InvalidTopology(
-                    INCORRECTLY_PARTITIONED_TOPICS, f"what is read together is not equally wide: {rows}"
+                    INCORRECTLY_PARTITIONED_TOPICS, f"copartitioned topics have different partition counts: {rows}"
                 )
             decided |= dict.fromkeys(counts, next(iter(leading.values())))
 
@@ -241,13 +242,13 @@ def _with_what_is_missing(made: Mapping[str, ConfiguredSubtopology], there: Find
                 missing[topic.name] = topic, expected
             elif found != expected:
                 raise _InvalidTopology(
-                    INCORRECTLY_PARTITIONED_TOPICS, f"{topic.name} has {found} partitions and has to have {expected}"
+                    INCORRECTLY_PARTITIONED_TOPICS, f"{topic.name} has {found} partitions, expected {expected}"
                 )
     if not missing:
         return ConfiguredTopology(subtopologies=made)
     return ConfiguredTopology(
         status=MISSING_INTERNAL_TOPICS,
-        detail=f"topics that the application keeps for itself are not there: {summary(missing)}",
+        detail=f"internal topics do not exist: {summary(missing)}",
         missing=tuple(missing[name] for name in sorted(missing)),
         subtopologies=made,
     )

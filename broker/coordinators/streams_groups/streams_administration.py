@@ -37,7 +37,7 @@ def authorize(group: StreamsGroup, event: Commit | Observe | Delete) -> None:
         case Commit():
             authorize_commit(group, event)
         case Observe():
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id} is one of Kafka Streams")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id} is a streams group")
         case Delete():
             if group.members:
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
@@ -56,7 +56,7 @@ def authorize_commit(group: StreamsGroup, event: Commit) -> None:
         return
     member = group.member(event.member_id)
     if not event.transactional and event.version < FIRST_COMMIT_WITH_EPOCHS:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "members of groups of Streams commit with version 9 or newer")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "members of streams groups commit with version 9 or newer")
     if event.generation == member.epoch:
         return
     stale = ErrorCode.ILLEGAL_GENERATION if event.transactional else ErrorCode.STALE_MEMBER_EPOCH
@@ -66,7 +66,7 @@ def authorize_commit(group: StreamsGroup, event: Commit) -> None:
     for topic, index in event.partitions:
         since = member.since.get((readers.get(topic, ""), index))
         if since is None or event.generation < since:
-            raise KafkaError(stale, f"{topic}-{index} was not the member's in epoch {event.generation}")
+            raise KafkaError(stale, f"{topic}-{index} was not assigned to the member in epoch {event.generation}")
 
 
 def authorize_fetch(group: StreamsGroup, member_id: str | None, epoch: int) -> None:

@@ -21,11 +21,11 @@ def check_request(request: StreamsGroupHeartbeatRequest) -> None:
     subtopologies = () if topology is None else topology.subtopologies
     owned = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     demands = [
-        (request.instance_id is None, "InstanceId: no Kafka has static members in such groups yet."),
-        (request.task_offsets is None, "TaskOffsets: no Kafka takes them yet."),
-        (request.task_end_offsets is None, "TaskEndOffsets: no Kafka takes them yet."),
-        (not request.warmup_tasks, "WarmupTasks: no Kafka deals any yet."),
-        (not any(one.source_topic_regex for one in subtopologies), "SourceTopicRegex: no Kafka takes any yet."),
+        (request.instance_id is None, "InstanceId: streams groups do not support static members yet."),
+        (request.task_offsets is None, "TaskOffsets are not supported yet."),
+        (request.task_end_offsets is None, "TaskEndOffsets are not supported yet."),
+        (not request.warmup_tasks, "WarmupTasks are not supported yet."),
+        (not any(one.source_topic_regex for one in subtopologies), "SourceTopicRegex is not supported yet."),
         (request.member_id != "", "MemberId is empty."),
         (request.group_id != "", "GroupId is empty."),
         (request.rack_id != "", "RackId is empty."),
@@ -33,14 +33,14 @@ def check_request(request: StreamsGroupHeartbeatRequest) -> None:
     ]
     if epoch == JOIN_EPOCH:
         demands += [
-            (request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs has to be given by one that joins."),
-            (not any(owned), "One that joins has no tasks."),
-            (topology is not None, "Topology has to be given by one that joins."),
+            (request.rebalance_timeout_ms != -1, "A joining member must set RebalanceTimeoutMs."),
+            (not any(owned), "A joining member must send no tasks."),
+            (topology is not None, "A joining member must send its topology."),
         ]
     else:
         demands += [
-            (epoch > STATIC_LEAVE, f"MemberEpoch {epoch} is none."),
-            (topology is None, "Topology is given by one that joins, and by nobody else."),
+            (epoch > STATIC_LEAVE, f"MemberEpoch {epoch} is invalid."),
+            (topology is None, "Only a joining member sends a topology."),
         ]
     for met, message in demands:
         _demand(met, message)
@@ -55,7 +55,7 @@ def check_epoch(member: StreamsMember, epoch: int, owned: Tasks | None) -> None:
     if epoch > member.epoch or not lost_answer:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"epoch {epoch} is not the member's {member.epoch}: it has to give up its tasks and join anew",
+            f"epoch {epoch} is not the member's {member.epoch}: it must abandon its tasks and rejoin",
         )
 
 

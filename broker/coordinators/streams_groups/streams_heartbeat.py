@@ -148,7 +148,7 @@ def _topology(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest) 
     known = group.topology
     if known is None:
         if said is None:
-            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "the group has no topology: the member has to join anew")
+            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "the group has no topology: the member must rejoin")
         made = records.StreamsGroupTopologyValue(epoch=said.epoch, subtopologies=said.subtopologies)
         decision.write(records.StreamsGroupTopologyKey(group_id=group.group_id), made)
         return made
@@ -157,7 +157,9 @@ def _topology(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest) 
     if not topologies.is_same_topology(
         known, records.StreamsGroupTopologyValue(epoch=said.epoch, subtopologies=said.subtopologies)
     ):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the group runs another topology, which no Kafka replaces yet")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "the group has another topology; topology updates are not supported yet"
+        )
     return known
 
 
@@ -249,12 +251,12 @@ def _statuses(
         old, new = member.topology_epoch, topology.epoch
         yield topologies.STALE_TOPOLOGY, f"the member has the topology of epoch {old}, the group that of {new}"
     if waits:
-        yield topologies.ASSIGNMENT_DELAYED, "tasks are dealt once other members have had time to join"
+        yield topologies.ASSIGNMENT_DELAYED, "the initial rebalance delay is not over"
     if configured.status is not None:
         yield configured.status, configured.detail
     shutdown_by = request.member_id if request.shutdown_application else group.shutdown_by
     if shutdown_by is not None:
-        yield topologies.SHUTDOWN_APPLICATION, f"member {shutdown_by} has failed, and asks all others to end, too"
+        yield topologies.SHUTDOWN_APPLICATION, f"member {shutdown_by} requested the shutdown of the application"
 
 
 # --- removal, timeouts and deletion ------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class MarkerSender:
             response = await connection.call(request_of(load), timeout_ms=self._config.current.request_timeout_ms)
         except (ConnectionError, TimeoutError, KafkaError) as error:
             if node not in self._failures:
-                log.info("%d transactions wait with their markers for broker %d: %s", len(load), node, error)
+                log.info("markers of %d transactions wait for broker %d: %s", len(load), node, error)
             self._sort_later(node, load)
             return
         again: Load = {}
@@ -121,13 +121,15 @@ class MarkerSender:
                 continue
             if outcome.fenced is not None:
                 # A new coordinator, if there is one, has all that it needs; otherwise the state stays Prepare.
-                log.warning("%s: no more markers, broker %d says %s", decided.transaction, node, outcome.fenced.name)
+                log.warning(
+                    "%s: sending no more markers: broker %d answered %s", decided.transaction, node, outcome.fenced.name
+                )
                 continue
             for partition in outcome.marked:
                 decided.transaction.marked(partition)
             if outcome.again:
                 if node not in self._failures:
-                    log.info("%s: broker %d says %s", decided.transaction.transactional_id, node, outcome.again)
+                    log.info("%s: broker %d answered %s", decided.transaction.transactional_id, node, outcome.again)
                 again[decided] = set(outcome.again)
             if outcome.marked:
                 self._on_progress(decided)
@@ -157,7 +159,7 @@ class MarkerSender:
                     if not self._is_current(decided.shard):
                         continue
                     for partition in gone:
-                        log.info("%s: %s-%d is gone", decided.transaction.transactional_id, *partition)
+                        log.info("%s: %s-%d was deleted", decided.transaction.transactional_id, *partition)
                         decided.transaction.marked(partition)
                     self._sort(decided, partitions - gone)
                     if gone:
@@ -186,5 +188,5 @@ class MarkerSender:
         except NoNode:
             return True
         except ZkError as error:
-            log.info("whether %s-%d is gone cannot be known yet: %s", topic, index, error)
+            log.info("cannot check whether %s-%d was deleted: %s", topic, index, error)
             return False

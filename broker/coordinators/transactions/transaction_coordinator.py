@@ -266,7 +266,7 @@ class TransactionCoordinator:
         record = record_of(transaction.transactional_id, transition)
         await self._journal.append(shard.partition, [record], TRANSACTION_ERRORS, timeout_ms=transition.timeout_ms)
         if not self._is_current(shard):
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, "leadership went away and came back meanwhile")
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "leadership changed during the request")
         transaction.complete(transition, clears_start=self._profile.clears_start_of_transaction)
         log.debug("%s", transaction)
 
@@ -368,7 +368,7 @@ class TransactionCoordinator:
         try:
             await self._journal.append(shard.partition, tombstones, TRANSACTION_ERRORS)
         except KafkaError as error:
-            log.info("%d expired transactional ids stay for now: %s", len(calm), error)
+            log.info("cannot remove %d expired transactional ids yet: %s", len(calm), error)
             for transaction, transition in moves:
                 transaction.abandon_transition(transition)
             return

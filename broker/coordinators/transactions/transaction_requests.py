@@ -56,15 +56,15 @@ def init_producer_id(
     `wants_new_producer_id` returns True. Raises CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
     """
     if transaction.pending is not None:
-        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in progress")
     if expected is not None and not _may_go_on(transaction, expected):
-        raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{expected} is not the producer any more")
+        raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{expected} is no longer the producer")
     if transaction.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is being completed")
     if transaction.state is ONGOING:
         return transaction.prepare_fence()
     if wants_new_producer_id(transaction, expected):
-        assert new_producer_id is not None, "a producer id was to be drawn before"
+        assert new_producer_id is not None, "the caller allocates a producer id first"
         return transaction.prepare_new_producer(
             new_producer_id, timeout_ms=timeout_ms, remember_epoch=expected is not None, now_ms=now_ms
         )
@@ -99,7 +99,7 @@ def add_partitions(
     if not pending_first:
         _check_producer(transaction, producer)
     if transaction.pending is not None:
-        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in progress")
     _check_producer(transaction, producer)
     _check_undecided(transaction)
     added = frozenset(partitions)
@@ -140,7 +140,7 @@ def end(
     fencing = transaction.pending is PREPARE_EPOCH_FENCE
     busy = transaction.pending is not None and not fencing
     if busy and bumps:  # the producer may have an id or epoch that is still pending
-        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in progress")
     again = bumps and not fencing and is_repeated_end(transaction, producer)
     if transaction.producer_id != producer.id and not (again and producer.id == transaction.last_producer_id):
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transaction.producer_id} is not {producer.id}")
@@ -148,7 +148,7 @@ def end(
     if not (again if decided_with_bump else _may_end(transaction, producer, again, from_client)):
         raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {producer.epoch} is not {transaction.producer_epoch}")
     if busy:
-        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in progress")
     if state is ONGOING:
         if fencing:
             transaction.adopt_fence(None if bumps else producer.epoch)

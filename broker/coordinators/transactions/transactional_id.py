@@ -141,7 +141,7 @@ class Transaction:
     def prepare_fence(self) -> Transition:
         """Fence the producer with the next epoch, which no producer gets."""
         epoch = self.producer_epoch if self.fence_failed else self.producer_epoch + 1
-        assert epoch <= PRODUCER_EPOCH_MAX, f"{self} has no epoch left to fence with"
+        assert epoch <= PRODUCER_EPOCH_MAX, f"{self} has no epoch left for fencing"
         return self._prepare(PREPARE_EPOCH_FENCE, epoch=epoch, last_epoch=NO_PRODUCER_EPOCH)
 
     def adopt_fence(self, epoch: int | None) -> None:
@@ -252,7 +252,7 @@ class Transaction:
         start_ms: int | None = None,
         now_ms: int | None = None,
     ) -> Transition:
-        assert self.pending is None, f"{self} is on its way to {self.pending!r} and cannot go to {state!r}"
+        assert self.pending is None, f"{self} is in transition to {self.pending!r} and cannot go to {state!r}"
         assert state in LEGAL[self.state], f"{self}: {self.state.title} -> {state.title} is not a transition"
         self.pending = state
         return Transition(
@@ -308,7 +308,7 @@ class Transaction:
                 self.producer_id, self.producer_epoch = then
                 self.next_producer_id = NO_PRODUCER_ID
             case TransactionState.DEAD | TransactionState.PREPARE_EPOCH_FENCE:
-                raise AssertionError(f"{self} cannot become {to.title}: nothing is ever written for that")
+                raise AssertionError(f"{self} cannot become {to.title}: this state is never journaled")
         self.last_update_ms = transition.last_update_ms
         self.client_version = transition.client_version
         self.pending = None
@@ -316,12 +316,14 @@ class Transaction:
 
     def abandon_transition(self, transition: Transition) -> None:
         """Drop the pending transition, which the journal rejected."""
-        assert self.pending is transition.state, f"{self} is on its way to {self.pending!r}, not {transition.state!r}"
+        assert self.pending is transition.state, (
+            f"{self} is in transition to {self.pending!r}, not {transition.state!r}"
+        )
         self.pending = None
 
     def marked(self, partition: TopicPartition) -> None:
         """Remove a partition that has its marker, or needs none."""
-        assert self.state in PREPARED, f"{self} was not decided, so {partition} cannot have its marker"
+        assert self.state in PREPARED, f"{self} has no decision, so {partition} cannot have its marker"
         self.partitions.discard(partition)
 
 

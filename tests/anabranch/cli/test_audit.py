@@ -186,7 +186,7 @@ def test_no_broker(spawn: Spawn, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     text = refused(spawn, "--bootstrap-servers", address, "--topic", "t", "--out", str(tmp_path / "out"))
-    assert text.startswith(f"no broker answers at {address}: ")
+    assert text.startswith(f"no broker responded at {address}: ")
     assert not (tmp_path / "out").exists()
 
 

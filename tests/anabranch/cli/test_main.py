@@ -84,7 +84,7 @@ def test_every_command_teaches_by_example(path: tuple[str, ...]) -> None:
         (["up", "--config", "listeners=PLAINTEXT://127.0.0.1:9999"], "write --listener, or --host and --port instead"),
         (["up", "--config", "log.dirs=/tmp/a"], "write --data-dir instead"),
         (["up", "--config", "sasl.enabled.mechanisms=PLAIN"], "no listener uses it"),
-        (["up", "--config", "broker.id=1", "--config", "node.id=2"], "two names of one number"),
+        (["up", "--config", "broker.id=1", "--config", "node.id=2"], "the same property"),
         (["node", "--id", "1", "--zookeeper", "a:1", "--config", "broker.id=2"], "write --id instead"),
         (["node", "--id", "1", "--zookeeper", "a:1", "--listen", "0.0.0.0:1"], "write --advertise HOST"),
         (["node", "--id", "1", "--zookeeper", "a:1", "--advertise", "h:x"], "--advertise: 'h:x' has no port"),

@@ -59,4 +59,4 @@ async def test_a_file_that_makes_no_sense_is_refused_in_one_line(tmp_path: Path)
     async with Cluster(1) as cluster:
         status, output = await told(cluster, "users", "list", "--command-config", str(tmp_path / "bad"))
         assert status == 2
-        assert "Kerberos is not spoken here" in output
+        assert "Kerberos is not supported" in output

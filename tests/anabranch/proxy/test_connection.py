@@ -100,7 +100,7 @@ def echoing(reply: Callable[[bytes], bytes]) -> Talk:
 @pytest.mark.parametrize(
     ("nonsense", "says"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "that is HTTP"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an HTTP request"),
         (answer(99, b""), "answer 99 instead of 1"),
         (struct.pack(">i", -5), "frame of -5 bytes"),
         (struct.pack(">ih", 2, 1), "without a correlation id"),

@@ -168,7 +168,7 @@ def test_a_handshake_that_is_refused_is_followed_by_requests() -> None:
         (request(READ, 1), answer(2), "answer 2 instead of 1"),
         (request(3, 1), struct.pack(">i", 2) + b"xx", "without a correlation id"),
         (request(READ, 1), struct.pack(">ii", 20_000, 1), "20000 bytes, allowed are 10000"),
-        (request(3, 1), b"HTTP/1.1 400", "that is HTTP"),
+        (request(3, 1), b"HTTP/1.1 400", "an HTTP request"),
     ],
 )
 def test_what_no_upstream_should_say_is_an_error(asked: bytes, data: bytes, what: str) -> None:

@@ -83,7 +83,11 @@ def test_what_is_too_large_to_be_gathered_or_no_length_at_all_is_an_error() -> N
     stream.feed(struct.pack(">i", 11))
     with pytest.raises(DecodeError, match="11 bytes, allowed are 10"):
         stream.gather()
-    for begin, what in ((b"\xff\xff\xff\xff", "-1 bytes"), (b"GET / HTTP", "that is HTTP"), (b"\x16\x03\1\2", "TLS")):
+    for begin, what in (
+        (b"\xff\xff\xff\xff", "-1 bytes"),
+        (b"GET / HTTP", "an HTTP request"),
+        (b"\x16\x03\1\2", "TLS"),
+    ):
         stream = FrameStream(10)
         stream.feed(begin)
         with pytest.raises(DecodeError, match=what):

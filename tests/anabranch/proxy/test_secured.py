@@ -122,4 +122,4 @@ async def test_what_comes_to_a_port_with_tls_without_it_and_an_upstream_of_anoth
             writer.write(b"\0\0\0\x0a" * 10)
             assert await reader.read() == b""
             writer.close()
-            await until(lambda: "what came is not TLS" in caplog.text)
+            await until(lambda: "the client sent no TLS" in caplog.text)

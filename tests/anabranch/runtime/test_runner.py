@@ -72,7 +72,7 @@ SOON_S = 20
 def test_advertised_host_that_cannot_be_looked_up_is_named_with_a_remedy(host: str) -> None:
     done = subprocess.run([*UP, "--advertise", host], capture_output=True, text=True, timeout=SOON_S)
     assert done.returncode == 2
-    assert f"brokers cannot reach each other by {host} (" in done.stderr
+    assert f"brokers cannot connect to {host} (" in done.stderr
     assert "write --advertise with a name" in done.stderr
     assert "ready" not in done.stdout
 

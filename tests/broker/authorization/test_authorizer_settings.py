@@ -28,9 +28,9 @@ def test_both_of_kafkas_names_are_understood(name: str) -> None:
     ("properties", "message"),
     [
         ({NAME: "com.example.Mine"}, "no Java class can be loaded here; write kafka.security.authorizer.AclAuthorizer"),
-        ({"super.users": "User:a"}, "there is none, so everybody may do everything: add authorizer.class.name="),
-        ({"allow.everyone.if.no.acl.found": "true"}, "are for an authorizer, and there is none"),
-        ({NAME: CLASSES[0], "super.users": "alice"}, "'alice' in super.users is not a principal like User:alice"),
+        ({"super.users": "User:a"}, "none is configured: everybody may do everything. Add authorizer.class.name="),
+        ({"allow.everyone.if.no.acl.found": "true"}, "need an authorizer, and none is configured"),
+        ({NAME: CLASSES[0], "super.users": "alice"}, "'alice' in super.users is not of the form User:alice"),
     ],
 )
 def test_what_would_not_be_kept_is_refused(properties: dict[str, str], message: str) -> None:

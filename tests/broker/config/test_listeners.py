@@ -55,8 +55,8 @@ def test_each_listener_has_a_name_a_protocol_an_address_and_what_clients_are_tol
         ({"listeners": "PLAINTEXT://h"}, "write NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://h:70000"}, "write NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://h:1", "advertised.listeners": "SSL://h:1"}, "names SSL"),
-        ({MAP: "PLAINTEXT"}, "no NAME:PROTOCOL"),
-        ({MAP: "PLAINTEXT:TLS"}, "no NAME:PROTOCOL"),
+        ({MAP: "PLAINTEXT"}, "not NAME:PROTOCOL"),
+        ({MAP: "PLAINTEXT:TLS"}, "not NAME:PROTOCOL"),
         ({MAP: "PLAINTEXT:SSL,PLAINTEXT:SSL"}, "twice"),
     ],
 )
@@ -78,9 +78,9 @@ def test_brokers_use_the_listener_that_is_named_or_has_their_protocol() -> None:
     assert inter_broker_name({}, both[1:]) == "IN"
     with pytest.raises(ConfigError, match="Only one of"):
         inter_broker_name({"inter.broker.listener.name": "IN", "security.inter.broker.protocol": "SSL"}, both)
-    with pytest.raises(ConfigError, match="SSL is to be used between brokers"):
+    with pytest.raises(ConfigError, match="no listener SSL for traffic between brokers"):
         inter_broker_name({"security.inter.broker.protocol": "SSL"}, both)
-    with pytest.raises(ConfigError, match="which listener is for brokers"):
+    with pytest.raises(ConfigError, match="the listener between brokers is ambiguous"):
         inter_broker_name({}, (both[1], Listener("OUT", "SSL", "127.0.0.1", 9094)))
 
 
@@ -154,9 +154,9 @@ def test_addresses_are_compared_as_addresses(address: str, same: str) -> None:
     ("properties", "match"),
     [
         ({"max.connections.per.ip": "0"}, "name the addresses that may connect"),
-        ({"max.connections.per.ip.overrides": "10.0.0.1"}, "no ADDRESS:COUNT"),
-        ({"max.connections.per.ip.overrides": "10.0.0.1:5,nobody:5"}, "'nobody:5' is no ADDRESS:COUNT"),
-        ({"max.connections.per.ip.overrides": "10.0.0.1:-5"}, "no ADDRESS:COUNT"),
+        ({"max.connections.per.ip.overrides": "10.0.0.1"}, "not ADDRESS:COUNT"),
+        ({"max.connections.per.ip.overrides": "10.0.0.1:5,nobody:5"}, "'nobody:5' is not ADDRESS:COUNT"),
+        ({"max.connections.per.ip.overrides": "10.0.0.1:-5"}, "not ADDRESS:COUNT"),
     ],
 )
 def test_bounds_that_make_no_sense_are_refused(properties: dict[str, str], match: str) -> None:

@@ -253,7 +253,7 @@ async def test_what_others_have_written_is_read_and_what_makes_no_sense_is_left_
         max_ms=3,
     )
     assert list(tokens.all) == [expected]
-    assert "version 9 is none of 1 to 3" in caplog.text
+    assert "version 9 is not one of 1 to 3" in caplog.text
     assert token_znodes.decode("p", token_znodes.encode(expected)) == expected
     await tokens.stop()
 

@@ -70,6 +70,6 @@ def test_who_may_not_act_as_a_broker_is_named_once(caplog: pytest.LogCaptureFixt
         with pytest.raises(KafkaError):
             auth_helper.authorize_broker(ctx)
     assert [one.getMessage() for one in caplog.records] == [
-        "User:b from 127.0.0.1 may not act as a broker. If brokers of this cluster log in as that, name it in "
+        "User:b from 127.0.0.1 may not act as a broker. If it is a broker of this cluster, add its principal to "
         "super.users"
     ]

@@ -29,7 +29,7 @@ async def test_a_replica_that_was_away_is_waited_for_and_deleted_when_it_is_back
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=60_000)
         (deleted,) = (await ask(cluster, at, request)).responses
         assert deleted.error_code == 0
-        assert f"stays taken until broker {away} is back" in deleted.error_message
+        assert f"cannot be reused until broker {away}, which holds" in deleted.error_message
         assert (await describe(cluster, "t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         again = await create(cluster, "t", replicas=2)
         assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS, "it is marked for deletion until all is gone"

@@ -36,7 +36,7 @@ from tests.broker.serving import until
     ids=lambda properties: next(iter(properties)),
 )
 def test_security_that_would_not_be_kept_is_refused(properties: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"would not be kept|everybody would be let in") as caught:
+    with pytest.raises(ConfigError, match=r"would not be kept|it protects nothing") as caught:
         start_settings(BrokerSettings(), properties)
     assert next(iter(properties)) in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -49,7 +49,7 @@ def test_a_property_of_a_listener_that_there_is_not_is_refused() -> None:
 
 @pytest.mark.parametrize("host", ["kafka.invalid", "kafka..example", "a" * 64])
 async def test_advertised_host_that_cannot_be_looked_up_is_refused(host: str) -> None:
-    with pytest.raises(ConfigError, match="brokers cannot reach each other by"):
+    with pytest.raises(ConfigError, match="brokers cannot connect to"):
         await check_peers_resolve(BrokerSettings(advertised_host=host))
 
 
@@ -78,7 +78,7 @@ async def test_address_that_refuses_brokers_is_named_until_it_does_not(
         with socket.create_server((elsewhere, port)):
             await trial
     (line,) = caplog.messages
-    assert f"brokers cannot reach broker 7 at {elsewhere}:{port}" in line and "refused" in line
+    assert f"brokers cannot connect to broker 7 at {elsewhere}:{port}" in line and "refused" in line
 
 
 async def test_cluster_whose_brokers_cannot_be_reached_says_so_before_it_is_ready(
@@ -87,7 +87,7 @@ async def test_cluster_whose_brokers_cannot_be_reached_says_so_before_it_is_read
     async with asyncio.timeout(60):
         cluster = Cluster(1, advertised_host=elsewhere)
         starting = asyncio.create_task(cluster.start())
-        named = f"cannot reach broker 1 at {elsewhere}"
+        named = f"cannot connect to broker 1 at {elsewhere}"
         await until(lambda: any(named in one for one in caplog.messages))
         assert not starting.done()
         starting.cancel()
@@ -100,7 +100,7 @@ async def test_cluster_whose_brokers_cannot_be_reached_says_so_before_it_is_read
 @pytest.mark.parametrize(
     ("properties", "told"),
     [
-        ({"zookeeper.set.acl": "true"}, "znodes need an owner: add zookeeper.auth"),
+        ({"zookeeper.set.acl": "true"}, "zookeeper.set.acl=true needs zookeeper.auth"),
         ({"zookeeper.auth": "planted"}, "zookeeper.auth: write digest:USER:PASSWORD"),
         ({"zookeeper.auth": "digest:brokers:"}, "write digest:USER:PASSWORD"),
         ({"zookeeper.auth": "x509:brokers:planted"}, "write digest:USER:PASSWORD"),
@@ -143,7 +143,7 @@ def test_the_id_of_a_node_is_said_under_both_of_its_names(name: str) -> None:
 def test_an_id_that_is_none() -> None:
     with pytest.raises(ConfigError, match="from 0 on"):
         start_settings(BrokerSettings(), {"broker.id": "-1"})
-    with pytest.raises(ConfigError, match="two names of one number"):
+    with pytest.raises(ConfigError, match="the same property"):
         start_settings(BrokerSettings(), {"broker.id": "1", "node.id": "2"})
 
 
@@ -191,4 +191,4 @@ def test_a_door_that_is_open_to_other_machines_is_named(
     properties: dict[str, str], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     warn_of_open_doors(start_settings(BrokerSettings(), properties))
-    assert [one.getMessage().split()[3] for one in caplog.records] == ([told] if told else [])
+    assert [one.getMessage().split()[2] for one in caplog.records] == ([told] if told else [])

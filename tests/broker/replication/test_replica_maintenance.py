@@ -41,7 +41,7 @@ async def test_work_comes_back_until_it_shows_a_bug(
         with pytest.raises(ValueError, match="a bug"):
             await asyncio.wait_for(repeat(work), 60)
         assert len(done) == len(outcomes) + 1
-        assert sum("has to wait for its next turn" in line for line in caplog.messages) == sum(map(bool, outcomes))
+        assert sum("failed, retrying at the next run" in line for line in caplog.messages) == sum(map(bool, outcomes))
 
 
 async def test_between_two_steps_others_have_their_turn() -> None:
@@ -89,7 +89,7 @@ async def test_a_log_that_cannot_expire_does_not_keep_the_others_from_making_roo
         replicas.housekeeping.retain()
         assert (len(idle.log.segments), idle.log.log_start_offset) == (1, 0)
         assert (len(busy.log.segments), busy.log.log_start_offset) == (1, busy.log.segments.first_offset)
-        waiting = [line for line in caplog.messages if "retention has to wait" in line]
+        waiting = [line for line in caplog.messages if "retention failed" in line]
         assert len(waiting) == 2
         assert "idle-0" in waiting[0]
         assert "no space" in waiting[0]

@@ -240,7 +240,7 @@ def test_a_full_disk_leaves_the_file_as_it_was_and_is_told_once(
     disk.write_file("checkpoint", b"there is room again")
     with pytest.raises(OSError, match="no space left"):
         disk.open("another").append(b"lost", b"too")
-    told = f"{tmp_path} takes no records, and who produces is refused until there is room: No space left on device"
+    told = f"{tmp_path} is full: produce requests fail until space is free: No space left on device"
     assert caplog.messages == [told] * 2
     monkeypatch.undo()
     assert (file.size_bytes, (tmp_path / "f").read_bytes()) == (4, b"kept")

@@ -140,7 +140,7 @@ def test_a_flushed_segment_that_lost_its_end_is_noticed(
     assert again.recovery_point == again.log_end_offset
     assert everything(again) == [header for header in headers if header.next_offset <= again.log_end_offset]
     assert [record.levelno for record in caplog.records][-1] == logging.ERROR
-    assert f"the log ends at {again.log_end_offset} now" in caplog.text
+    assert f"truncated the log to {again.log_end_offset}," in caplog.text
 
 
 def test_rotten_batches_are_refused_and_never_served(files: Files, caplog: pytest.LogCaptureFixture) -> None:

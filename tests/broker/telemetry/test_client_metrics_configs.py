@@ -83,7 +83,7 @@ async def test_what_others_have_written_wants_nothing_if_it_makes_no_sense(caplo
         await change_config(session, "client-metrics/bad", lambda _: {"interval.ms": "never"})
         await until(lambda: "bad" in configs.names)
         assert told[-1] == [("m.",)]
-        assert "the subscription bad to metrics of clients is left out" in caplog.text
+        assert "malformed client metrics subscription bad" in caplog.text
         count = len(told)
         await configs.load()
         assert len(told) == count, "nothing has changed"

@@ -120,7 +120,7 @@ def test_a_callback_that_sends_is_told_to_wait(anabranch: Any) -> None:
     one, outcomes = sender(anabranch), []
 
     def told(error: Any, message: Any) -> None:
-        with pytest.raises(RuntimeError, match="when poll has returned"):
+        with pytest.raises(RuntimeError, match="after poll returns"):
             one.partitioner.produce(one.topic, b"second", b"key")
         outcomes.append(error)
 

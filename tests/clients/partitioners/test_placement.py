@@ -30,7 +30,7 @@ def test_a_topic_that_was_never_resized_is_kafkas() -> None:
 
 @pytest.mark.parametrize("history", ["7", "1:x", ":"])
 def test_what_no_broker_says_is_told(history: str) -> None:
-    with pytest.raises(ValueError, match=f"reshard.base=3 with reshard.history={history} tells of no placement"):
+    with pytest.raises(ValueError, match=f"reshard.base=3 with reshard.history={history} is not a valid placement"):
         placement_of({"reshard.base": "3", "reshard.history": history}, 4)
 
 

@@ -214,14 +214,14 @@ def test_what_is_given_up_says_what_it_waited_for() -> None:
     bench.accumulator.obstacle = lambda topic, index: ""
     receipt = bench.send()
     bench.answer(bench.one(), ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert late(receipt) == "the last answer was NOT_ENOUGH_REPLICAS"
+    assert late(receipt) == "the last response was NOT_ENOUGH_REPLICAS"
     receipt = bench.send()
     silent = bench.one()
-    assert late(receipt) == "its leader was asked and has not answered"
+    assert late(receipt) == "its leader has not responded yet"
     bench.accumulator.lost(silent, bench.now)
     bench.accumulator.numbering.producer_id, bench.accumulator.numbering.wants_producer_id = -1, True
     bench.topic.queue(0).restart = True
-    assert late(bench.send()) == "no broker has given out a producer id"
+    assert late(bench.send()) == "no broker has allocated a producer id"
 
 
 def test_records_that_a_resize_holds_back_say_so() -> None:
@@ -231,7 +231,7 @@ def test_records_that_a_resize_holds_back_say_so() -> None:
     bench.now = 1.0
     bench.drain()
     assert isinstance(receipt.error, KafkaError)
-    assert receipt.error.message.endswith("partition 0 was resized, and no metadata shows to what")
+    assert receipt.error.message.endswith("partition 0 was resized, and the metadata is not updated yet")
 
 
 def test_giving_up_a_transmitted_batch_waits_for_the_others_and_begins_a_new_epoch() -> None:

@@ -21,24 +21,24 @@ def test_a_batch_whose_leader_could_not_be_asked() -> None:
     assert late(queue, batch, "no leader is known") == "no leader is known"
     queue.blocked_since = 10.0
     assert late(queue, batch, "no leader is known") == "no leader is known (for 2.5 s)"
-    assert late(queue, batch) == "its leader took no further requests (for 2.5 s)"
+    assert late(queue, batch) == "its leader has too many requests in flight (for 2.5 s)"
 
 
 def test_a_batch_that_was_sent() -> None:
     queue, batch = queued()
     batch.attempts = 1
-    assert late(queue, batch) == "no answer came"
+    assert late(queue, batch) == "no response arrived"
     batch.on_wire = True
     batch.last_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert late(queue, batch, identified=False) == (
-        "no broker has given out a producer id, its leader was asked and has not answered, "
-        "the last answer was NOT_ENOUGH_REPLICAS"
+        "no broker has allocated a producer id, its leader has not responded yet, "
+        "the last response was NOT_ENOUGH_REPLICAS"
     )
 
 
 def test_a_batch_whose_turn_has_not_come() -> None:
     queue, batch = queued()
-    assert late(queue, batch) == "its turn has not come"
+    assert late(queue, batch) == "it is queued"
     queue.unresolved.append(Batch(queue, 0.0))
     assert late(queue, batch) == "older records of its partition are not stored yet"
 
@@ -47,7 +47,7 @@ def test_records_that_a_resize_keeps_back() -> None:
     queue, _ = queued()
     topic = queue.topic
     topic.queues[3] = queue
-    assert held_back_reason(topic) == "its turn has not come"
+    assert held_back_reason(topic) == "it is queued"
     queue.fence = queue.batch_generation + 1
     assert queue.fenced
-    assert held_back_reason(topic) == "partition 3 was resized, and no metadata shows to what"
+    assert held_back_reason(topic) == "partition 3 was resized, and the metadata is not updated yet"

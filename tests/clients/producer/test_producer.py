@@ -346,5 +346,5 @@ async def test_nobody_there() -> None:
     producer._network_config = type(producer._network_config)(
         bootstrap_servers=(("127.0.0.1", 1),), bootstrap_timeout_ms=50
     )
-    with pytest.raises(ConnectionError, match=r"no bootstrap server answers \(127\.0\.0\.1:1\)"):
+    with pytest.raises(ConnectionError, match=r"no bootstrap server responded \(127\.0\.0\.1:1\)"):
         await producer.start()

@@ -30,7 +30,7 @@ def test_assignments_are_kafkas_byte_for_byte(golden: Any) -> None:
         ("0000000a" "0000000b" "00000001" + "00" * 8 + "7fffffff" + "00" * 30, "elements cannot fit"),
         ("0000000a" "0000000b" "00000001" + "00" * 8 + "00000001" "d800" + "00" * 28, "not UTF-16"),
         ("00000005" "0000000b" + "00" * 12 + "00000001" "000161" "00000001" "00000001" "00000007" + "00" * 8,
-         "no topic has the index 7"),
+         "unknown topic index 7"),
     ],
 )  # fmt: skip
 def test_nonsense_for_an_assignment_is_refused_in_one_line(wire: str, reason: str) -> None:

@@ -107,5 +107,5 @@ def test_it_takes_three_to_turn_when_no_two_can_swap() -> None:
 
 
 def test_the_strategy_has_to_be_known() -> None:
-    with pytest.raises(ValueError, match="'balance' is another strategy than"):
+    with pytest.raises(ValueError, match="'balance' is not one of"):
         AssignorConfig(rack_aware_assignment_strategy="balance")

@@ -80,8 +80,8 @@ def test_store_of_its_changelog_is_restored_from_its_checkpoint_to_the_end(task:
     [
         (6, 6, ID, "from offset 3 to 5 are gone"),
         (0, 2, ID, "ends at offset 2"),
-        (0, 9, OTHER, "made again"),
-        (5, 9, OTHER, "made again"),
+        (0, 9, OTHER, "created again"),
+        (5, 9, OTHER, "created again"),
     ],
 )
 def test_store_that_its_changelog_cannot_restore_is_begun_anew_with_a_warning(
@@ -124,7 +124,7 @@ def test_empty_store_begins_where_its_changelog_begins_whatever_the_setting_says
     task = make(tmp_path)
     with caplog.at_level(logging.WARNING):
         assert aim(task, 6, 6, policy=RESET_NONE) == [Seek(CHANGELOG, 6)]
-    assert "from offset 0 to 5 are gone from the changelog; store counts begins empty" in caplog.text
+    assert "from offset 0 to 5 were deleted from the changelog; store counts begins empty" in caplog.text
     assert task.restored
     task.close()
 

@@ -103,7 +103,7 @@ async def test_instance_runs_on_changelogs_that_retention_emptied_behind_aborted
         await empty(world, *range(PARTITIONS))
         with caplog.at_level(logging.WARNING):
             await count_anew(world, name)
-        assert caplog.text.count("are gone from the changelog; store counts begins") == PARTITIONS
+        assert caplog.text.count("were deleted from the changelog; store counts begins") == PARTITIONS
         await count_records(world, name, "one")
 
 
@@ -138,11 +138,11 @@ async def test_state_of_a_changelog_that_was_made_again_ends_the_instance_or_is_
         await count_records(world, "one")
         await make_again(world, partitions=PARTITIONS, records=300)
         async with world.instance(counts(), "one", changelog_auto_offset_reset=RESET_NONE) as one:
-            with pytest.raises(StreamsError, match="deleted and made again"):
+            with pytest.raises(StreamsError, match="deleted and created again"):
                 await one.failed()
         with caplog.at_level(logging.WARNING):
             await count_anew(world, "one")
-        assert caplog.text.count("deleted and made again; store counts begins anew") == PARTITIONS
+        assert caplog.text.count("deleted and created again; store counts begins anew") == PARTITIONS
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

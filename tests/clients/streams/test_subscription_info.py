@@ -121,7 +121,7 @@ def test_a_subscription_from_the_future_tells_its_versions() -> None:
         ("00000000", "version 0"),
         ("ffffffff", "version -1"),
         ("0000000300000002" + "00" * 16 + "00" * 12, "version 3 is not between 1 and the newest supported, 2"),
-        ("00000004ffffffff" + "00" * 16 + "00" * 12, "version 4 must say what is supported"),
+        ("00000004ffffffff" + "00" * 16 + "00" * 12, "version 4 needs the newest supported version"),
         ("000000070000000b" + "00" * 16 + "00000000" + "7fffffff", "2147483647 elements cannot fit"),
         ("00000002" + "00" * 16 + "00" * 8 + "00000002ff", "length 2 with 1 bytes left"),
         ("00000002" + "00" * 16 + "00" * 8 + "00000001ff", "can't decode byte 0xff"),

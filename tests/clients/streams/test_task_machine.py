@@ -228,7 +228,7 @@ def test_of_joined_topics_the_one_that_is_ahead_waits(joins: Instance) -> None:
     joins.reads(0, 4, KeyEpoch(0, 1), "other")
     assert not joins.machine.holds_back(joins.view, place(0), 1)
     joins.view.lineages["other"] = Lineage(2, [(0, 2), (1, 6)])
-    with pytest.raises(StreamsError, match="were not resized alike"):
+    with pytest.raises(StreamsError, match="their histories differ"):
         joins.machine.holds_back(joins.view, place(0), 1)
 
 

@@ -104,7 +104,7 @@ def test_mistakes_are_named() -> None:
     topology = Topology()
     topology.stream("in")
     topology.stream("in")
-    with pytest.raises(ValueError, match="read once"):
+    with pytest.raises(ValueError, match="read a topic once"):
         topology.build("app")
     again = Topology()
     again.stream("a").repartition("r")

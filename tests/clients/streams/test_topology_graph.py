@@ -73,7 +73,7 @@ def test_a_store_has_one_step_that_keeps_it(other: Callable[[Topology], object])
     topology = Topology()
     topology.stream("in").count("s")
     other(topology)
-    with pytest.raises(ValueError, match="two steps name the store 's'"):
+    with pytest.raises(ValueError, match="two steps use the store 's'"):
         topology.build("app")
 
 
@@ -91,5 +91,5 @@ def test_store_or_repartition_whose_topic_cannot_be_is_refused_when_the_topology
     counting.stream("in").count(name)
     repartitioned.stream("in").repartition(name)
     for topology in (counting, repartitioned):
-        with pytest.raises(ValueError, match="no topic can be named"):
+        with pytest.raises(ValueError, match="invalid topic name"):
             topology.build("app")

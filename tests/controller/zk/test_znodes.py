@@ -138,7 +138,7 @@ def test_small_bodies_survive_the_round_trip() -> None:
         (b'{"partitions":{},"generation":true}', "generation should be an integer, not true"),
         (b'{"partitions":{},"topic_id":"short"}', 'topic_id should be a 22-character id, not "short"'),
         (b'{"partitions":{},"history":[[0,1,2]]}', "history should be a list of pairs of integers, not [[0, 1, 2]]"),
-        (b'{"partitions":{},"history":[[1,4],[1,6]]}', "history should be a list of pairs that rises"),
+        (b'{"partitions":{},"history":[[1,4],[1,6]]}', "history should be a list of increasing pairs"),
         (b'{"partitions":{},"plan":{"generation":1,"to":6}}', "plan.from should be an integer, not null"),
         (
             b'{"partitions":{},"retired":{"3":{"leader_epoch":1}}}',

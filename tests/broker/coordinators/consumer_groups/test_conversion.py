@@ -89,7 +89,14 @@ def test_members_keep_what_they_have() -> None:
             ConsumerGroupLimits(),
         ),
     ],
-    ids=["downgrades only", "no migration", "too many", "not consumers", "an assignor of its own", "no subscription"],
+    ids=[
+        "downgrades only",
+        "no migration",
+        "too many",
+        "not consumers",
+        "an assignor of its own",
+        "a malformed subscription",
+    ],
 )
 def test_what_forbids_it(value: GroupMetadataValue, limits: ConsumerGroupLimits) -> None:
     with pytest.raises(KafkaError) as refused:

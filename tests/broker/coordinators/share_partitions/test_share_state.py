@@ -81,7 +81,7 @@ def test_a_key_is_as_kafka_writes_it() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(DecodeError, match="never there"):
+    with pytest.raises(DecodeError, match="an update without a snapshot"):
         restored(None, UPDATE, encode_update(ShareState(), 0, [], -1, 0))
     bad = encode_snapshot(ShareState(batches=[StateBatch(0, 0, 9, 1)]), 0)  # type: ignore[arg-type]
     with pytest.raises(DecodeError, match="9"):

@@ -93,7 +93,7 @@ def test_one_move_at_a_time(first: TransactionState) -> None:
     one = transaction(ONGOING)
     MOVES[first](one)
     for second in LEGAL[ONGOING]:
-        with pytest.raises(AssertionError, match="is on its way"):
+        with pytest.raises(AssertionError, match="is in transition"):
             MOVES[second](one)
 
 
@@ -135,10 +135,10 @@ def test_a_move_that_does_not_fit_is_a_bug() -> None:
     early = transaction(PREPARE_COMMIT)
     with pytest.raises(AssertionError, match="cannot become"):
         early.complete(early.prepare_complete(now_ms=60))
-    with pytest.raises(AssertionError, match="was not decided"):
+    with pytest.raises(AssertionError, match="has no decision"):
         transaction(ONGOING).marked(("t", 0))
     dead = transaction()
-    with pytest.raises(AssertionError, match="nothing is ever written"):
+    with pytest.raises(AssertionError, match="this state is never journaled"):
         dead.complete(dead.prepare_dead())
 
 
