@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,19 +16,6 @@ from tests.documents.labels import linked
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESIZE: Final = "docs/resize.md"
 HAND_MADE: Final = "`make docs` generates this page from the docstrings; change it there."
-
-
-def made() -> dict[str, str]:
-    """Each page by its path from the root."""
-    resize = between("rules", "\n".join(table()), (ROOT / RESIZE).read_text())
-    return {
-        "DESIGN.md": between("folders", folder_map.folders(ROOT), (ROOT / "DESIGN.md").read_text()),
-        "docs/map.md": folder_map.page(ROOT, HAND_MADE),
-        "docs/reference.md": reference.page(HAND_MADE),
-        "docs/checkers.md": "\n".join(checkers()) + "\n",
-        "docs/faults.md": between("fields", "\n".join(fields()), (ROOT / "docs/faults.md").read_text()),
-        RESIZE: between("invariants", "\n".join(invariants()), resize),
-    }
 
 
 def between(name: str, drawn: str, text: str) -> str:
@@ -99,3 +86,20 @@ def checkers() -> Iterator[str]:
         "KIP-848, has to be handed each record that it finds; this says which were not in time, and what members wait "
         "for. Left out are records that were deleted whether groups had read them or not."
     )
+
+
+def resize() -> str:
+    """Return docs/resize.md with its rules and invariants."""
+    page = between("rules", "\n".join(table()), (ROOT / RESIZE).read_text())
+    return between("invariants", "\n".join(invariants()), page)
+
+
+MADE: Final[dict[str, Callable[[], str]]] = {
+    "DESIGN.md": lambda: between("folders", folder_map.folders(ROOT), (ROOT / "DESIGN.md").read_text()),
+    "docs/map.md": lambda: folder_map.page(ROOT, HAND_MADE),
+    "docs/reference.md": lambda: reference.page(HAND_MADE),
+    "docs/checkers.md": lambda: "\n".join(checkers()) + "\n",
+    "docs/faults.md": lambda: between("fields", "\n".join(fields()), (ROOT / "docs/faults.md").read_text()),
+    RESIZE: resize,
+}
+"""What makes each page, by the page's path from the root. Parsing every module takes seconds: only on demand."""
