@@ -213,32 +213,48 @@ def plan_auto_creation(settings: BrokerSettings, image: ClusterImage, name: str,
     partitions, replicas, configs = settings.num_partitions, settings.default_replication_factor, {}
     if name == TRANSACTIONS_TOPIC:
         partitions = settings.transaction_state_log_num_partitions
-        replicas = settings.transaction_state_log_replication_factor
+        replicas = internal_replicas(settings, image, settings.transaction_state_log_replication_factor)
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",
-            "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+            "min.insync.replicas": str(internal_min_isr(settings, replicas, settings.transaction_state_log_min_isr)),
             "segment.bytes": str(settings.transaction_state_log_segment_bytes),
             "unclean.leader.election.enable": "false",
         }
     elif name == SHARE_STATE_TOPIC:
         partitions = settings.share_coordinator_state_topic_num_partitions
-        replicas = settings.share_coordinator_state_topic_replication_factor
+        replicas = internal_replicas(settings, image, settings.share_coordinator_state_topic_replication_factor)
+        min_isr = internal_min_isr(settings, replicas, settings.share_coordinator_state_topic_min_isr)
         configs = {
             "cleanup.policy": "delete",
             "compression.type": "none",
-            "min.insync.replicas": str(settings.share_coordinator_state_topic_min_isr),
+            "min.insync.replicas": str(min_isr),
             "retention.ms": "-1",
             "segment.bytes": str(settings.share_coordinator_state_topic_segment_bytes),
         }
     elif name in INTERNAL_TOPICS:
-        partitions, replicas = settings.offsets_topic_num_partitions, settings.offsets_topic_replication_factor
+        partitions = settings.offsets_topic_num_partitions
+        replicas = internal_replicas(settings, image, settings.offsets_topic_replication_factor)
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(settings.offsets_topic_segment_bytes),
         }
     return TopicPlan(name, fresh_uuid(rng), place_partitions(image, partitions, replicas, rng), configs)
+
+
+def internal_replicas(settings: BrokerSettings, image: ClusterImage, factor: int) -> int:
+    """The replicas of a new internal topic: its factor, or a replica on each live broker of a cluster of tests.
+
+    A cluster that has never had enough brokers is still starting: a topic that it creates now would stay too small.
+    """
+    limited = settings.internal_topics_limited_to_live_brokers and factor <= image.brokers_max
+    return max(min(factor, len(image.brokers)), 1) if limited else factor
+
+
+def internal_min_isr(settings: BrokerSettings, replicas: int, min_isr: int) -> int:
+    """The `min.insync.replicas` of a new internal topic: at most its replicas, where these may be fewer than usual."""
+    return min(min_isr, replicas) if settings.internal_topics_limited_to_live_brokers else min_isr
 
 
 def check_assignment(assignment: Mapping[int, list[int]]) -> None:

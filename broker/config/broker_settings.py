@@ -224,6 +224,8 @@ class BrokerSettings:
     offsets_retention_minutes: int = DECLARED
     offsets_retention_check_interval_ms: int = DECLARED
     offsets_commit_timeout_ms: int = DECLARED
+    internal_topics_limited_to_live_brokers: bool = DECLARED
+    """Whether a dead broker does not prevent the creation of internal topics; for clusters of tests. Not in Kafka."""
     # transactions
     transaction_max_timeout_ms: int = DECLARED
     transactional_id_expiration_ms: int = DECLARED

@@ -8,8 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
+INTERNAL_REPLICATION: Final = frozenset(
+    {
+        "offsets.topic.replication.factor",
+        "share.coordinator.state.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+    }
+)
+"""The replication factors of internal topics. Clusters of tests keep to them if one is given."""
+
 COORDINATORS: Final = """
 [broker] offsets and transactions
+internal.topics.limited.to.live.brokers internal | boolean | false |  |  | Whether a new internal topic gets a replica on each live broker where fewer are left than its replication factor; in Kafka its creation fails.
 offset.metadata.max.bytes | int | 4096 |  |  | The most metadata that a committed offset may carry.
 offsets.commit.timeout.ms | int | 5000 | 1.. |  | How long a commit waits to be replicated.
 offsets.retention.check.interval.ms | long | 600000 | 1.. |  | How often offsets are checked for retention.

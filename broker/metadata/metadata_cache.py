@@ -109,6 +109,8 @@ class ClusterImage:
     """The id of the active controller, which need not be a broker."""
     complete: bool = False
     """Whether a controller has sent a full update; before that, a missing topic may exist."""
+    brokers_max: int = 0
+    """The most brokers that were alive at a time, in this image or an earlier one."""
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
         """One partition, or None when the topic or the index is unknown."""
@@ -220,7 +222,15 @@ def applied(
         if after.topic_id != ZERO_UUID:
             names[after.topic_id] = after.name
     brokers = {broker.id: broker_image(broker, inter_broker_listener) for broker in request.live_brokers}
-    return ClusterImage(brokers, topics, names, alike, request.controller_id, full or image.complete)
+    return ClusterImage(
+        brokers,
+        topics,
+        names,
+        alike,
+        request.controller_id,
+        full or image.complete,
+        max(len(brokers), image.brokers_max),
+    )
 
 
 def copied(known: Mapping[Key, Known]) -> dict[Key, Known]:

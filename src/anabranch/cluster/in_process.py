@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.coordinator_properties import INTERNAL_REPLICATION
 from anabranch.broker.config.effective_config import with_properties
 from anabranch.broker.node.app import Node
 from anabranch.broker.node.start_settings import (
@@ -120,7 +121,13 @@ class Cluster(Startable):
         refuse_twice(properties or {}, OPTIONS)
         named = {"listeners": ",".join(listeners)} if listeners else {}
         settings = start_settings(
-            dataclasses.replace(small_broker_settings(brokers), host=host, port=port, advertised_host=advertised_host),
+            dataclasses.replace(
+                small_broker_settings(brokers),
+                host=host,
+                port=port,
+                advertised_host=advertised_host,
+                internal_topics_limited_to_live_brokers=INTERNAL_REPLICATION.isdisjoint(properties or {}),
+            ),
             {**(properties or {}), **named},
         )
         check_reachable(settings)

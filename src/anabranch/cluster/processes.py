@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.authentication.listener_security import between_brokers
 from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.coordinator_properties import INTERNAL_REPLICATION
 from anabranch.broker.config.listeners import Listener
 from anabranch.broker.config.properties_file import properties_text
 from anabranch.broker.node.start_settings import start_settings
@@ -48,6 +49,7 @@ POLL_BROKERS_S: Final = 0.05
 STOP_TIMEOUT_S: Final = 30.0
 FIRST_CONTROLLER_ID: Final = 100
 LOG_TAIL_BYTES: Final = 2000
+LIMITED: Final = "internal.topics.limited.to.live.brokers"
 FIRST_PORT: Final = 15000
 PORTS: Final = 17000
 """Ends below 32768, where Linux's range of outgoing ports begins."""
@@ -248,6 +250,7 @@ class ProcessCluster(Startable):
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": str(min(2, brokers)),
+            LIMITED: str(INTERNAL_REPLICATION.isdisjoint(properties or {})).lower(),
             **(properties or {}),
         }
         self._kafka = kafka or {}

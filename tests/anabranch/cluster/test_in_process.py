@@ -299,6 +299,33 @@ async def test_the_offsets_topic_is_made_for_the_first_group() -> None:
         assert {len(row.replica_nodes) for row in topic.partitions} == {3}
 
 
+@pytest.mark.parametrize("key_type", [0, 1])
+async def test_a_coordinator_is_found_when_a_broker_died_before_the_first_group(key_type: int) -> None:
+    async with Cluster(3, kafka="4.1") as cluster:
+        await cluster.crash_broker(3)
+        await cluster.nodes[1].services.metadata.wait_until(lambda image: 3 not in image.brokers, 30_000)
+        request = FindCoordinatorRequest(coordinator_keys=["g"], key_type=key_type)
+        while (found := (await ask(cluster, 1, request)).coordinators[0]).error_code:
+            assert "Replication factor" not in (found.error_message or "")
+        assert found.node_id in (1, 2)
+
+
+async def test_a_starting_cluster_makes_no_internal_topic_that_is_too_small() -> None:
+    """A client that connects to the first broker of three would otherwise leave the topic with one replica."""
+    cluster = Cluster(3)
+    await cluster._start(1)
+    try:
+        request = FindCoordinatorRequest(coordinator_keys=["g"])
+        await cluster.nodes[1].services.metadata.wait_until(lambda image: bool(image.brokers), 30_000)
+        found = (await ask(cluster, 1, request)).coordinators[0]
+        assert (found.error_code, found.error_message) == (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "Replication factor: 3 larger than available brokers: 1.",
+        )
+    finally:
+        await cluster.stop()
+
+
 async def test_a_cluster_with_a_directory_can_be_started_again(tmp_path: Path) -> None:
     """Goal: topics, records and epochs outlive the process. Method: three lives; each finds and adds a record."""
     epochs = []

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.node.start_settings import start_settings
 from anabranch.chaos.nodes import running_nodes
 from anabranch.cluster.processes import FIRST_CONTROLLER_ID, NodeFailed, ProcessCluster
 from anabranch.cluster.zookeeper import die_with_parent
@@ -223,6 +225,17 @@ def test_a_node_without_zookeeper_says_so_in_one_line() -> None:
     assert ended.returncode == 1
     assert "Error: cannot start:" in ended.stderr and "no ZooKeeper answered at 127.0.0.1:1" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"), [({}, "true"), ({"transaction.state.log.replication.factor": "2"}, "false")]
+)
+def test_nodes_limit_internal_topics_to_live_brokers_unless_their_replicas_are_given(
+    tmp_path: Path, properties: dict[str, str], expected: str
+) -> None:
+    cluster = ProcessCluster(3, directory=tmp_path, properties=properties)
+    assert cluster._properties_of(1)["internal.topics.limited.to.live.brokers"] == expected
+    start_settings(BrokerSettings(), cluster._properties_of(1))
 
 
 async def test_nodes_that_are_processes_ask_who_is_there() -> None:

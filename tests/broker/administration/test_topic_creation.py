@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -120,6 +121,33 @@ def test_the_topic_of_transactions_is_kept_as_safe_as_its_settings_say() -> None
         "segment.bytes": "104857600",
         "unclean.leader.election.enable": "false",
     }
+
+
+@pytest.mark.parametrize(
+    ("alive", "alive_before", "limited", "expected"),
+    [
+        (2, 3, True, (2, 2)),
+        (1, 3, True, (1, 1)),
+        (3, 3, True, (3, 2)),
+        (2, 2, True, None),
+        (2, 3, False, None),
+    ],
+)
+def test_internal_topics_are_limited_to_live_brokers_where_this_is_set(
+    alive: int, alive_before: int, limited: bool, expected: tuple[int, int] | None
+) -> None:
+    image = dataclasses.replace(
+        IMAGE, brokers={key: IMAGE.brokers[key] for key in range(1, alive + 1)}, brokers_max=alive_before
+    )
+    settings = BrokerSettings(internal_topics_limited_to_live_brokers=limited, transaction_state_log_min_isr=2)
+    for name in ("__transaction_state", "__share_group_state", "__consumer_offsets"):
+        if expected is None:
+            with pytest.raises(KafkaError, match="larger than available brokers"):
+                topic_creation.plan_auto_creation(settings, image, name, random.Random(1))
+            continue
+        made = topic_creation.plan_auto_creation(settings, image, name, random.Random(1))
+        min_isr = int(made.configs.get("min.insync.replicas", expected[1]))
+        assert (made.replication_factor, min_isr) == expected
 
 
 @pytest.mark.parametrize(
