@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
 
 if TYPE_CHECKING:
@@ -26,8 +27,22 @@ def resources(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--token", "tokens", multiple=True, metavar="ID", help="Delegation tokens of this id."),
         click.option("--transactional-id", "ids", multiple=True, metavar="ID", help="Producers with this id."),
         click.option("--cluster", is_flag=True, help="The cluster itself."),
-        click.option("--group", "groups", multiple=True, metavar="NAME", help="This group; * for all."),
-        click.option("--topic", "topics", multiple=True, metavar="NAME", help="This topic; * for all."),
+        click.option(
+            "--group",
+            "groups",
+            multiple=True,
+            metavar="NAME",
+            help="This group; * for all.",
+            shell_complete=completion.groups,
+        ),
+        click.option(
+            "--topic",
+            "topics",
+            multiple=True,
+            metavar="NAME",
+            help="This topic; * for all.",
+            shell_complete=completion.topics,
+        ),
     ):
         command = option(command)
     return command

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, timeout, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -90,7 +91,7 @@ Examples:
   anabranch cluster elect flights --partition 3 --unclean     acknowledged records may be lost
 """,
 )
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=completion.topics)
 @click.option(
     "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; may be repeated."
 )
@@ -118,7 +119,7 @@ def elect(topic: str | None, partitions: tuple[int, ...], unclean: bool, bootstr
 @command.command(
     epilog=examples("anabranch cluster move flights 0 --to 2,3,1", "anabranch cluster move flights 0 --cancel"),
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.argument("partition", type=click.IntRange(0))
 @click.option("--to", metavar="ID[,ID...]", help="The brokers that are to hold it, the preferred leader first.")
 @click.option("--cancel", is_flag=True, help="Call a move off.")

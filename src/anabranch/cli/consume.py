@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.positions import EARLIEST, LATEST, parse_position
 from anabranch.cli.remote import bootstrap, refusals, security
 
@@ -37,8 +38,12 @@ Examples:
   anabranch consume flights -f '%t-%p@%o %k %s\\n'         with kcat's tokens
 """
 )
-@click.argument("topics", nargs=-1, required=True)
-@click.option("--group", help="Read as a member of this group, from where it is, and commit what was shown.")
+@click.argument("topics", nargs=-1, required=True, shell_complete=completion.topics)
+@click.option(
+    "--group",
+    help="Read as a member of this group, from where it is, and commit what was shown.",
+    shell_complete=completion.groups,
+)
 @click.option(
     "--from",
     "start",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.context_store import (
     BOOTSTRAP_DEFAULT,
     CONTROL_DEFAULT,
@@ -79,7 +80,7 @@ def create(name: str, bootstrap: str, command_config: Path | None, control: str,
 
 
 @command.command(epilog=examples("anabranch context use staging", "anabranch context use --none"))
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.contexts)
 @click.option("--none", "none", is_flag=True, help="None: commands use the local cluster.")
 def use(name: str | None, none: bool) -> None:
     """Make NAME the context that commands use."""
@@ -112,7 +113,7 @@ def list_contexts(as_json: bool) -> None:
 
 
 @command.command(epilog=examples("anabranch context delete staging"))
-@click.argument("name")
+@click.argument("name", shell_complete=completion.contexts)
 def delete(name: str) -> None:
     """Delete the context NAME. If it is the current one, commands use the local cluster."""
     contexts = read_contexts()

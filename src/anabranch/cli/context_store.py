@@ -93,3 +93,10 @@ def is_from_context(ctx: click.Context, option: str) -> bool:
     Only then its credentials may be used: they must not be sent to a cluster that the options name.
     """
     return ctx.get_parameter_source(option) is click.core.ParameterSource.DEFAULT
+
+
+def chosen_token(token: str) -> str:
+    """The control token of this command: the given one, else the current context's if the control plane is its own."""
+    if token or not is_from_context(click.get_current_context(), "url"):
+        return token
+    return current_context().control_token

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from anabranch.cli.context_store import CONTROL_DEFAULT, current_context, is_from_context
+from anabranch.cli import completion
+from anabranch.cli.context_store import CONTROL_DEFAULT, chosen_token, current_context
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import has_headings
 
@@ -48,13 +49,6 @@ def connected(url: str, token: str) -> Iterator[ControlClient]:
         raise click.ClickException(f"{error}; start the cluster with `anabranch up --control HOST:PORT`") from None
 
 
-def chosen_token(token: str) -> str:
-    """The token of this command: the given one, else the current context's if the control plane is its own."""
-    if token or not is_from_context(click.get_current_context(), "url"):
-        return token
-    return current_context().control_token
-
-
 def with_control(function: Callable[..., None]) -> Callable[..., None]:
     """Pass a command a `ControlClient`, made from the options --control and --control-token."""
 
@@ -87,7 +81,7 @@ def command() -> None:
 
 def _node_action(name: str, help: str, done: str, example: str = "") -> None:
     @command.command(name, help=help, epilog=examples(f"anabranch control {name} 2{example}"))
-    @click.argument("node", type=int)
+    @click.argument("node", type=int, shell_complete=completion.nodes)
     @with_control
     def act(control: ControlClient, node: int) -> None:
         control.ask("POST", f"/v1/nodes/{node}/{name}")
@@ -112,7 +106,7 @@ _node_action("thaw", "Let a frozen node go on.", "goes on")
         "anabranch control elect orders 0 --unclean     a replica that is not in sync, if no other lives",
     )
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.argument("partition", type=int)
 @click.option("--unclean", is_flag=True, help="Any replica that lives, although records may be lost by that.")
 @with_control
@@ -131,7 +125,7 @@ Examples:
 """
 )
 @click.argument("what", type=click.Choice(["expire", "suspend", "resume"]))
-@click.argument("node", type=int)
+@click.argument("node", type=int, shell_complete=completion.nodes)
 @with_control
 def session(control: ControlClient, what: str, node: int) -> None:
     """Expire or suspend a node's ZooKeeper session.
@@ -157,7 +151,7 @@ Examples:
   anabranch control wait group=billing state=Stable members=2 lag=0
 """
 )
-@click.argument("condition", nargs=-1, required=True)
+@click.argument("condition", nargs=-1, required=True, shell_complete=completion.wait_conditions)
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds; then the exit code is 1.")
 @with_control
 def wait(control: ControlClient, condition: tuple[str, ...], timeout_s: float) -> None:

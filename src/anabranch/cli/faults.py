@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.control import with_control
 from anabranch.cli.examples import examples
 from anabranch.faults.rule import FIELDS, HINTS, rule_text
@@ -45,6 +46,8 @@ def rule_options(function: Callable[..., None]) -> Callable[..., None]:
             words["type"] = click.Choice(field.metadata["one_of"])
         if get_origin(hint) is tuple:
             words["multiple"], help = True, f"{help}; may be repeated"
+        if field.name in completion.CONDITION_VALUES:
+            words["shell_complete"] = completion.CONDITION_VALUES[field.name]
         if field.name == EDIT:
             words |= {"multiple": True, "metavar": "PATH=VALUE"}
         name = "--" + field.name.replace("_", "-")
@@ -103,7 +106,7 @@ def list_(control: ControlClient, as_json: bool) -> None:
 
 
 @command.command(epilog=examples("anabranch faults wait rule-1 --hits 2 --timeout 60"))
-@click.argument("name")
+@click.argument("name", shell_complete=completion.rules)
 @click.option("--hits", default=1, show_default=True, type=click.IntRange(1), help="How often it is to have hit.")
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds; then the exit code is 1.")
 @with_control
@@ -115,7 +118,7 @@ def wait(control: ControlClient, name: str, hits: int, timeout_s: float) -> None
 
 
 @command.command(epilog=examples("anabranch faults release gate"))
-@click.argument("name")
+@click.argument("name", shell_complete=completion.rules)
 @with_control
 def release(control: ControlClient, name: str) -> None:
     """Release what a rule holds."""
@@ -125,7 +128,7 @@ def release(control: ControlClient, name: str) -> None:
 
 
 @command.command(epilog=examples("anabranch faults remove rule-1", "anabranch faults remove --all"))
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.rules)
 @click.option("--all", "everything", is_flag=True, help="Remove every rule.")
 @with_control
 def remove(control: ControlClient, name: str | None, everything: bool) -> None:

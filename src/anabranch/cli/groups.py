@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.examples import examples
 from anabranch.cli.positions import parse_position
 from anabranch.cli.remote import as_json, bootstrap, run, tell, tell_table, with_admin
@@ -78,7 +79,7 @@ async def list_all(admin: Admin, kind: str | None, as_json: bool) -> None:
         "anabranch groups describe audit --watch      every second, until Ctrl-C: is it catching up?",
     ),
 )
-@click.argument("group")
+@click.argument("group", shell_complete=completion.groups)
 @click.option("--watch", is_flag=True, help="Show it again every second.")
 @as_json
 @with_admin(hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
@@ -109,8 +110,14 @@ async def describe(admin: Admin, group: str, watch: bool, as_json: bool) -> None
         "anabranch groups gates audit --topic flights --watch    until the last one has opened",
     ),
 )
-@click.argument("group")
-@click.option("--topic", "only", multiple=True, help="Only this topic; may be repeated. Default: all that it reads.")
+@click.argument("group", shell_complete=completion.groups)
+@click.option(
+    "--topic",
+    "only",
+    multiple=True,
+    shell_complete=completion.topics,
+    help="Only this topic; may be repeated. Default: all that it reads.",
+)
 @click.option("--watch", is_flag=True, help="Show them again every second, until no gate is closed.")
 @as_json
 @with_admin(hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
@@ -198,8 +205,8 @@ Examples:
   anabranch groups reset fresh flights --to latest --create                    a group that is to begin there
 """,
 )
-@click.argument("group")
-@click.argument("topic")
+@click.argument("group", shell_complete=completion.groups)
+@click.argument("topic", shell_complete=completion.topics)
 @click.option("--partition", type=click.IntRange(0), help="Only this partition. Default: all of the topic.")
 @click.option(
     "--to",
@@ -320,7 +327,7 @@ def refuse_to_leave(later: Sequence[TopicPartition]) -> None:
 @command.command(
     epilog=examples("anabranch groups delete audit        with its offsets"),
 )
-@click.argument("groups", nargs=-1, required=True)
+@click.argument("groups", nargs=-1, required=True, shell_complete=completion.groups)
 @with_admin()
 async def delete(admin: Admin, groups: tuple[str, ...]) -> None:
     """Delete groups and their committed offsets. They must have no members."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.control import with_control
 from anabranch.cli.remote import has_headings
 from anabranch.journal.exchange_line import EXCHANGE_HEADINGS, exchange_line
@@ -27,7 +28,7 @@ Examples:
   anabranch journal api=OffsetCommit group=billing --json | jq .request
 """,
 )
-@click.argument("where", nargs=-1)
+@click.argument("where", nargs=-1, shell_complete=completion.journal_conditions)
 @click.option("--follow", is_flag=True, help="Go on with what comes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with request and answer.")
 @click.option("--bytes", "with_bytes", is_flag=True, help="With --json: their bytes, too, for `anabranch replay`.")

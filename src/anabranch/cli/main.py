@@ -7,6 +7,7 @@ An invalid setting, address or id ends in one line on stderr that suggests a cor
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any, Final
 
 import click
@@ -51,6 +52,8 @@ COMMANDS: Final = {
     "dump": ("anabranch.cli.dump", "Explain the bytes of a Kafka message."),
 }
 
+COMPLETE: Final = "_ANABRANCH_COMPLETE"
+"""The environment variable by which a shell asks for completions."""
 INTERRUPTED: Final = 130
 """128 and the number of SIGINT: a shell's loop ends with the command."""
 
@@ -107,6 +110,8 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point of the `anabranch` command."""
+    if COMPLETE in os.environ:
+        import anabranch.cli.bash_completion  # noqa: F401  # registers itself
     return cli(args=arguments, prog_name="anabranch")
 
 

@@ -22,6 +22,7 @@ from anabranch.broker.node.start_settings import (
     zookeeper_login,
 )
 from anabranch.broker.profiles.profile_choice import versions_of
+from anabranch.cli import completion
 from anabranch.cli.metrics import metrics_endpoint
 from anabranch.cli.start_errors import cannot_start
 from anabranch.protocol.host_port import ADVICE, bracketed, format_host_port, parse_host, parse_host_port
@@ -78,7 +79,13 @@ Examples:
 @click.option("--kafka", metavar="VERSION", default="", help="Which Kafka clients see: 2.8 to 4.2; 3.9 if left out.")
 @click.option("--rack", default="", help="The rack that the node stands in; replicas are spread over racks.")
 @click.option(
-    "--config", "--set", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated."
+    "--config",
+    "--set",
+    "config",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A broker property; may be repeated.",
+    shell_complete=completion.broker_properties,
 )
 @click.option(
     "--config-file",

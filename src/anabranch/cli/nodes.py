@@ -6,6 +6,7 @@ import asyncio
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, tell
 
@@ -45,7 +46,7 @@ def list_nodes(cluster: str, as_json: bool) -> None:
         "anabranch nodes start 2 --cluster ./data      if several clusters run here",
     ),
 )
-@click.argument("node", type=click.IntRange(0))
+@click.argument("node", type=click.IntRange(0), shell_complete=completion.launched_nodes)
 @click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="The node's cluster: its directory or ZooKeeper.")
 def start(node: int, cluster: str) -> None:
     """Start a node that has ended.

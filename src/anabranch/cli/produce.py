@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.remote import bootstrap, refusals, security
 from anabranch.protocol.errors import KafkaError
 
@@ -36,7 +37,7 @@ Examples:
   anabranch produce flights --key LH400 --null                    a tombstone: compaction forgets the key
 """
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.argument("values", nargs=-1)
 @click.option("--key", help="The key of every record that has none of its own.")
 @click.option(

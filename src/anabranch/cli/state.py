@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.control import with_control
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, tell_table
@@ -50,7 +51,7 @@ def take(control: ControlClient, name: str) -> None:
 
 
 @command.command(epilog=examples("anabranch state restore seeded"))
-@click.argument("name")
+@click.argument("name", shell_complete=completion.snapshots)
 @with_control
 def restore(control: ControlClient, name: str) -> None:
     """Restore a snapshot; connections are closed."""
@@ -71,7 +72,7 @@ def list_(control: ControlClient, as_json: bool) -> None:
 
 
 @command.command(epilog=examples("anabranch state remove seeded"))
-@click.argument("name")
+@click.argument("name", shell_complete=completion.snapshots)
 @with_control
 def remove(control: ControlClient, name: str) -> None:
     """Remove a snapshot."""
@@ -79,7 +80,7 @@ def remove(control: ControlClient, name: str) -> None:
 
 
 @command.command(epilog=examples("anabranch state save seeded seeded.zip"))
-@click.argument("name")
+@click.argument("name", shell_complete=completion.snapshots)
 @click.argument("file", type=click.Path(dir_okay=False, writable=True))
 @with_control
 def save(control: ControlClient, name: str, file: str) -> None:
@@ -99,7 +100,7 @@ def load(control: ControlClient, name: str, file: str) -> None:
 
 
 @command.command(epilog=examples("anabranch state fork", "anabranch state fork seeded"))
-@click.argument("name", required=False, default="")
+@click.argument("name", shell_complete=completion.snapshots, required=False, default="")
 @with_control
 def fork(control: ControlClient, name: str) -> None:
     """Start another cluster with the same data.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, tell_table, timeout, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -51,7 +52,13 @@ def command() -> None:
     help="Of each partition. Default: the broker's default.replication.factor.",
 )
 @click.option(
-    "--config", "--set", "config", multiple=True, metavar="NAME=VALUE", help="A topic property; may be repeated."
+    "--config",
+    "--set",
+    "config",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A topic property; may be repeated.",
+    shell_complete=completion.topic_properties,
 )
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is, and exit with 0.")
 @bootstrap
@@ -112,7 +119,7 @@ Examples:
   anabranch topics describe --json | jq .partitions
 """,
 )
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=completion.topics)
 @as_json
 @with_admin()
 async def describe(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
@@ -133,11 +140,23 @@ Examples:
   anabranch topics config flights --all            every property, its value, and what it does
 """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=completion.topics)
 @click.option(
-    "--config", "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a property; may be repeated."
+    "--config",
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Change a property; may be repeated.",
+    shell_complete=completion.topic_properties,
 )
-@click.option("--unset", multiple=True, metavar="NAME", help="Return a property to its default; may be repeated.")
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="NAME",
+    help="Return a property to its default; may be repeated.",
+    shell_complete=completion.topic_property_names,
+)
 @click.option("--all", "everything", is_flag=True, help="Show defaults too, and what each property does.")
 @as_json
 @bootstrap
@@ -183,7 +202,7 @@ Examples:
   anabranch topics alter flights --partitions 5              merge: the same, the other way
 """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=completion.topics)
 @click.option("--partitions", required=True, type=click.IntRange(1), help="The new count: more split, fewer merge.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and whether it would be accepted; change nothing.")
 @bootstrap
@@ -227,7 +246,7 @@ Examples:
   anabranch topics lineage flights --json           each key epoch, where it ends, and what it comes from
 """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=completion.topics)
 @click.option("--partition", type=click.IntRange(0), help="Draw only partitions that ever shared keys with this one.")
 @as_json
 @with_admin()
@@ -258,7 +277,7 @@ Examples:
   anabranch topics drain flights --delete-drained            what every group has read goes now, not when it expires
 """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=completion.topics)
 @click.option("--delete-drained", is_flag=True, help="Delete records of merged partitions that every group has read.")
 @click.option(
     "--force", is_flag=True, help="With --delete-drained: also records that groups have not read; they lose them."
@@ -297,7 +316,7 @@ def drain(name: str, delete_drained: bool, force: bool, as_json: bool, bootstrap
 @command.command(
     epilog=examples("anabranch topics delete flights flights-audit"),
 )
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=completion.topics)
 @bootstrap
 @timeout
 def delete(names: tuple[str, ...], bootstrap: str, timeout_s: float) -> None:

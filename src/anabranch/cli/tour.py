@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.control import connected, token, url
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ Examples:
   anabranch tour --all --no-wait               all of them, as a check
 """
 )
-@click.argument("story", required=False)
+@click.argument("story", required=False, shell_complete=completion.stories)
 @click.option("--all", "every", is_flag=True, help="Every story, one after the other.")
 @click.option("--wait/--no-wait", default=True, help="Wait for Enter between steps.")
 @url

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from anabranch.cli import completion
 from anabranch.cli.metrics import metrics_endpoint
 from anabranch.cli.options_file import options_file
 from anabranch.cli.start_errors import cannot_start
@@ -79,7 +80,13 @@ Examples:
 @click.option("--zookeeper", metavar="local|HOST:PORT", help="With --processes: start one here, or use this one.")
 @click.option("--racks", metavar="NAME,...", help="The brokers' racks, by turns; consumers may then read nearby.")
 @click.option(
-    "--config", "--set", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated."
+    "--config",
+    "--set",
+    "config",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A broker property; may be repeated.",
+    shell_complete=completion.broker_properties,
 )
 @click.option(
     "--config-file",

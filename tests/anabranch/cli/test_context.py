@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from anabranch.cli.context_store import Context, contexts_file, current_context, read_contexts
-from anabranch.cli.control import chosen_token, with_control
+from anabranch.cli.context_store import Context, chosen_token, contexts_file, current_context, read_contexts
+from anabranch.cli.control import with_control
 from anabranch.cli.remote import bootstrap, client_properties
 from anabranch.control.client import ControlClient
 from tests.anabranch.cli.conftest import Command
