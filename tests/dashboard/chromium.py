@@ -130,6 +130,15 @@ class Page:
         x, y = self.driver.execute_script(script, self.find(selector)[number])
         return x, y
 
+    def run(self, module: str, expression: str, *arguments: object) -> Any:
+        """The value of an expression, in which `it` is a module of the page and `given` the arguments."""
+        script = """
+            const [module, ...given] = arguments;
+            const done = given.pop();
+            import(`/dashboard/${module}`).then((it) => done(%s), (error) => done(String(error)));
+        """
+        return self.driver.execute_async_script(script % expression, module, *arguments)
+
     def accessibility(self) -> list[str]:
         """What axe finds wrong with what is shown: one line each."""
         if not self.driver.execute_script("return !!window.axe"):

@@ -35,3 +35,14 @@ export function told(event) {
     .map(([name, value]) => `${name} ${Array.isArray(value) ? value.join(", ") : typeof value === "object" && value ? JSON.stringify(value) : value}`)
     .join(", ");
 }
+
+// A line for events that `fold` put into one list, newest first.
+export function toldAll(events) {
+  const [newest] = events;
+  if (events.length === 1) return told(newest);
+  if (newest.kind === "slow request") {
+    const longest = Math.max(...events.map((one) => one.ms));
+    return `${newest.api} was slow ${events.length.toLocaleString("en")} times at node ${newest.node}, at most ${longest.toLocaleString("en")} ms`;
+  }
+  return `rule ${newest.rule} hit ${newest.api ?? "something"} ${events.length.toLocaleString("en")} times at node ${newest.node}`;
+}

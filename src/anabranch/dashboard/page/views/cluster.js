@@ -1,7 +1,8 @@
 // Nodes as a ring around ZooKeeper: who lives, who leads how much, who is cut off from whom; and what can be done to them.
 import { act, python } from "../act.js";
-import { familyOf, told } from "../kinds.js";
+import { familyOf, toldAll } from "../kinds.js";
 import { html, useRef, useState } from "../lib.js";
+import { fold } from "../series.js";
 import { store } from "../store.js";
 import { Dialog, Empty, Node, nodeColor, number, Panel, Pill, plural, rate, Stat, timeOfDay, useTick } from "../ui.js";
 import { Clock, States } from "./deeds.js";
@@ -161,13 +162,14 @@ function Resizes() {
 
 function Latest() {
   useTick(1000);
-  const events = store.past().slice(-8).reverse();
+  const rows = fold(store.past().slice(-200).reverse()).slice(0, 8);
   return html`<${Panel} title="Last events" side=${html`<a href="#/events">all</a>`}>
-    ${events.length ? html`<ul class="latest">${events.map((one) => html`<li key=${one.number}><${Line} one=${one} /></li>`)}</ul>` : html`<p class="muted">Nothing has happened yet.</p>`}<//>`;
+    ${rows.length ? html`<ul class="latest">${rows.map((events) => html`<li key=${events[events.length - 1].number}><${Line} events=${events} /></li>`)}</ul>` : html`<p class="muted">Nothing has happened yet.</p>`}<//>`;
 }
 
-function Line({ one }) {
-  return html`<span class="line"><small class="mono">${timeOfDay(one.at)}</small><i class="swatch" style=${`--of:${familyOf(one.kind).color}`}></i><span><b>${one.kind}</b> <span class="muted">${told(one)}</span></span></span>`;
+function Line({ events }) {
+  const [one] = events;
+  return html`<span class="line"><small class="mono">${timeOfDay(one.at)}</small><i class="swatch" style=${`--of:${familyOf(one.kind).color}`}></i><span><b>${one.kind}</b> <span class="muted">${toldAll(events)}</span></span></span>`;
 }
 
 const WAYS = [
