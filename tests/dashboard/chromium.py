@@ -130,6 +130,12 @@ class Page:
         x, y = self.driver.execute_script(script, self.find(selector)[number])
         return x, y
 
+    def box(self, selector: str, number: int = 0) -> dict[str, float]:
+        """The left, top, right and bottom of something, in pixels of the window."""
+        script = "return arguments[0].getBoundingClientRect().toJSON()"
+        box: dict[str, float] = self.driver.execute_script(script, self.find(selector)[number])
+        return box
+
     def run(self, module: str, expression: str, *arguments: object) -> Any:
         """The value of an expression, in which `it` is a module of the page and `given` the arguments."""
         script = """

@@ -96,6 +96,10 @@ def test_rules_the_clock_and_snapshots(page: Page, lively: str) -> None:
     control = ControlClient(lively)
     page.open("rules")
     page.click("New rule…")
+    fields, explained = page.find("dialog label"), page.find("dialog label .help")
+    assert len(fields) == len(explained) > 20
+    assert all(one.text for one in explained)
+    assert page.box("dialog .primary")["bottom"] < page.box("dialog")["bottom"] < 800
     page.type("name", "late")
     page.type("api", "Metadata, ApiVersions")
     page.type("delay_ms", "1, 2")
@@ -114,12 +118,14 @@ def test_rules_the_clock_and_snapshots(page: Page, lively: str) -> None:
     page.until(lambda: not [one for one in control.ask("GET", "/v1/faults") if one["name"] == "late"], "no such rule")
     page.go("cluster")
     page.click("Clock…")
+    assert page.accessibility() == []
     before = control.ask("GET", "/v1/clock")["at"]
     page.type("by", "5s")
     page.click("Advance", "dialog")
     page.until(lambda: control.ask("GET", "/v1/clock")["at"] > before + 5, "the clock to be moved on")
     page.click("Close", "dialog")
     page.click("Snapshots…")
+    assert page.accessibility() == []
     page.type("name", "kept")
     page.click("Take", "dialog")
     page.see("dialog td", "kept")

@@ -46,6 +46,32 @@ def test_on_a_phone_nothing_sticks_out(page: Page) -> None:
         assert page.overflow() <= 0, view
 
 
+def test_on_a_phone_the_navigation_shows_that_it_scrolls(page: Page) -> None:
+    page.size(390, 844, mobile=True)
+    page.open()
+    page.until(lambda: page.find("nav.after:not(.before)"), "a fading right edge")
+    page.go("tour")
+    page.until(lambda: page.find("nav.before:not(.after)"), "a fading left edge")
+    assert page.box("nav [aria-current=page]")["right"] <= 390
+
+
+def test_node_buttons_and_the_last_action_are_above_the_timeline(page: Page) -> None:
+    page.open()
+    page.see(".card", "127.0.0.1")
+    limit = page.box(".time")["top"]
+    buttons = len(page.find(".card button"))
+    assert buttons == 15
+    assert max(page.box(".card button", number)["bottom"] for number in range(buttons)) < limit
+    page.run("act.js", "it.act({title: 'Look', method: 'GET', path: '/v1/nodes', python: given[0]})", "x\n" * 99)
+    page.see(".done .pill", "done")
+    page.click("Python", ".done")
+    assert page.box(".done")["bottom"] < limit
+    page.size(1280, 400)
+    assert page.box(".done")["bottom"] < page.box(".time")["top"]
+    assert page.box(".done")["top"] >= 0
+    page.click("Close", ".done")
+
+
 def test_the_past_is_shown_and_left(page: Page, lively: str) -> None:
     control = ControlClient(lively)
     page.open()

@@ -1,6 +1,6 @@
 // The frame of the page: where one is, what the link does, and the timeline below everything.
 import { act, Done } from "./act.js";
-import { html, render, useEffect, useState } from "./lib.js";
+import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { connect, goTo, onChange, store } from "./store.js";
 import { Timeline } from "./timeline.js";
 import { plural, timeOfDay } from "./ui.js";
@@ -80,6 +80,27 @@ function Banner() {
   return null;
 }
 
+// On a phone the views are a row that scrolls: the current one is in sight, and an edge fades where there are more.
+function useNavigation(name) {
+  const nav = useRef();
+  useEffect(() => {
+    nav.current?.querySelector('[aria-current="page"]')?.scrollIntoView({ inline: "center", block: "nearest" });
+  }, [name]);
+  useEffect(() => {
+    const row = nav.current;
+    if (!row) return undefined;
+    const look = () => {
+      row.classList.toggle("before", row.scrollLeft > 1);
+      row.classList.toggle("after", row.scrollLeft + row.clientWidth < row.scrollWidth - 1);
+    };
+    const size = new ResizeObserver(look);
+    size.observe(row);
+    row.addEventListener("scroll", look, { passive: true });
+    return () => { size.disconnect(); row.removeEventListener("scroll", look); };
+  }, [store.link === "locked"]);
+  return nav;
+}
+
 function Frame() {
   const [, draw] = useState(0);
   const [place, setPlace] = useState(here());
@@ -90,12 +111,13 @@ function Frame() {
     addEventListener("hashchange", moved);
     return () => removeEventListener("hashchange", moved);
   }, []);
+  const nav = useNavigation(place.name);
   if (store.link === "locked") return html`<${Login} />`;
   const [, title, View] = VIEWS.find(([one]) => one === place.name);
   document.title = `${title} · Anabranch`;
   const dead = [...store.of("node").values()].filter((one) => one.state !== "alive").length;
   return html`<div class="frame">
-    <nav aria-label="Views">
+    <nav aria-label="Views" ref=${nav}>
       <div class="brand"><img src="/dashboard/mark.svg" alt="" /><span>Anabranch</span></div>
       ${VIEWS.map(([one, label, , count]) => {
         const shown = one === "cluster" && dead ? html`<span class="count bad" title=${`${plural(dead, "node")} down`}>${dead} down</span>` : count && count() ? html`<span class="count">${count().toLocaleString("en")}</span>` : null;

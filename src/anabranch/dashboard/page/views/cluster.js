@@ -33,27 +33,26 @@ export function Cluster() {
   return html`<div class="title"><h1>Cluster</h1>
       <span class="lead">${plural(nodes.filter((one) => one.state === "alive").length, "node")} of ${nodes.length} alive</span>
       <div class="acts"><button onClick=${() => setAsked("cut")}>Cut a link…</button><button onClick=${() => setAsked("clock")}>Clock…</button><button onClick=${() => setAsked("states")}>Snapshots…</button></div></div>
-    <div class="grid two">
-      <${Panel} title="Who is here" cls="ring" side=${html`drag from one node to another to cut their link`}>
-        <${Ring} nodes=${nodes} leads=${leads} total=${partitions} onCut=${(from, to) => setCut([from, to])} />
-      <//>
-      <div class="grid" style="align-content:start">
-        <${Panel} title="At a glance"><dl class="stats">
-          <${Stat} name="controller" value=${controller ? html`node ${controller.node} <small>epoch ${controller.controller_epoch}</small>` : "none"} kind=${controller ? "" : "bad"} />
-          <${Stat} name="topics" value=${number(store.of("topic").size)} />
-          <${Stat} name="partitions" value=${number(partitions)} />
-          <${Stat} name="without leader" value=${number(offline)} kind=${offline ? "bad" : ""} />
-          <${Stat} name="under-replicated" value=${number(under)} kind=${under ? "warn" : ""} />
-          <${Stat} name="groups" value=${number(store.of("group").size)} />
-          <${Stat} name="closed gates" value=${number(store.of("gate").size)} />
-          <${Stat} name="requests a second" value=${rate(requests)} />
-        </dl><//>
-        <${Resizes} />
-        <${Latest} />
+    <div class="grid">
+      <${Panel} label="At a glance"><dl class="stats">
+        <${Stat} name="controller" value=${controller ? html`node ${controller.node} <small>epoch ${controller.controller_epoch}</small>` : "none"} kind=${controller ? "" : "bad"} />
+        <${Stat} name="topics" value=${number(store.of("topic").size)} />
+        <${Stat} name="partitions" value=${number(partitions)} />
+        <${Stat} name="without leader" value=${number(offline)} kind=${offline ? "bad" : ""} />
+        <${Stat} name="under-replicated" value=${number(under)} kind=${under ? "warn" : ""} />
+        <${Stat} name="groups" value=${number(store.of("group").size)} />
+        <${Stat} name="closed gates" value=${number(store.of("gate").size)} />
+        <${Stat} name="requests a second" value=${rate(requests)} />
+      </dl><//>
+      <div class="grid two">
+        <${Panel} title="Nodes" cls="ring" side=${html`drag from one node to another to cut their link`}>
+          <${Ring} nodes=${nodes} leads=${leads} total=${partitions} onCut=${(from, to) => setCut([from, to])} />
+        <//>
+        <div class="cards">${nodes.map((one) => html`<${Card} key=${one.node} one=${one} leads=${leads.get(one.node) || 0} />`)}</div>
       </div>
+      <${Resizes} />
+      <${Latest} />
     </div>
-    <h2 style="margin:18px 0 10px">Nodes</h2>
-    <div class="cards">${nodes.map((one) => html`<${Card} key=${one.node} one=${one} leads=${leads.get(one.node) || 0} />`)}</div>
     ${(cut || asked === "cut") && html`<${Cut} pair=${cut} nodes=${nodes} onClose=${() => { setCut(null); setAsked(null); }} />`}
     ${asked === "clock" && html`<${Clock} onClose=${() => setAsked(null)} />`}
     ${asked === "states" && html`<${States} onClose=${() => setAsked(null)} />`}`;
@@ -141,15 +140,9 @@ function Card({ one, leads }) {
     <header><${Node} id=${one.node} /><strong>${one.host}:${one.port}</strong>
       ${one.controller && html`<${Pill} kind="warn" title=${`controller epoch ${one.controller_epoch}`}>controller<//>`}<${Pill} kind=${state[0]}>${state[1]}<//></header>
     ${one.state === "dead"
-      ? html`<p class="muted">This node is down. Its logs are kept: when it starts, it comes back on its port and catches up.</p>`
-      : html`<dl class="facts">
-        <dt>roles</dt><dd>${one.roles.join(", ")}${one.rack ? `, rack ${one.rack}` : ""}</dd>
-        <dt>leads</dt><dd>${plural(leads, "partition")}</dd>
-        <dt>registration epoch</dt><dd>${number(one.broker_epoch)}</dd>
-        <dt>session</dt><dd class="mono">${one.session}</dd>
-        <dt>connections</dt><dd>${number(one.connections)}</dd>
-        <dt>requests a second</dt><dd>${traffic ? rate((traffic.nodes[one.node] || 0) / traffic.span) : "–"}</dd>
-      </dl>`}
+      ? html`<p class="muted">This node is down. Its logs are kept: when it starts, it uses the same port and catches up.</p>`
+      : html`<p class="facts"><span>${one.roles.join(", ")}</span>${one.rack && html`<span>rack ${one.rack}</span>`}<span>leads ${plural(leads, "partition")}</span><span>registration epoch ${number(one.broker_epoch)}</span>
+        <span>session <span class="mono">${one.session}</span></span><span>${plural(one.connections, "connection")}</span><span>${traffic ? rate((traffic.nodes[one.node] || 0) / traffic.span) : "–"} requests a second</span></p>`}
     <div class="acts">${deeds.map(([what, label, kind]) => html`<button key=${what} class=${`small ${kind || ""}`} aria-label=${`${label}, node ${one.node}`} onClick=${() => doToNode(one.node, what)}>${label}</button>`)}</div>
   </article>`;
 }

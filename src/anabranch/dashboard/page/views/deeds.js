@@ -17,10 +17,11 @@ export function Clock({ onClose }) {
   };
   return html`<${Dialog} title="The cluster's clock" onClose=${onClose}>
     ${clock && !clock.ok && html`<p class="error">${clock.told.error}</p>`}
-    ${clock?.ok && html`<p>It is <b>${new Date(clock.told.time_ms).toLocaleTimeString("en-GB")}</b> in the cluster, at a pace of <b>${clock.told.pace}</b>.</p>`}
-    <p class="muted">Moving on fires, in order, every session, rebalance, transaction and retention timer on the way.</p>
-    <form class="fields" onSubmit=${advance}><label>move on by<input name="by" defaultValue="45s" pattern="[0-9.]+ ?(ms|s|m|h|d)" required /></label><label aria-hidden="true">${" "}<button class="primary">Advance</button></label></form>
-    <div class="buttons">${[0, 1, 10].map((pace) => html`<button key=${pace} onClick=${() => change(pace ? `Pace ${pace}` : "Stop the clock", { pace }, `control.clock.run_at(${pace})`)}>${pace ? `pace ${pace}×` : "stand still"}</button>`)}</div>
+    ${clock?.ok && html`<p>It is <b>${new Date(clock.told.time_ms).toLocaleTimeString("en-GB")}</b> in the cluster, ${clock.told.pace ? html`at a pace of <b>${clock.told.pace}×</b>` : html`<b>stopped</b>`}.</p>`}
+    <fieldset><legend>Advance</legend><form class="ask" onSubmit=${advance}><label>by, such as 500ms, 45s, 2h<input name="by" defaultValue="45s" pattern="[0-9.]+ ?(ms|s|m|h|d)" required /></label><button class="primary">Advance</button></form>
+      <small class="help">Timers of sessions, rebalances, transactions and retention that end in this time fire, in their order.</small></fieldset>
+    <fieldset><legend>Pace</legend><div class="acts" role="group" aria-label="Pace">${[0, 1, 10].map((pace) => html`<button key=${pace} aria-pressed=${clock?.told.pace === pace} onClick=${() => change(pace ? `Pace ${pace}` : "Stop the clock", { pace }, `control.clock.run_at(${pace})`)}>${pace ? `${pace}×` : "stop"}</button>`)}</div>
+      <small class="help">1× is real time. A stopped clock fires no timer until it is advanced.</small></fieldset>
   <//>`;
 }
 
@@ -36,12 +37,14 @@ export function States({ onClose }) {
     look();
   };
   return html`<${Dialog} title="Snapshots" onClose=${onClose}>
-    <p class="muted">What the cluster holds, kept in memory by a name: logs, topics, groups, transactions. Going back closes connections.</p>
-    <form class="fields" onSubmit=${take}><label>name<input name="name" defaultValue="before" required /></label><label aria-hidden="true">${" "}<button class="primary">Take</button></label></form>
-    ${kept.length > 0 && html`<table><thead><tr><th>snapshot</th><th class="num">bytes</th><th><span class="muted">actions</span></th></tr></thead><tbody>${kept.map((one) => html`<tr key=${one.snapshot}><td>${one.snapshot}</td><td class="num">${number(one.bytes)}</td>
+    <fieldset><legend>Take</legend><form class="ask" onSubmit=${take}><label>name<input name="name" defaultValue="before" required /></label><button class="primary">Take</button></form>
+      <small class="help">A snapshot has logs, topics, groups and transactions. It is in memory, and replaces one of the same name.</small></fieldset>
+    <fieldset><legend>Restore</legend>
+    ${kept.length ? html`<div class="scroll"><table><thead><tr><th>snapshot</th><th class="num">bytes</th><th><span class="muted">actions</span></th></tr></thead><tbody>${kept.map((one) => html`<tr key=${one.snapshot}><td>${one.snapshot}</td><td class="num">${number(one.bytes)}</td>
       <td><span class="acts"><button class="small" onClick=${() => act({ title: `Restore ${one.snapshot}`, path: path(one.snapshot, "/restore"), python: `control.snapshots.restore(${JSON.stringify(one.snapshot)})` })}>Restore</button>
-      <button class="small danger" onClick=${async () => { await act({ title: `Forget ${one.snapshot}`, method: "DELETE", path: path(one.snapshot), python: `control.snapshots.remove(${JSON.stringify(one.snapshot)})` }); look(); }}>Forget</button></span></td></tr>`)}</tbody></table>`}
-    <div class="buttons"><button class="danger" onClick=${() => act({ title: "Reset the cluster", path: "/v1/state/reset", python: "control.reset()" })}>Reset all to as it was after the start</button></div>
+      <button class="small danger" onClick=${async () => { await act({ title: `Forget ${one.snapshot}`, method: "DELETE", path: path(one.snapshot), python: `control.snapshots.remove(${JSON.stringify(one.snapshot)})` }); look(); }}>Forget</button></span></td></tr>`)}</tbody></table></div>` : html`<p class="muted">There is no snapshot yet.</p>`}
+      <small class="help">Restoring closes all connections.</small></fieldset>
+    <fieldset><legend>Reset</legend><div class="ask"><small class="help" style="flex:1">As after the start: no topics, groups or rules. Connections are closed.</small><button class="danger" onClick=${() => act({ title: "Reset the cluster", path: "/v1/state/reset", python: "control.reset()" })}>Reset all</button></div></fieldset>
   <//>`;
 }
 

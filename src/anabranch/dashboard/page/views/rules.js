@@ -11,7 +11,7 @@ const EXAMPLES = {
   name: "slow-orders", api: "Produce, Fetch", brokers: "1, 2", link: "1:2, 2:1", topic: "orders", partition: "0, 1", group: "billing", client_id: "till-*", transactional_id: "settlement-1",
   times: "always", after: "0", every: "1", probability: "1", until: "45s", error: "NOT_LEADER_OR_FOLLOWER", delay_ms: "50, 200", throttle_ms: "0", truncate: "0", drip: "0", versions: "3-9",
 };
-const PARTS = [["Where", WHERE], ["When", WHEN], ["What", WHAT]];
+const PARTS = [["Where: which requests", WHERE], ["When: which of those", WHEN], ["What happens to them", WHAT]];
 
 export function Rules() {
   const [asked, setAsked] = useState(false);
@@ -47,12 +47,13 @@ function Form({ onClose }) {
   };
   const rest = Object.keys(fields).filter((one) => one !== "name" && !PARTS.some(([, names]) => names.includes(one)));
   return html`<${Dialog} wide title="A new rule" onClose=${onClose}><form class="grid" onSubmit=${submit}>
+    <p class="muted">A rule hits requests that match all fields of the first two parts. Empty fields match everything.</p>
     <div class="fields"><${Field} name="name" schema=${fields.name} set=${set} /></div>
     ${PARTS.map(([title, names]) => html`<fieldset key=${title}><legend>${title}</legend><div class="fields">${names.filter((one) => fields[one]).map((one) => html`<${Field} key=${one} name=${one} schema=${fields[one]} set=${set} />`)}</div></fieldset>`)}
     ${all ? html`<fieldset><legend>The rest</legend><div class="fields">${rest.map((one) => html`<${Field} key=${one} name=${one} schema=${fields[one]} set=${set} />`)}</div></fieldset>` : html`<button type="button" class="small" style="justify-self:start" onClick=${() => setAll(true)}>${rest.length} more fields</button>`}
-    <pre class="data" tabindex="0" aria-label="The rule as JSON">${JSON.stringify(rule)}</pre>
+    <div class="foot-row"><pre class="data" style="max-height:84px" tabindex="0" aria-label="The rule as JSON">${JSON.stringify(rule)}</pre>
     ${error && html`<p class="error" role="alert">${error}</p>`}
-    <div class="buttons"><button type="button" onClick=${onClose}>Cancel</button><button class="primary" disabled=${!Object.keys(rule).length}>Add</button></div></form><//>`;
+    <div class="buttons"><button type="button" onClick=${onClose}>Cancel</button><button class="primary" disabled=${!Object.keys(rule).length}>Add</button></div></div></form><//>`;
 }
 
 function kindOf(schema) {
@@ -65,9 +66,9 @@ function kindOf(schema) {
 
 function Field({ name, schema, set }) {
   const [kind, detail] = kindOf(schema);
-  const help = schema.description || "";
-  if (kind === "boolean") return html`<label class="check" title=${help}><input type="checkbox" name=${name} onChange=${(event) => set(name, event.target.checked)} /> <span>${name}</span></label>`;
-  if (kind === "choice") return html`<label title=${help}>${name}<select name=${name} onChange=${(event) => set(name, event.target.value)}><option value=""></option>${detail.filter(Boolean).map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select></label>`;
+  const help = html`<small class="help">${schema.description}</small>`;
+  if (kind === "boolean") return html`<label class="check"><input type="checkbox" name=${name} onChange=${(event) => set(name, event.target.checked)} /> <span><span class="name">${name}</span>${help}</span></label>`;
+  if (kind === "choice") return html`<label><span class="name">${name}</span><select name=${name} onChange=${(event) => set(name, event.target.value)}><option value=""></option>${detail.filter(Boolean).map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>${help}</label>`;
   const read = (text) => {
     if (text.trim() === "") return undefined;
     if (kind === "list") return text.split(",").map((one) => (detail === "string" ? one.trim() : Number(one))).filter((one) => one !== "");
@@ -75,5 +76,5 @@ function Field({ name, schema, set }) {
     if (kind === "object") { try { return JSON.parse(text); } catch { return text; } }
     return text;
   };
-  return html`<label title=${help}>${name}<input name=${name} inputmode=${kind === "integer" || kind === "number" ? "decimal" : "text"} placeholder=${EXAMPLES[name] ?? (kind === "object" ? '{"path": 1}' : "")} onInput=${(event) => set(name, read(event.target.value))} /></label>`;
+  return html`<label><span class="name">${name}</span><input name=${name} inputmode=${kind === "integer" || kind === "number" ? "decimal" : "text"} placeholder=${EXAMPLES[name] ?? (kind === "object" ? '{"path": 1}' : "")} onInput=${(event) => set(name, read(event.target.value))} />${help}</label>`;
 }

@@ -4,7 +4,8 @@ import { html, useEffect, useState } from "../lib.js";
 import { changed } from "../store.js";
 import { Empty } from "../ui.js";
 
-const tour = { stories: null, told: null, busy: false, shown: 0 };
+const READ_PX = 30; // after scrolling this far the banner is one line, so that it covers less
+const tour = { stories: null, told: null, busy: false, small: false };
 
 async function look() {
   const answer = await fetch("/v1/tour").catch(() => null);
@@ -22,9 +23,14 @@ async function tell(path, method, title) {
   tour.busy = false;
   if (entry.state === "done") {
     tour.told = method === "DELETE" ? null : entry.answer;
-    tour.shown = 0;
+    tour.small = false;
     if (tour.told?.look) location.hash = `#/${tour.told.look}`;
   } else tour.told = { ...tour.told, over: true, broken: entry.error };
+  changed();
+}
+
+function fold(small) {
+  tour.small = small;
   changed();
 }
 
@@ -33,19 +39,26 @@ const next = () => tell("/v1/tour/next", "POST", "Go on");
 const end = () => tell("/v1/tour", "DELETE", "End the story");
 
 export function TourBar() {
-  useEffect(() => { look(); }, []);
+  useEffect(() => {
+    look();
+    const main = document.querySelector("main");
+    const scrolled = () => main.scrollTop > READ_PX && !tour.small && fold(true);
+    main.addEventListener("scroll", scrolled, { passive: true });
+    return () => main.removeEventListener("scroll", scrolled);
+  }, []);
   const told = tour.told;
   if (!told) return null;
   const over = told.over;
-  return html`<section class="tour" aria-label="Tour" aria-live="polite">
+  const small = tour.small && !over;
+  return html`<section class=${`tour ${small ? "one-line" : ""}`} aria-label="Tour" aria-live="polite">
     <header><strong>${told.title && !over ? told.title : over ? (told.broken ? "The story could not go on" : "The end") : ""}</strong>
       ${!over && html`<small>step ${told.number} of ${told.steps}</small>`}
-      <span class="acts">${!over && told.look && html`<a href=${`#/${told.look}`}>what to look at</a>`}
+      <span class="acts">${!over && html`<button aria-expanded=${!small} onClick=${() => fold(!small)}>${small ? "Show the step" : "Hide"}</button>`}${!over && told.look && html`<a href=${`#/${told.look}`}>what to look at</a>`}
         ${!over && html`<button class="primary" disabled=${tour.busy} onClick=${next}>${tour.busy ? "at work…" : told.number >= told.steps ? "Finish" : "Go on"}</button>`}
         <button disabled=${tour.busy} onClick=${end}>${over ? "Close" : "End the story"}</button></span></header>
-    ${told.broken ? html`<p class="error">${told.broken}</p>` : over ? html`<p>The cluster is as it was before. <a href="#/tour">Choose another story</a>.</p>` : html`<p>${told.text}</p>`}
+    ${small ? null : html`${told.broken ? html`<p class="error">${told.broken}</p>` : over ? html`<p>The cluster is as it was before. <a href="#/tour">Choose another story</a>.</p>` : html`<p>${told.text}</p>`}
     ${!over && told.claims?.length > 0 && html`<ul class="claims">${told.claims.map((one) => html`<li key=${one.text}><span class=${one.holds ? "yes" : "no"}>${one.holds ? "✓" : "✗"}</span><span>${one.text}</span></li>`)}</ul>`}
-    ${!over && told.deeds?.length > 0 && html`<details><summary>What was done (${told.deeds.length})</summary><div class="grid" style="margin-top:8px">${told.deeds.map((one, at) => html`<${Snippet} key=${`${told.number}-${at}`} entry=${{ ...one, body: one.body ?? undefined }} />`)}</div></details>`}
+    ${!over && told.deeds?.length > 0 && html`<details><summary>What was done (${told.deeds.length})</summary><div class="grid" style="margin-top:8px">${told.deeds.map((one, at) => html`<${Snippet} key=${`${told.number}-${at}`} entry=${{ ...one, body: one.body ?? undefined }} />`)}</div></details>`}`}
   </section>`;
 }
 
