@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from anabranch.audit.findings import Findings, Story, violation_text
 from anabranch.report import page, plots
-from anabranch.report.page import BAD, CALM, GOOD, Card, Cell
+from anabranch.report.page import BAD, CALM, GOOD, Card, Cell, Id
 from anabranch.report.timeline import duration, median, percentile, pluralize
 from anabranch.spark_jobs.tallies import HandOff
 from anabranch.spark_jobs.verdict import COUNTED, KINDS, MEANINGS, clean
@@ -34,6 +34,8 @@ EXPLAINED: Final = {
     "hand-off": "a split or merge moves keys to another partition: from the last delivery there to the first here",
     "waiting": "stored in the topic, and not yet handed to the application",
 }
+OWNER_HEAD: Final = 24
+"""Long enough for the client's id, which the member's id begins with."""
 _PLACES: Final = (("before", "handed out before"), ("delivered", "the delivery"), ("next", "handed out next"))
 
 
@@ -44,7 +46,7 @@ def write(path: Path, findings: Findings) -> None:
     if findings.found:
         parts.append(_violations(findings))
     parts += [
-        _course(findings, group, topic, with_library=number == 0)
+        _course(findings, group, topic, with_events=number == 0)
         for number, (group, topic) in enumerate(audiences[:PLOTTED_MAX])
     ]
     parts += [_summary(findings), *_job(findings), _glossary(findings)]
@@ -111,13 +113,12 @@ def _cards(findings: Findings) -> Iterator[Card]:
         yield Card(duration(median(took)), f"hand-off, median of {len(took)}")
 
 
-def _course(findings: Findings, group: str, topic: str, *, with_library: bool) -> str:
+def _course(findings: Findings, group: str, topic: str, *, with_events: bool) -> str:
     """The section on the deliveries of one topic to one group over time."""
-    figure = plots.timeline(findings.timeline(group, topic))
-    parts = [plots.embedded(figure, with_library=with_library)]
+    parts = [plots.timeline(findings.timeline(group, topic))]
     if hand_offs := findings.hand_offs(group, topic):
         parts.append(_hand_offs(hand_offs))
-    if findings.moments and with_library:
+    if findings.moments and with_events:
         began_ms = findings.timeline(group, topic).began_ms
         rows = [(f"{(one.t_ms - began_ms) / 1000:,.2f} s", one.kind, one.text) for one in findings.moments]
         parts.append(
@@ -136,7 +137,7 @@ def _hand_offs(found: Sequence[HandOff]) -> str:
         f"waited up to {duration(median(took))}, nine of ten up to {duration(percentile(took, 90))}, the longest "
         f"{duration(max(took))}. A pause of the producers counts as waiting, too.</p>"
     )
-    plot = plots.embedded(plots.distribution(took, what="hand-off"), with_library=False) if len(took) > 4 else ""
+    plot = plots.distribution(took, what="hand-off") if len(took) > 4 else ""
     rows: list[tuple[Cell, ...]] = [
         (one.kind, ", ".join(map(str, one.sources)), str(one.target), _clock(one.ended_ms), one.took_ms)
         for one in found
@@ -193,12 +194,12 @@ def _place_row(label: str, place: Story) -> tuple[Cell, ...]:
     owner = f"{place['member']} ({place['incarnation']:016x})"
     return (
         label,
-        f"{place['producer']:016x}" if place["producer"] else None,
+        Id(f"{place['producer']:016x}") if place["producer"] else None,
         number,
         place["partition"],
         place["offset"],
         _known(place["generation"]),
-        owner,
+        Id(owner, OWNER_HEAD),
         _known(place["group_generation"]),
         _clock(place["time_ms"]),
     )

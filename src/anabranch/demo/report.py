@@ -17,7 +17,7 @@ def write(path: Path, stories: Sequence[Story]) -> None:
     """Write the report: the first story is the job itself, the others are controls."""
     job = stories[0]
     parts = [_headline(job), page.cards(_cards(job))]
-    parts += [_section(story, control=place > 0, with_library=place == 0) for place, story in enumerate(stories)]
+    parts += [_section(story, control=place > 0) for place, story in enumerate(stories)]
     path.write_text(page.page(f"Anabranch: {job.topic}", parts, footer="anabranch demo"), encoding="utf-8")
 
 
@@ -50,7 +50,7 @@ def _cards(story: Story) -> list[Card]:
     return found
 
 
-def _section(story: Story, *, control: bool, with_library: bool) -> str:
+def _section(story: Story, *, control: bool) -> str:
     title = "Control: the same resizes as Kafka does them today" if control else "The job"
     lead = (
         "Hash modulo count, and consumers that do not wait. That the audit finds violations here is what gives its "
@@ -59,7 +59,7 @@ def _section(story: Story, *, control: bool, with_library: bool) -> str:
         else "What was done to the cluster, what came of it, and how long keys waited when they changed hands."
     )
     parts = [page.cards(_cards(story))] if control else []
-    parts.append(plots.embedded(plots.timeline(_timeline(story)), with_library=with_library))
+    parts.append(plots.timeline(_timeline(story)))
     parts += [_hand_offs(story), _examples(story), page.collapsible("Everything that happened", _moments(story))]
     return page.section(title, lead, *parts)
 

@@ -9,10 +9,21 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-Cell = str | int | float | None
+
+class Id(NamedTuple):
+    """A long identifier: shown by its first and last characters, whole as a tooltip."""
+
+    whole: str
+    head: int = 7
+    """How many of the first characters are shown."""
+
+
+Cell = str | int | float | Id | None
 
 GOOD: Final = "good"
 BAD: Final = "bad"
+ID_TAIL: Final = 4
+"""How many of the last characters of an identifier are shown."""
 CALM: Final = ""
 
 STYLE: Final = """
@@ -48,6 +59,11 @@ td.good { color: var(--good); font-weight: 600; } td.bad { color: var(--bad); fo
 .story p { margin: 0 0 6px; } details { margin-top: 10px; } summary { cursor: pointer; color: var(--soft); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; margin: 0; } dt { font-weight: 600; }
 dd { margin: 0; color: var(--soft); } footer { color: var(--soft); font-size: 13px; text-align: center; }
+svg.plot { display: block; width: 100%; min-width: 720px; font: 12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif;
+           fill: var(--ink); }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 4px 0 10px 74px; font-size: 12px; }
+.legend i { display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin-right: 6px; }
+abbr { text-decoration: none; cursor: help; }
 @media print { body { background: #fff; } section { break-inside: avoid; } }
 """
 
@@ -128,9 +144,19 @@ def shown(cell: Cell) -> str:
     """A cell's value as text."""
     if cell is None:
         return "-"
+    if isinstance(cell, Id):
+        return abbreviated(cell)
     if isinstance(cell, bool | str):
         return escaped(str(cell))
     return f"{cell:,}" if isinstance(cell, int) else f"{cell:,.1f}"
+
+
+def abbreviated(one: Id) -> str:
+    """A long identifier as HTML, shortened."""
+    if len(one.whole) <= one.head + ID_TAIL + 1:
+        return escaped(one.whole)
+    short = f"{one.whole[: one.head]}…{one.whole[-ID_TAIL:]}"
+    return f"<abbr title='{escaped(one.whole)}'>{escaped(short)}</abbr>"
 
 
 def escaped(text: str) -> str:
