@@ -1,7 +1,7 @@
 """An audit service: a long-lived process that reads commands from standard input and prints results.
 
 In, one JSON object per line:            Out, one JSON object per line:
-    {"audit": TOPIC, "expect": TOPIC,        {"event": "ready"}
+    {"audit": TOPIC, "expect": TOPIC,        {"event": "starting", "doing": ...}, {"event": "ready"}
      "groups": [GROUP, ...],
      "isolation_level": ...}
     {"finish": TOPIC}                        {"event": "progress", "topic": ..., "delivered": ..., ...}
@@ -67,6 +67,11 @@ def say(event: str, **facts: Any) -> None:
     """Print one JSON line for the parent process."""
     sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
     sys.stdout.flush()
+
+
+def say_starting(doing: str) -> None:
+    """Print a step of Spark's start."""
+    say("starting", doing=doing)
 
 
 Tell = Callable[..., None]

@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -45,7 +45,16 @@ class AuditSpark:
     `conf` has the user's settings; on a cluster they size the executors.
     """
 
-    def __init__(self, directory: Path, *, master: str = LOCAL, conf: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        master: str = LOCAL,
+        conf: Mapping[str, str] | None = None,
+        on_step: Callable[[str], None] | None = None,
+    ) -> None:
+        """Create a session that is not started; `on_step` is called with each step of the start, in words."""
+        self._on_step = on_step or (lambda _: None)
         self._directory = directory
         self._master = master
         self._conf = dict(conf or {})
@@ -72,6 +81,7 @@ class AuditSpark:
             SparkContext(conf=wanted)
         else:
             self._start_jvm(conf)
+        self._on_step("opens a session")
         session: SparkSession = SparkSession.builder.getOrCreate()
         self._session = session
         session.dataSource.register(AnabranchSource)
@@ -88,8 +98,10 @@ class AuditSpark:
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         self._temporary.mkdir(parents=True, exist_ok=True)
         wanted = SparkConf(loadDefaults=False).setAll(sorted(conf.items()))
+        self._on_step(f"starts its JVM, {runtime.name}")
         gateway = self._launch(wanted, runtime)
         self._jvm = gateway.proc
+        self._on_step("starts its scheduler and its block manager")
         context = SparkContext(conf=wanted, gateway=gateway)
         # The JVM closes this server's connection when it ends; that error needs no traceback on the terminal.
         accumulators: Any = context._accumulatorServer

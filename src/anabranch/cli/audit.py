@@ -221,7 +221,8 @@ def run(wish: AuditOptions) -> int:
                 wish = jobs.read_copy(wish)
             elif not wish.serve:
                 service.look_up(wish.bootstrap_servers, wish.topics, wish.client)
-            spark = AuditSpark(wish.out, master=wish.master, conf=wish.conf)
+            on_step = service.say_starting if wish.serve else None
+            spark = AuditSpark(wish.out, master=wish.master, conf=wish.conf, on_step=on_step)
             with spark as session:
                 if wish.serve:
                     audits = service.AuditService(

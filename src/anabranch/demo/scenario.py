@@ -35,6 +35,10 @@ CONTROL_RATE: Final = 4000.0
 CONTROL_READER_RATE: Final = 900.0
 """The control's readers are slow, as applications are: with a backlog in the old partition, order must break."""
 POLL_S: Final = 0.05
+TICK_S: Final = 0.25
+"""How often the view is told the time."""
+STARTING: Final = "starting"
+"""The event that reports a step of Spark's start."""
 SPARE: Final = FIRST_CONTROLLER_ID
 CRASH_STEP: Final = "resize:after-bump:1"
 PROPERTIES: Final = {"zookeeper.session.timeout.ms": "2000", "replica.lag.time.max.ms": "3000"}
@@ -85,6 +89,7 @@ class Demonstration:
         words = ["anabranch.cli.main", "audit", "--serve", "--bootstrap-servers", self._cluster.bootstrap_servers]
         self._audit = self._child("audit", [*words, "--out", str(self._directory / "audit")])
         await self._audit.start()
+        self._say("phase", "Spark loads its Python libraries")
         stack.push_async_callback(self._audit.stop)
 
     def _child(self, name: str, words: list[str]) -> Child:
@@ -113,7 +118,7 @@ class Demonstration:
             victim = await self._kill_leader(story)
             await self._at(story, 0.82)
             await self._restart(story, victim, f"broker {victim} is back")
-            await self._line(producer, "done")
+            await self._line(producer, "done", "the last acknowledgements")
             self._say("phase", f"all {story.acked:,} flights are acknowledged", story)
             await self._delivered(story)
         return await self._judge(story)
@@ -175,7 +180,7 @@ class Demonstration:
             await self._resize_plainly(story, 6)
             await self._at(story, 0.60)
             await self._resize_plainly(story, 8)
-            await self._line(producer, "done")
+            await self._line(producer, "done", "the last acknowledgements")
             await self._delivered(story)
         return await self._judge(story)
 
@@ -196,7 +201,8 @@ class Demonstration:
             ]
         )
         if topic == "flights":
-            await self._line(self._audit, "ready")
+            await self._line(self._audit, "ready", "Spark to start")
+            self._say("phase", "Spark is up; its first batch will take some seconds more than the others")
         await self._audit.send_line(json.dumps({"audit": _audit_topic(topic), "expect": topic}))
         return story
 
@@ -219,7 +225,8 @@ class Demonstration:
             await child.start()
         try:
             for child in children:
-                await self._line(child, "ready")
+                doing = "load the flights" if child is producer else "join its group"
+                await self._line(child, "ready", f"{child.name} to {doing}")
             self._view.follow(story)
             story.began_ms = wall_clock_ms()
             self._say("phase", f"replaying {story.total:,} flights into {story.topic}", story)
@@ -253,8 +260,9 @@ class Demonstration:
                     raise ChildProcessFailed(f"{child.name} ended; waited for {what}\n{child.log_tail()}")
             await asyncio.sleep(POLL_S)  # the end of a process sets no event here
 
-    async def _line(self, child: Child, event: str) -> Line:
-        with self._waiting_for(f"{child.name} to say {event!r}"):
+    async def _line(self, child: Child, event: str, what: str) -> Line:
+        """Wait for a line of a process; `what` says to people what is awaited."""
+        with self._waiting_for(what):
             return await child.wait_for(event)
 
     def _waiting_for(self, what: str) -> contextlib.AbstractContextManager[None]:
@@ -263,7 +271,7 @@ class Demonstration:
     async def _judge(self, story: Story) -> Story:
         assert self._audit is not None
         await self._audit.send_line(json.dumps({"finish": _audit_topic(story.topic)}))
-        line = await self._line(self._audit, "verdict")
+        line = await self._line(self._audit, "verdict", f"Spark to judge {story.topic}")
         story.verdict, story.examples = dict(line["verdict"]), list(line["examples"])
         self._say("phase", f"the audit of {story.topic} has its verdict", story)
         return story
@@ -272,6 +280,8 @@ class Demonstration:
 
     def _take(self, name: str, line: Line) -> None:
         """Add an output line to the story that it belongs to."""
+        if line.get("event") == STARTING:
+            self._say("phase", f"Spark {line['doing']}")
         topic = str(line.get("topic", ""))
         for story in self._stories.values():
             if name.startswith((f"{story.topic}-replay", f"{story.topic}-reader")):
@@ -290,7 +300,7 @@ class Demonstration:
     async def _tick(self) -> None:
         while True:
             self._view.tick(self._now_s())
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(TICK_S)
 
 
 def _audit_topic(topic: str) -> str:

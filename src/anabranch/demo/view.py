@@ -16,6 +16,8 @@ from anabranch.demo.progress import Story
 from anabranch.report.screen import Screen
 from anabranch.report.timeline import Moment
 
+PLAIN_EVERY_S: Final = 2.5
+"""Without a terminal nobody waits longer than 3 s for a line: a state is due on the first tick after this time."""
 MARKS: Final = {"resize": "green", "kill": "red", "restart": "cyan", "controller": "magenta", "phase": "bold"}
 
 
@@ -23,10 +25,12 @@ class View(Screen):
     """Shows one story at a time, and every event as it happens."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__(console)
+        super().__init__(console, plain_every_s=PLAIN_EVERY_S)
         self._story: Story | None = None
         self._waits: dict[str, float] = {}
         """Awaited condition -> start of the wait, in seconds after the start."""
+        self._latest, self._latest_s = "starting", 0.0
+        """The latest event, and its time in seconds after the start."""
 
     @contextlib.contextmanager
     def waiting_for(self, what: str, now_s: Callable[[], float]) -> Iterator[None]:
@@ -44,13 +48,16 @@ class View(Screen):
     def tell(self, moment: Moment, at_s: float) -> None:
         """Print an event that happened `at_s` seconds after the start."""
         self.console.print(Text(f"{at_s:7.2f} s  "), Text(moment.text, style=MARKS.get(moment.kind, "")), sep="")
+        self._latest, self._latest_s = moment.text, at_s
+        self.postpone(at_s)
 
     def tick(self, now_s: float) -> None:
         """Show the current state."""
         story = self._story
         waits = [f"waiting for {what}, {now_s - since_s:.0f} s" for what, since_s in self._waits.items()]
-        if story is not None or waits:
-            self.update(now_s, whole=lambda: _screen(story, waits), line=lambda: _line(story, waits, now_s))
+        if story is None and not waits:
+            waits = [f"{self._latest}, {now_s - self._latest_s:.0f} s ago"]
+        self.update(now_s, whole=lambda: _screen(story, waits), line=lambda: _line(story, waits, now_s))
 
 
 def _line(story: Story | None, waits: Sequence[str], now_s: float) -> str:

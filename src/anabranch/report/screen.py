@@ -15,8 +15,10 @@ PLAIN_EVERY_S: Final = 5.0
 class Screen:
     """Shows the latest state; text printed to `console` scrolls by above it."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, plain_every_s: float = PLAIN_EVERY_S) -> None:
+        """Create a screen; `plain_every_s` is the time between two lines where there is no terminal."""
         self.console = console
+        self._plain_every_s = plain_every_s
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         self._plain_due_s = 0.0
 
@@ -36,5 +38,9 @@ class Screen:
         if self._live is not None:
             self._live.update(whole())
         elif now_s >= self._plain_due_s:
-            self._plain_due_s = now_s + PLAIN_EVERY_S
+            self._plain_due_s = now_s + self._plain_every_s
             self.console.print(line())
+
+    def postpone(self, now_s: float) -> None:
+        """Print the next line of state a whole interval after this time, as another line has just been printed."""
+        self._plain_due_s = now_s + self._plain_every_s

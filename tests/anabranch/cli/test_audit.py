@@ -133,7 +133,11 @@ def check_service(process: subprocess.Popen[str], live: LiveCluster) -> None:
         process.stdin.write(json.dumps(command) + "\n")
         process.stdin.flush()
 
-    assert said(process.stdout) == {"event": "ready"}
+    steps = []
+    while (line := said(process.stdout))["event"] == "starting":
+        steps.append(line["doing"])
+    assert line == {"event": "ready"}
+    assert steps[0].startswith("starts its JVM, Java") and steps[-1] == "opens a session"
     tell(audit="absent")
     refusal = said(process.stdout)
     assert (refusal["event"], refusal["topic"]) == ("error", "absent")
