@@ -19,8 +19,8 @@ from typing import Any, Final
 from anabranch import Admin, Cluster
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
-from anabranch.clients.admin import NewTopic
 from anabranch.clients.connection import Connection
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.errors import KafkaError

@@ -21,7 +21,8 @@ from typing import Any, Final
 
 from anabranch.broker.authorization.peer import Peer
 from anabranch.broker.network.connection import BrokerConnection
-from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.admin import Admin
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol import codec
 from anabranch.protocol.acls import Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType

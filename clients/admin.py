@@ -9,16 +9,13 @@ counts as done.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Unpack
 
 from anabranch.clients.acl_admin import create_acls, delete_acls, describe_acls
+from anabranch.clients.admin_connection import AdminConnection
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.config_admin import alter_configs, describe_configs, list_client_metrics
-from anabranch.clients.metadata import ClusterMetadata, Node, Topic
-from anabranch.clients.network import Network
 from anabranch.clients.replica_admin import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -30,61 +27,27 @@ from anabranch.clients.replica_admin import (
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
 from anabranch.clients.token_admin import DelegationToken, create_token, describe_tokens, expire_token, renew_token
+from anabranch.clients.topic_admin import (
+    ClusterDescription,
+    NewTopic,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_topics,
+)
 from anabranch.clients.user_admin import ITERATIONS, delete_user, describe_users, set_password
 from anabranch.protocol.acls import Acl, AclFilter, ResourcePattern
-from anabranch.protocol.apis.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from anabranch.protocol.apis.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.wire import ZERO_UUID
+from anabranch.protocol.apis.create_partitions import CreatePartitionsTopic
 
 if TYPE_CHECKING:
     from anabranch.clients.config_admin import ConfigEntry
+    from anabranch.clients.metadata import Topic
     from anabranch.clients.replica_admin import LogDir, Outcomes, Reassignment
     from anabranch.protocol.topic_partition import TopicPartition
 
-_DEFAULT = -1
 
-
-@dataclass(frozen=True, kw_only=True)
-class NewTopic:
-    """A topic to create with `Admin.create_topics`."""
-
-    name: str
-    partitions: int = _DEFAULT
-    """The initial number of partitions; -1: the cluster's `num.partitions`."""
-    replication_factor: int = _DEFAULT
-    """The number of replicas of each partition; -1: the cluster's `default.replication.factor`."""
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """Partition -> broker ids, the preferred leader first, in place of the two counts."""
-    configs: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the topic by their Kafka names, such as {"cleanup.policy": "compact"}."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterDescription:
-    """The cluster's brokers, and the one that serves the controller's requests."""
-
-    cluster_id: str
-    controller_id: int
-    """A node's id; -1 while there is no controller."""
-    brokers: tuple[Node, ...]
-    """The live brokers, by id."""
-
-
-class Admin:
+class Admin(AdminConnection):
     """Administers a cluster; an async context manager.
 
         async with Admin("127.0.0.1:9092") as admin:
@@ -117,55 +80,14 @@ class Admin:
         rng: random.Random | None = None,
         **security: Unpack[SecurityArguments],
     ) -> None:
-        self._config = NetworkConfig(
+        config = NetworkConfig(
             bootstrap_servers=parse_servers(bootstrap_servers),
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             security=make_security(type(self), **security),
         )
+        super().__init__(config, rng)
         self._timeout_ms = request_timeout_ms
-        self._rng = rng if rng is not None else random.Random()
-        self._network: Network | None = None
-
-    async def start(self) -> Self:
-        """Connect to the cluster. `async with` calls it.
-
-        Returns:
-            The client itself.
-
-        Raises:
-            ConnectionError: No bootstrap server answers.
-        """
-        network = Network(self._config, self._rng)
-        network.without_auto_creation()
-        try:
-            await network.start()
-        except BaseException:
-            await network.close()
-            raise
-        self._network = network
-        return self
-
-    async def stop(self) -> None:
-        """Disconnect. Stopping twice is harmless."""
-        network, self._network = self._network, None
-        if network is not None:
-            await network.close()
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    @property
-    def network(self) -> Network:
-        """The connections behind this client. Raises RuntimeError when it is not started."""
-        if self._network is None:
-            raise RuntimeError("the admin client is not started")
-        return self._network
 
     # topics
 
@@ -180,26 +102,7 @@ class Admin:
             KafkaError: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG,
                 INVALID_TOPIC_EXCEPTION for a name that cannot be; the message names the topic.
         """
-        wanted = [
-            CreatableTopic(
-                name=topic.name,
-                num_partitions=_DEFAULT if topic.assignments else topic.partitions,
-                replication_factor=_DEFAULT if topic.assignments else topic.replication_factor,
-                assignments=[
-                    CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
-                    for index, brokers in topic.assignments.items()
-                ],
-                configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
-            )
-            for topic in topics
-        ]
-        request = CreateTopicsRequest(topics=wanted, timeout_ms=self._timeout_ms, validate_only=validate_only)
-        attempts = _Attempts()
-        response: CreateTopicsResponse = await self._change(
-            request, lambda answer: _not_controller(answer.topics), attempts
-        )
-        done_before = {ErrorCode.TOPIC_ALREADY_EXISTS} if attempts.outcome_unknown else set()
-        _raise_refusals(response.topics, tolerated=done_before)
+        await create_topics(self.network, topics, self._timeout_ms, validate_only=validate_only)
 
     async def delete_topics(self, names: Sequence[str]) -> dict[str, str]:
         """Delete topics. The cluster tries all of them; then the first refusal is raised.
@@ -212,20 +115,7 @@ class Admin:
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED; the message names the topic.
         """
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names],
-            topic_names=list(names),
-            timeout_ms=self._timeout_ms,
-        )
-        attempts = _Attempts()
-        response: DeleteTopicsResponse = await self._change(
-            request, lambda answer: _not_controller(answer.responses), attempts
-        )
-        done_before = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if attempts.outcome_unknown else set()
-        _raise_refusals(response.responses, tolerated=done_before)
-        for name in names:
-            self.network.unfollow(name)
-        return {row.name: row.error_message for row in response.responses if row.name and row.error_message}
+        return await delete_topics(self.network, names, self._timeout_ms)
 
     async def create_partitions(
         self, topic: str, count: int, *, allow_shrink: bool = False, validate_only: bool = False
@@ -250,14 +140,7 @@ class Admin:
                 `wait_for_generation` waits for it.
         """
         wanted = CreatePartitionsTopic(name=topic, count=count, assignments=None, allow_shrink=allow_shrink)
-        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=self._timeout_ms, validate_only=validate_only)
-        attempts = _Attempts()
-        response: CreatePartitionsResponse = await self._change(
-            request, lambda answer: _not_controller(answer.results), attempts
-        )
-        if attempts.outcome_unknown and (await self.describe_topic(wanted.name)).live == tuple(range(wanted.count)):
-            return
-        _raise_refusals(response.results)
+        await create_partitions(self.network, wanted, self._timeout_ms, validate_only=validate_only)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """List the topics.
@@ -268,8 +151,8 @@ class Admin:
         Returns:
             Their names, sorted.
         """
-        metadata = await self._metadata_of(None)
-        return sorted(name for name, topic in metadata.topics.items() if include_internal or not topic.internal)
+        topics = await describe_topics(self.network, None)
+        return sorted(name for name, topic in topics.items() if include_internal or not topic.internal)
 
     async def describe_topics(self, names: Sequence[str] | None = None) -> dict[str, Topic]:
         """Describe topics: partitions, leaders, in-sync replicas, generation and lineage.
@@ -283,11 +166,7 @@ class Admin:
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, with the name of a topic that does not exist.
         """
-        metadata = await self._metadata_of(names)
-        for name in names or ():
-            if name not in metadata.topics:
-                raise KafkaError(metadata.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
-        return dict(metadata.topics) if names is None else {name: metadata.topics[name] for name in names}
+        return await describe_topics(self.network, names)
 
     async def describe_topic(self, name: str) -> Topic:
         """Describe one topic. Returns and raises as `describe_topics`."""
@@ -297,17 +176,7 @@ class Admin:
 
     async def describe_cluster(self) -> ClusterDescription:
         """Describe the cluster: its id, its live brokers, its controller."""
-        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-        response: DescribeClusterResponse = await self.network.retry(lambda: self.network.call_any(request))
-        code = ErrorCode(response.error_code)
-        if code != ErrorCode.NONE:
-            raise KafkaError(code, response.error_message or "")
-        brokers = sorted((one.broker_id, one.host, one.port, one.rack) for one in response.brokers)
-        return ClusterDescription(
-            cluster_id=response.cluster_id,
-            controller_id=response.controller_id,
-            brokers=tuple(Node(*broker) for broker in brokers),
-        )
+        return await describe_cluster(self.network)
 
     # configurations
 
@@ -618,115 +487,3 @@ class Admin:
             Partition -> None when its move has begun, or why it has not: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR.
         """
         return await alter_replica_log_dirs(self.network, broker, moves)
-
-    # waiting
-
-    async def wait_until(
-        self, condition: Callable[[ClusterMetadata], bool], *topics: str, timeout_ms: float = 30000
-    ) -> ClusterMetadata:
-        """Wait until the metadata of some topics satisfies a condition.
-
-        Args:
-            condition: Called with every new snapshot of the metadata.
-            *topics: The topics that the snapshots are to have.
-            timeout_ms: How long to wait.
-
-        Returns:
-            The snapshot that satisfies the condition.
-
-        Raises:
-            TimeoutError: The time was up first.
-        """
-        self.network.follow(*topics)
-        await self.network.refresh()
-        return await self.network.wait_for(condition, timeout_ms=timeout_ms)
-
-    async def wait_for_generation(self, topic: str, generation: int, *, timeout_ms: float = 30000) -> Topic:
-        """Wait until a topic has been resized.
-
-        Args:
-            topic: The topic's name.
-            generation: The number of the resize, from 1 on: one more than the topic's `generation` was before.
-            timeout_ms: How long to wait.
-
-        Returns:
-            The topic.
-
-        Raises:
-            TimeoutError: The time was up first.
-        """
-
-        def published(metadata: ClusterMetadata) -> bool:
-            known = metadata.topics.get(topic)
-            return known is not None and known.generation >= generation
-
-        return (await self.wait_until(published, topic, timeout_ms=timeout_ms)).topics[topic]
-
-    async def wait_for_topic(self, topic: str, *, replicas: int = 1, timeout_ms: float = 30000) -> Topic:
-        """Wait until every live partition of a topic has a leader.
-
-        Args:
-            topic: The topic's name.
-            replicas: How many in-sync replicas each partition must have as well.
-            timeout_ms: How long to wait.
-
-        Returns:
-            The topic.
-
-        Raises:
-            TimeoutError: The time was up first.
-        """
-
-        def led(metadata: ClusterMetadata) -> bool:
-            known = metadata.topics.get(topic)
-            if known is None or not known.live:
-                return False
-            partitions = [known.partitions.get(index) for index in known.live]
-            return all(
-                one is not None and one.leader in metadata.nodes and len(one.isr) >= replicas for one in partitions
-            )
-
-        return (await self.wait_until(led, topic, timeout_ms=timeout_ms)).topics[topic]
-
-    # internals
-
-    async def _change(self, request: Any, error_of: Callable[[Any], int], attempts: _Attempts) -> Any:
-        """Send a request to the controller, with a longer timeout than the controller's own."""
-        return await self.network.call_controller(
-            request, error_of, timeout_ms=self._timeout_ms + 5000, on_unknown_outcome=attempts.note
-        )
-
-    async def _metadata_of(self, names: Sequence[str] | None) -> ClusterMetadata:
-        asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, generation_aware=True)
-
-        async def once() -> ClusterMetadata:
-            answered = ClusterMetadata().updated(await self.network.call_any(request), complete=names is None)
-            if not answered.nodes:
-                raise ConnectionError("the broker has just started, and has no metadata yet")
-            return answered
-
-        return await self.network.retry(once)
-
-
-class _Attempts:
-    """Whether an earlier attempt of the same request may have succeeded without a response."""
-
-    def __init__(self) -> None:
-        self.outcome_unknown = False
-
-    def note(self) -> None:
-        """Note an attempt that was sent and not answered; the network calls this."""
-        self.outcome_unknown = True
-
-
-def _not_controller(rows: Sequence[Any]) -> int:
-    """Return NOT_CONTROLLER if any row has it, else NONE: for responses without a top-level error code."""
-    return next((row.error_code for row in rows if row.error_code == ErrorCode.NOT_CONTROLLER), ErrorCode.NONE)
-
-
-def _raise_refusals(rows: Sequence[Any], *, tolerated: frozenset[ErrorCode] | set[ErrorCode] = frozenset()) -> None:
-    for row in rows:
-        code = ErrorCode(row.error_code)
-        if code != ErrorCode.NONE and code not in tolerated:
-            raise KafkaError(code, f"{row.name}: {row.error_message or 'refused'}")

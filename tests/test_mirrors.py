@@ -104,7 +104,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "clients/test_admin.py": (
         "answers of a cluster to an admin",
-        "clients/: group_admin",
+        "clients/: admin_connection group_admin",
     ),
     "clients/producer/test_sender.py": (
         "what a producer does when a broker refuses, is silent or goes away shows in what it sends",

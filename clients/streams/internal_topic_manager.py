@@ -11,12 +11,13 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
-from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.admin import Admin
 from anabranch.clients.metadata import Topic
 from anabranch.clients.streams.changelog import CONFIGS, changelog_topic
 from anabranch.clients.streams.partition_grouper import TopicsInfo, repartition_counts
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.topology_graph import Built, Subtopology
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anabranch.clients.admin import Admin, NewTopic
+    from anabranch.clients.admin import Admin
     from anabranch.clients.consumer.consumer import Consumer
     from anabranch.clients.consumer.consumer_record import ConsumerRecord
     from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from anabranch.clients.streams.streams_errors import StreamsError
     from anabranch.clients.streams.topology import Stream, Table, Topology
     from anabranch.clients.streams.topology_graph import Context, Store
+    from anabranch.clients.topic_admin import NewTopic
     from anabranch.cluster.in_process import Cluster
     from anabranch.protocol.errors import ErrorCode, KafkaError
     from anabranch.protocol.topic_partition import TopicPartition
@@ -47,7 +48,7 @@ _HOMES = {
     "FatalError": "clients.producer.transaction_errors",
     "JSON": "clients.streams.serdes",
     "KafkaError": "protocol.errors",
-    "NewTopic": "clients.admin",
+    "NewTopic": "clients.topic_admin",
     "PartitionKeyRebalanceListener": "clients.consumer.listener",
     "Partitioner": "clients.producer.partitioner",
     "Producer": "clients.producer.producer",

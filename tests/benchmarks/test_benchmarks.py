@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.admin import Admin
+from anabranch.clients.topic_admin import NewTopic
 from benchmarks import (
     beside_idle,
     codec,

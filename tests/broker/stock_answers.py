@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.admin import Admin
 from anabranch.clients.connection import Connection
 from anabranch.clients.producer.producer import Producer
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from anabranch.broker.dispatch.dispatcher import HANDLERS
-from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.admin import Admin
 from anabranch.clients.connection import Connection
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.producer.producer import Producer
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.broker.mutated_frames import RULING

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from anabranch.broker.dispatch.dispatcher import HANDLERS
-from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.admin import Admin
 from anabranch.clients.connection import Connection
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.producer.producer import Producer
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.apis.produce import ProduceRequest

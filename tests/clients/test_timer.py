@@ -14,9 +14,10 @@ import pytest
 from anabranch import Consumer, Producer
 from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTimer
 from anabranch.broker.replication.purgatory import Purgatory
-from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.admin import Admin
 from anabranch.clients.connection import Connection
 from anabranch.clients.timer import Timer
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.clients.peer import serve

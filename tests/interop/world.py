@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from anabranch.broker.profiles.profile import DEFAULT
-from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.admin import Admin
 from anabranch.clients.connection import Connection
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.cluster.processes import ProcessCluster
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest

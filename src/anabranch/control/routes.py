@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from anabranch.clients.admin import NewTopic
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.control import state
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.clock_routes import CLOCK_ROUTES

@@ -19,7 +19,8 @@ from anabranch.broker.administration.config_alterations import (
     TOPIC,
 )
 from anabranch.broker.replication.partition import Partition
-from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.admin import Admin
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.apis import alter_configs as old

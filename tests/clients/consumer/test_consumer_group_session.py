@@ -11,8 +11,8 @@ import pytest
 
 from anabranch import Admin, Cluster, Consumer, Producer, TopicPartition
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
-from anabranch.clients.admin import NewTopic
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.replication.replica_cluster import until
 

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from anabranch.clients.admin import NewTopic
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.producer.producer import Producer
+from anabranch.clients.topic_admin import NewTopic
 from anabranch.control import state
 from anabranch.control.actions import ActionRefused
 from anabranch.control.tour.step import Action, Claim, Notes, Step, StoryFailed
