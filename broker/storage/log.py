@@ -27,9 +27,9 @@ from anabranch.broker.storage.files import NO_ROOM, Files
 from anabranch.broker.storage.inspection import InspectedRecords, RecordsRefused
 from anabranch.broker.storage.log_loader import (
     LoadedLog,
-    control_of,
     load_log,
     newest_snapshot,
+    produced_control_of,
     remove_snapshots,
     replay,
     stored_control_of,
@@ -189,10 +189,7 @@ class PartitionLog:
             records = records[:size_bytes]
         control: ControlRecord | None = None
         if header.is_control:
-            try:
-                control = control_of(records, header)
-            except DecodeError as reason:
-                raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
+            control = produced_control_of(records, header)
             if control is not None and control.ends_transaction:
                 self.producers.check_marker(header, control, newer=origin == "newer-coordinator")
         elif header.producer_id >= 0:

@@ -27,7 +27,7 @@ from anabranch.broker.storage.producer_snapshot import decode_snapshot, snapshot
 from anabranch.broker.storage.producer_state import ProducerStates
 from anabranch.broker.storage.segment import SUFFIXES, Segment, segment_path
 from anabranch.broker.storage.segments import Segments
-from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import BatchHeader, Buffer
 from anabranch.protocol.records.control import ControlRecord, read_control
 
@@ -129,6 +129,14 @@ def note_stored(producers: ProducerStates, segment: Segment, position: int, head
 def control_of(batch: Buffer, header: BatchHeader) -> ControlRecord | None:
     """Return the control record of a batch; None if compaction has removed it. Raises DecodeError."""
     return read_control(batch) if header.record_count else None
+
+
+def produced_control_of(batch: Buffer, header: BatchHeader) -> ControlRecord | None:
+    """Return the control record of a batch to be appended. Raises KafkaError if it is unreadable."""
+    try:
+        return control_of(batch, header)
+    except DecodeError as reason:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
 
 
 def stored_control_of(batch: Buffer, header: BatchHeader) -> ControlRecord | None:

@@ -187,46 +187,44 @@ def command(
     held = read_snapshot(snapshot, data_dir) if snapshot else None
     brokers = brokers or (3 if held is None else len(held.node_ids))
     refuse_too_high_ports(port, brokers)
-    if processes:
-        refuse_with_processes(
-            zookeeper,
-            metrics_port,
-            advertise=advertise,
-            racks=racks,
-            control=control,
-            clock=clock,
-            **{"from": snapshot},
-            rules=rules,
-        )
-    elif zookeeper:
-        raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
-    wishes: dict[str, Any] = {"host": host, "port": port, "listeners": listeners, "data_dir": data_dir, "kafka": kafka}
+    check_processes(
+        processes,
+        zookeeper,
+        metrics_port,
+        advertise=advertise,
+        racks=racks,
+        control=control,
+        clock=clock,
+        **{"from": snapshot},
+        rules=rules,
+    )
+    options: dict[str, Any] = {"host": host, "port": port, "listeners": listeners, "data_dir": data_dir, "kafka": kafka}
     with failures_explained():
         from anabranch.broker.config.properties_file import properties_of
 
-        wishes["properties"] = properties_of(config_file, config)
+        options["properties"] = properties_of(config_file, config)
         if processes:
             run_processes(
-                brokers=brokers, zookeeper=zookeeper, metrics_port=metrics_port, log_level=log_level, **wishes
+                brokers=brokers, zookeeper=zookeeper, metrics_port=metrics_port, log_level=log_level, **options
             )
             return
         pace = clock_pace(clock, control)
         cluster = new_cluster(
-            brokers, advertised_host=advertise or "", racks=(racks or "").split(","), snapshot=held, **wishes
+            brokers, advertised_host=advertise or "", racks=(racks or "").split(","), snapshot=held, **options
         )
         if rules:
             from anabranch.cli.faults import follow_rules
 
             follow_rules(cluster.faults, rules)
-        door = control_door(
+        endpoint = control_endpoint(
             control,
             control_token,
             control_journal,
             frames=control_frames,
             file_bytes_max=control_file_mib << 20,
         )
-        loop = None if door is None and pace is None else clock_loop()
-        run(lambda: serve(cluster, host, metrics_port, door, pace), log_level=log_level, loop_factory=loop)
+        loop = None if endpoint is None and pace is None else clock_loop()
+        run(lambda: serve(cluster, host, metrics_port, endpoint, pace), log_level=log_level, loop_factory=loop)
 
 
 @contextlib.contextmanager
@@ -247,12 +245,12 @@ def failures_explained() -> Iterator[None]:
         resume_collection()
 
 
-def new_cluster(brokers: int, **wishes: Any) -> Cluster:
-    """Create a cluster in this process; `wishes` are arguments of `Cluster`."""
+def new_cluster(brokers: int, **options: Any) -> Cluster:
+    """Create a cluster in this process; `options` are arguments of `Cluster`."""
     postpone_collection()
     from anabranch.cluster.in_process import Cluster
 
-    return Cluster(brokers, **wishes)
+    return Cluster(brokers, **options)
 
 
 def refuse_too_high_ports(port: int, brokers: int) -> None:
@@ -263,8 +261,12 @@ def refuse_too_high_ports(port: int, brokers: int) -> None:
         )
 
 
-def refuse_with_processes(zookeeper: str | None, metrics_port: int | None, **options: object) -> None:
-    """Raise UsageError for options that a cluster of processes does not have."""
+def check_processes(processes: bool, zookeeper: str | None, metrics_port: int | None, **options: object) -> None:
+    """Raise UsageError for options that a cluster of processes does not have, or only such a cluster has."""
+    if not processes:
+        if zookeeper:
+            raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
+        return
     if not zookeeper:
         raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
     if metrics_port == 0:
@@ -286,7 +288,7 @@ def read_snapshot(path: str, data_dir: str | None) -> Snapshot:
         raise click.UsageError(f"--from {path}: {error}") from None
 
 
-def control_door(
+def control_endpoint(
     control: str | None, token: str | None, journal_size: int, *, frames: bool = False, file_bytes_max: int
 ) -> ControlEndpoint | None:
     """Create the control endpoint, if an option asks for it. Raises UsageError for conflicting options."""
@@ -319,14 +321,14 @@ def clock_loop() -> type[asyncio.AbstractEventLoop]:
     return ClockLoop
 
 
-def run_processes(*, log_level: str, **wishes: Any) -> None:
-    """Run a cluster of processes; `wishes` are arguments of `serve_processes`."""
+def run_processes(*, log_level: str, **options: Any) -> None:
+    """Run a cluster of processes; `options` are arguments of `serve_processes`."""
     from anabranch.cli.process_clusters import serve_processes
     from anabranch.cluster.processes import NodeFailed
     from anabranch.cluster.zookeeper import ZooKeeperUnavailable
 
     try:
-        run(lambda: serve_processes(log_level=log_level, **wishes), log_level=log_level)
+        run(lambda: serve_processes(log_level=log_level, **options), log_level=log_level)
     except (NodeFailed, ZooKeeperUnavailable) as error:
         raise click.ClickException(str(error)) from None
 
@@ -342,14 +344,14 @@ async def serve(
     cluster: Cluster,
     host: str,
     metrics_port: int | None,
-    door: ControlEndpoint | None = None,
+    endpoint: ControlEndpoint | None = None,
     pace: float | None = None,
 ) -> None:
     """Run a single-process cluster until a signal; from the ready line on, its clock runs at this pace."""
     from anabranch.state.data_directory import node_command_options
 
     stop = StopSignal()
-    clock = own_clock() if door is not None or pace is not None else None
+    clock = own_clock() if endpoint is not None or pace is not None else None
     living = cluster if clock is None else clock.running(cluster)
     async with contextlib.AsyncExitStack() as stack:
         with stop.ending_start():
@@ -361,12 +363,12 @@ async def serve(
         if missing := await node_command_options(between.host, node.server.ports[between.name], node.settings.security):
             click.echo(f"warning: {missing}", err=True)
         freeze_memory()
-        controlled = "" if door is None else f" control={door.url}"
+        controlled = "" if endpoint is None else f" control={endpoint.url}"
         if clock is not None and pace is not None:
             clock.run_at(pace)
         sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{metrics.ready}{controlled}\n")
         sys.stdout.flush()
-        if door is not None:
-            click.echo(f"the dashboard is at {door.url}/", err=True)
-        async with contextlib.nullcontext() if door is None else door.open(cluster, clock):
+        if endpoint is not None:
+            click.echo(f"the dashboard is at {endpoint.url}/", err=True)
+        async with contextlib.nullcontext() if endpoint is None else endpoint.open(cluster, clock):
             await stop.wait(cluster.failed())

@@ -228,13 +228,7 @@ async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, N
     )
     await scene.kill(leader)
     scene.drop_rule(name)
-    if fenced:
-        await scene.until(lambda: scene.partition(topic)["leader"] == -1, "the partition to have no leader")
-        scene.claim("nobody leads: no replica that is alive has all records", True)
-    else:
-        await scene.until(lambda: scene.partition(topic)["leader"] == follower, "the follower to lead")
-        await scene.until(lambda: scene.partition(topic)["high_watermark"] >= 0, "its high watermark")
-        scene.claim("the follower leads, with ten records", scene.partition(topic)["high_watermark"] == 10)
+    await _claim_leader(scene, topic, follower, fenced=fenced)
     yield scene.step(
         "The leader dies",
         f"Node {leader} was killed. "
@@ -250,17 +244,32 @@ async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, N
     await scene.start(leader)
     await scene.is_complete()
     await scene.until(lambda: scene.settled(topic), "both replicas to be in sync")
+    outcome = _claim_records(scene, topic, fenced=fenced)
+    yield scene.step(f"What is left, {with_or_without}", f"Node {leader} is back: {outcome}", f"topics/{topic}")
+
+
+async def _claim_leader(scene: Scene, topic: str, follower: int, *, fenced: bool) -> None:
+    """Check that the follower leads without the fence, and that no replica leads with it."""
+    if fenced:
+        await scene.until(lambda: scene.partition(topic)["leader"] == -1, "the partition to have no leader")
+        scene.claim("nobody leads: no replica that is alive has all records", True)
+    else:
+        await scene.until(lambda: scene.partition(topic)["leader"] == follower, "the follower to lead")
+        await scene.until(lambda: scene.partition(topic)["high_watermark"] >= 0, "its high watermark")
+        scene.claim("the follower leads, with ten records", scene.partition(topic)["high_watermark"] == 10)
+
+
+def _claim_records(scene: Scene, topic: str, *, fenced: bool) -> str:
+    """Check which records are left once both replicas are in sync; return it as a sentence."""
     end = scene.partition(topic)["high_watermark"]
     if fenced:
         scene.claim("all fifteen records are there", end == 15)
-        told = "all fifteen records are there. That is what the fence is worth."
-    else:
-        scene.claim("five acknowledged records are lost", end == 10)
-        told = (
-            "it had to cut off what its new leader does not have. Five records that were acknowledged are gone on "
-            "every replica, and no client was told. Now the same with the fence."
-        )
-    yield scene.step(f"What is left, {with_or_without}", f"Node {leader} is back: {told}", f"topics/{topic}")
+        return "all fifteen records are there. That is what the fence is worth."
+    scene.claim("five acknowledged records are lost", end == 10)
+    return (
+        "it had to cut off what its new leader does not have. Five records that were acknowledged are gone on "
+        "every replica, and no client was told. Now the same with the fence."
+    )
 
 
 async def _propose(scene: Scene, topic: str, leader: int, follower: int, follower_epoch: int) -> tuple[int, list[int]]:
