@@ -6,66 +6,35 @@ announce keys that other members handed over, and only then deliver records. Wit
 means that everything delivered before is processed. Fetching, heartbeats and gate queries run in the background. After
 a call that is cancelled, or in which a callback raises, the next call continues at the same step.
 
-`Consumer` itself decides nothing: it creates the parts (`_wire`) and forwards the application's calls to them.
+`Consumer` itself decides nothing: `ConsumerRuntime` creates the parts, and `Consumer` forwards the application's calls
+to them.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Unpack
 
-from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.assignors import ASSIGNORS, make_assignors
-from anabranch.clients.consumer.classic_group_membership import ClassicMembership
-from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
-from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
-from anabranch.clients.consumer.consumer_group_session import ConsumerGroupSession, has_consumer_groups
+from anabranch.clients.consumer.consumer_config import ConsumerConfig
 from anabranch.clients.consumer.consumer_partition_assignor import PartitionAssignor
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
-from anabranch.clients.consumer.core import ConsumerCore
-from anabranch.clients.consumer.delivery_audit import DeliveryAudit
-from anabranch.clients.consumer.fetcher import Fetcher
-from anabranch.clients.consumer.gate_watcher import GateWatcher
-from anabranch.clients.consumer.joiner import Joiner
+from anabranch.clients.consumer.consumer_runtime import ConsumerRuntime
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
-from anabranch.clients.consumer.log_start_watch import LogStartWatch
 from anabranch.clients.consumer.metrics import ConsumerMetrics, metrics_of
-from anabranch.clients.consumer.offset_committer import OffsetCommitter
-from anabranch.clients.consumer.offset_lookup import (
-    EARLIEST,
-    ISOLATION_LEVELS,
-    LATEST,
-    OffsetAndTimestamp,
-    OffsetResets,
-    find_offsets,
-)
-from anabranch.clients.consumer.poll_loop import PollLoop
-from anabranch.clients.consumer.starting_positions import StartingPositions
+from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, OffsetAndTimestamp
 from anabranch.clients.consumer.topic_gates import GateOpening, GateView
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.metadata import ClusterMetadata
-from anabranch.clients.network import Network, make_rng
+from anabranch.clients.network import make_rng
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
-from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.topic_partition import TopicPartition
 
-log = logging.getLogger(__name__)
 
-CLASSIC: Final = "classic"
-GROUP_PROTOCOLS: Final = (CLASSIC, "consumer")
-ASSURANCE_PATIENCE_S: Final = 2.0
-"""How long a stopping consumer waits for the group to confirm that it still accepts its commit."""
-
-
-class Consumer:
+class Consumer(ConsumerRuntime):
     """Reads topics, alone or as one member of a group, and keeps the order of every key across resizes.
 
         async with Consumer("orders", group_id="billing", auto_offset_reset="earliest") as consumer:
@@ -155,229 +124,36 @@ class Consumer:
         rng: random.Random | None = None,
         **security: Unpack[SecurityArguments],
     ) -> None:
-        if not topics and group_id is not None:
-            raise ValueError('a consumer of a group needs at least one topic: Consumer("orders", group_id="billing")')
-        if audit is not None and group_id is None:
-            raise ValueError("audit needs a group_id")
-        if isolation_level not in ISOLATION_LEVELS:
-            raise ValueError(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
-        self._topics = topics
-        self._isolation_level = ISOLATION_LEVELS[isolation_level]
-        self._resets = OffsetResets(auto_offset_reset, self._isolation_level, clock_ms=lambda: self._clock_ms())
-        self._max_poll_records = max_poll_records
-        self._fetch_max_wait_ms = fetch_max_wait_ms
-        self._heartbeat_interval_ms = heartbeat_interval_ms
-        self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._client_rack = client_rack
-        self._creates_topics = allow_auto_create_topics
-        self._listener = listener or PartitionKeyRebalanceListener()
-        self._audit_topic = audit
-        self._chosen_clock_ms = clock_ms
-        self._rng = make_rng(rng)
-        self._network_config = NetworkConfig(
+        network = NetworkConfig(
             bootstrap_servers=parse_servers(bootstrap_servers),
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             metadata_max_age_ms=metadata_max_age_ms,
             security=make_security(type(self), **security),
         )
-        if group_protocol not in GROUP_PROTOCOLS:
-            raise ValueError(f"group_protocol is one of {', '.join(GROUP_PROTOCOLS)}, not {group_protocol!r}")
-        assignors = make_assignors(partition_assignment_strategy)
-
-        def membership(protocol: str) -> ClassicMembership | None:
-            if group_id is None:
-                return None
-            common: dict[str, Any] = {
-                "session_timeout_ms": session_timeout_ms,
-                "rebalance_timeout_ms": rebalance_timeout_ms,
-                "heartbeat_interval_ms": heartbeat_interval_ms,
-                "assignors": assignors,
-                "group_instance_id": group_instance_id,
-                "client_rack": client_rack,
-            }
-            if protocol == CLASSIC:
-                return ClassicMembership(group_id, topics, **common)
-            return ConsumerGroupMembership(group_id, topics, rng=self._rng, **common)
-
-        def core(protocol: str) -> ConsumerCore:
-            return ConsumerCore(
-                topics,
-                membership(protocol),
-                ordered=ordered_delivery and bool(topics),  # chosen partitions may lack the parents of some keys
-                auto_commit_s=auto_commit_interval_ms / 1000 if enable_auto_commit and group_id is not None else None,
-                audited=audit is not None,
-                holds_back=self._listener.holds_back,
-            )
-
-        self._make_core = core
-        self._core = core(group_protocol)
-        self._audit: DeliveryAudit | None = None
-        self._session: ClassicGroupSession | None = None
-        self._joiner: Joiner | None = None
-        self._started = False
-        self._delivered = 0
-
-    # lifecycle
-
-    async def start(self) -> None:
-        """Connect. The group is joined by the first request for records; without a group, reading begins now.
-
-        Raises:
-            ConnectionError: None of the servers answers.
-            KafkaError: A topic is refused for good, as for a client without permission.
-            RuntimeError: The consumer is started already.
-        """
-        if self._started:
-            raise RuntimeError("a consumer can be started only once")
-        self._clock_ms = self._chosen_clock_ms or follow_loop_ms()
-        self._news = asyncio.Event()
-        self._network = Network(self._network_config, self._rng)
-        if not self._creates_topics:
-            self._network.without_auto_creation()
-        self._network.follow(*self._core.ownership.topics)
-        try:
-            await self._network.start()
-            if self._audit_topic is not None:
-                group_id = "" if self._core.membership is None else self._core.membership.group_id
-                self._audit = DeliveryAudit.to(self._audit_topic, self._network_config, group_id, self._rng)
-                await self._audit.start()
-            await self._choose_protocol()
-        except BaseException:
-            await self._network.close()
-            raise
-        self._wire()
-        self._started = True
-        if self._session is None:
-            try:
-                _check_partitions(self._core.ownership.chosen or (), self._network.metadata)
-                await self._polling.settle()
-            except BaseException:
-                await self.stop()
-                raise
-
-    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, in place of those assigned before; partitions that stay continue at their positions.
-
-        For a consumer without topics and without a group. There are no gates: earlier records of a key may be in a
-        partition that is not assigned. Before `start`, the partitions are read from the start on.
-
-        Args:
-            partitions: All that are to be read. A topic that does not exist yet is waited for.
-
-        Raises:
-            KafkaError: A topic has no such partition (UNKNOWN_TOPIC_OR_PARTITION), or is refused.
-            ValueError: The consumer has topics, whose partitions are assigned to it.
-        """
-        if self._topics:
-            raise ValueError("assign() needs a consumer without topics: Consumer(bootstrap_servers=...)")
-        chosen = set(partitions)
-        if not self._started:
-            self._core.ownership.assign(chosen)
-            return
-        self._network.follow(*{one.topic for one in chosen})
-        _check_partitions(chosen, await self._network.refresh())
-        self._core.ownership.assign(chosen)
-        await self._polling.settle()
-        self._news.set()
-
-    async def _choose_protocol(self) -> None:
-        membership = self._core.membership
-        if not isinstance(membership, ConsumerGroupMembership):
-            return
-        if not await has_consumer_groups(self._network, membership.group_id):
-            log.warning("%s: the cluster has no KIP-848 groups, using the classic protocol", membership.group_id)
-            self._core = self._make_core(CLASSIC)
-
-    def _wire(self) -> None:
-        """Create the parts around the core; each refers only to those created before.
-
-        All of them wake a waiting request for records by setting `news`.
-        """
-        network, core, news = self._network, self._core, self._news
-        self._end_listening = network.on_metadata(self._learn)
-        self._learn(network.metadata)
-        if core.membership is not None:
-            intervals = {
-                "heartbeat_interval_ms": self._heartbeat_interval_ms,
-                "rebalance_timeout_ms": self._rebalance_timeout_ms,
-            }
-            if isinstance(core.membership, ConsumerGroupMembership):
-                self._session = ConsumerGroupSession(network, core.membership, news=news, **intervals)
-            else:
-                self._session = ClassicGroupSession(network, core.membership, news=news, **intervals)
-            self._joiner = Joiner(
-                network, core.ownership, self._session, self._topics, clock_ms=self._clock_ms, news=news
-            )
-        self._gatekeeper = GateWatcher(network, core.gates, self._session, news, LogStartWatch(network, core, news))
-        self._committer = OffsetCommitter(core, self._session, self._audit)
-        self._fetcher = Fetcher(
-            network,
-            core.assignment,
-            max_wait_ms=self._fetch_max_wait_ms,
-            on_arrival=news.set,
-            isolation_level=self._isolation_level,
-            client_rack=self._client_rack,
-            replica_lease_ms=self._network_config.metadata_max_age_ms,
+        config = ConsumerConfig(
+            network=network,
+            topics=topics,
+            client_rack=client_rack,
+            group_id=group_id,
+            group_instance_id=group_instance_id,
+            auto_offset_reset=auto_offset_reset,
+            isolation_level=isolation_level,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            assignors=make_assignors(partition_assignment_strategy),
+            group_protocol=group_protocol,
+            max_poll_records=max_poll_records,
+            fetch_max_wait_ms=fetch_max_wait_ms,
+            ordered_delivery=ordered_delivery,
+            allow_auto_create_topics=allow_auto_create_topics,
+            audit=audit,
         )
-        self._polling = PollLoop(
-            network,
-            core,
-            self._session,
-            self._joiner,
-            StartingPositions(network, core, self._session, self._resets),
-            self._committer,
-            self._gatekeeper,
-            self._fetcher,
-            self._listener,
-            news=news,
-        )
-        self._gatekeeper.start()
-
-    def _learn(self, metadata: ClusterMetadata) -> None:
-        self._core.learn(metadata)
-        self._news.set()
-
-    async def stop(self) -> None:
-        """Flush, commit (unless that is the application's own business), leave the group, disconnect.
-
-        The listener is told that the partitions are revoked, or lost if the group went on without this member. A commit
-        that is refused or not answered is no error: the next owner begins further back. Stopping twice does nothing.
-
-        Raises:
-            RuntimeError: Some deliveries could not be written to the audit.
-        """
-        if not self._started:
-            return
-        self._started = False
-        self._polling.close()
-        try:
-            if self._joiner is not None:
-                await self._joiner.close()
-            if self._session is not None:
-                with contextlib.suppress(KafkaError):  # then they are lost, and the listener is notified
-                    await self._session.assured(timeout_s=ASSURANCE_PATIENCE_S)
-            await self._polling.give_up()
-        finally:
-            self._fetcher.close()
-            self._end_listening()
-            try:
-                if self._audit is not None:
-                    await self._audit.stop()
-            finally:
-                await self._gatekeeper.close()
-                if self._session is not None:
-                    await self._session.leave()
-                await self._network.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.stop()
+        super().__init__(config, listener or PartitionKeyRebalanceListener(), clock_ms, make_rng(rng))
+        self._max_poll_records = max_poll_records
 
     # records
 
@@ -716,35 +492,6 @@ class Consumer:
 
     # internals
 
-    def _check_started(self) -> None:
-        if not self._started:
-            raise RuntimeError("the consumer is not started, or was stopped")
-        self._polling.check_alive()
-
     async def _seek_to(self, end: int, partitions: Collection[TopicPartition]) -> None:
         for partition, offset in (await self._offsets_at(dict.fromkeys(partitions or self.assignment(), end))).items():
             self.seek(partition, offset)
-
-    async def _offsets_at(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        found = await self._find_offsets(ends)
-        return {partition: one.offset for partition, one in found.items() if one is not None}
-
-    async def _find_offsets(
-        self, wanted: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        self._check_started()
-        return await find_offsets(self._network, wanted, self._isolation_level)
-
-    def _note(self, records: Sequence[ConsumerRecord]) -> None:
-        """Count and audit delivered records of one partition, without awaiting: see `poll_loop`."""
-        if self._audit is not None and self._session is not None:
-            begun = self._core.assignment[TopicPartition(records[0].topic, records[0].partition)].begun
-            self._audit.note(records, owner=self._session.membership.owner, now_ms=self._clock_ms(), begun=begun)
-
-
-def _check_partitions(partitions: Iterable[TopicPartition], metadata: ClusterMetadata) -> None:
-    """Raise KafkaError for partitions that their topics do not have. A missing topic may still be created."""
-    for one in sorted(partitions):
-        topic = metadata.topics.get(one.topic)
-        if topic is not None and one.partition not in topic.partitions:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(one))

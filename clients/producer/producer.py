@@ -16,7 +16,7 @@ from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config import NetworkConfig, ProducerConfig, parse_servers
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.metadata import ClusterMetadata
-from anabranch.clients.network import Network
+from anabranch.clients.network import Network, make_rng
 from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.audit_marks import AuditMarks
 from anabranch.clients.producer.flow_control import Flush, SendQueue
@@ -79,6 +79,13 @@ class Producer:
         ValueError: A setting is out of range, or excludes another one, as transactions do with acks=1.
     """
 
+    _loop: asyncio.AbstractEventLoop
+    _network: Network
+    _sender: Sender
+    _entrance: SendQueue
+    _clock: Callable[[], float]
+    _clock_ms: Callable[[], int]
+
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str] = "127.0.0.1:9092",
@@ -126,7 +133,7 @@ class Producer:
             metadata_max_age_ms=metadata_max_age_ms,
             security=make_security(type(self), **security),
         )
-        self._rng = rng if rng is not None else random.Random()
+        self._rng = make_rng(rng)
         marks = AuditMarks(self._rng)
         self._marks = marks if audit else None
         self._accumulator = Accumulator(self._config, self._network_config.retry_backoff, self._rng)
@@ -140,13 +147,7 @@ class Producer:
             )
         self._ready: dict[str, TopicQueues] = {}
         self._flushes: list[Flush] = []
-        self._loop: asyncio.AbstractEventLoop
-        self._network: Network
-        self._sender: Sender
-        self._entrance: SendQueue
         self._transaction_task: TransactionTask | None = None
-        self._clock: Callable[[], float]
-        self._clock_ms: Callable[[], int]
         self._chosen_clock_ms = clock_ms
         self._state = "new"
         self._failure: Exception | None = None

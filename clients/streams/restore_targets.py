@@ -97,8 +97,8 @@ class RestoreTargets:
         changelog, had_state = self.changelog(task, store), task.has_state(store)
         if had_state and not self._may_reset:
             raise StreamsError(
-                f"{task.id}: the state of store {store} does not belong to {changelog}: {reason}. To start with an empty "
-                f"store, set changelog_auto_offset_reset=earliest, or delete {task.disk.directory}"
+                f"{task.id}: the state of store {store} does not belong to {changelog}: {reason}. To start with an "
+                f"empty store, set changelog_auto_offset_reset=earliest, or delete {task.disk.directory}"
             )
         log.warning(
             "%s: %s; store %s begins %s at offset %d of %s",

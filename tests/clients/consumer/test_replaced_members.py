@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, Consumer, ConsumerRecord, Producer
-from anabranch.clients.consumer import consumer as consumer_module
+from anabranch.clients.consumer import consumer_config
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.cluster.in_process import Cluster
 from anabranch.faults.rule import Rule
@@ -290,7 +290,7 @@ async def test_consumer_group_member_frozen_past_the_brokers_session_hands_out_n
 ) -> None:
     """Only the broker knows its session timeout: the member's own setting is longer, and its commits are manual."""
     if not told:
-        monkeypatch.setattr(consumer_module, "ConsumerGroupMembership", SilentBroker)
+        monkeypatch.setattr(consumer_config, "ConsumerGroupMembership", SilentBroker)
     async with (
         asyncio.timeout(120),
         Cluster(1, seed=1, kafka="4.1", properties=NEW_GROUPS) as cluster,
