@@ -26,6 +26,8 @@ class Aim:
     story: Story
     resizing: bool = False
     """Whether it is told in the resize scenario."""
+    assigning: bool = False
+    """Whether it is told in the scenario of groups whose broker assigns."""
     shape: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -39,11 +41,18 @@ NOTHING: Final[Mapping[str, Any]] = {}
 AIMS: Final[dict[str, Aim]] = {}
 
 
-def aim(name: str, shape: Mapping[str, Any], *, resizing: bool = False, settings: Mapping[str, Any] = NOTHING) -> Enter:
+def aim(
+    name: str,
+    shape: Mapping[str, Any],
+    *,
+    resizing: bool = False,
+    assigning: bool = False,
+    settings: Mapping[str, Any] = NOTHING,
+) -> Enter:
     """Put a story on the list; `shape` is what it fixes of a schedule's `Shape`."""
 
     def enter(story: Story) -> Story:
-        AIMS[name] = Aim(name, story, resizing, shape, settings)
+        AIMS[name] = Aim(name, story, resizing, assigning, shape, settings)
         return story
 
     return enter

@@ -25,11 +25,11 @@ from tests.sim.history import Commit
 from tests.sim.loop import Process
 
 
-@aim(
-    "a member sleeps past its session with records at hand",
-    {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 6.0, "pace_s": 0.2, "write_pause_s": 0.03},
-    resizing=True,
-)
+SLEEPING = {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 6.0, "pace_s": 0.2, "write_pause_s": 0.03}
+
+
+@aim("a member sleeps past the session of its coordinator, and believes in a longer one", SLEEPING, assigning=True)
+@aim("a member sleeps past its session with records at hand", SLEEPING, resizing=True)
 async def member_sleeps(schedule: Any) -> bool:
     """Another one reads its partitions meanwhile, and beyond what a resize made of them; then it wakes up."""
     cluster, rng = schedule.cluster, schedule.rng

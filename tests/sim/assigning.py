@@ -1,7 +1,7 @@
 """The scenario of groups whose broker assigns: the resize scenario, with readers of the new protocol, or of both.
 
 Coordinators die, freeze and lose their sessions like all brokers; where readers of both protocols are in the group it
-changes its kind while they run (KIP-848).
+changes its kind while they run (KIP-848). Some members are configured with another session timeout than the group's.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ class AssigningSchedule(ResizeSchedule):
         return {**super()._changes(), **SETTINGS}
 
     def _readers(self) -> list[Reader]:
-        rng = self.cluster.rng("protocols")
+        rng, sessions = self.cluster.rng("protocols"), self.cluster.rng("sessions")
         self.cluster.history.barriers = False
-        mixed = rng.random() < 0.4
+        mixed = self.aim is None and rng.random() < 0.4
         readers = super()._readers()
         for number, reader in enumerate(readers):
             reader.protocol = "classic" if mixed and number % 2 else "consumer"
             if reader.protocol == "classic" and rng.random() < 0.5:
                 reader.strategy = COOPERATIVE
+            elif reader.protocol == "consumer" and (self.aim is not None or sessions.random() < 0.5):
+                reader.session_timeout_ms = 20_000  # the coordinator's is in force
         return readers
 
 

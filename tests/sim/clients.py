@@ -200,6 +200,7 @@ class Reader(Application):
         super().__init__(cluster, name)
         self.group = group
         self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = 2000
         self.metadata_max_age_ms = metadata_max_age_ms
         self.slow = slow
         self.protocol = protocol
@@ -238,7 +239,7 @@ class Reader(Application):
             group_id=self.group,
             auto_offset_reset="earliest",
             auto_commit_interval_ms=self.rng.choice(self.commit_intervals_ms),
-            session_timeout_ms=2000,
+            session_timeout_ms=self.session_timeout_ms,
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             heartbeat_interval_ms=300,
             max_poll_records=self.rng.choice((1, 7, 500)),

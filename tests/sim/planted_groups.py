@@ -6,6 +6,7 @@ from typing import Any
 
 from anabranch.broker.coordinators.classic_groups import group_machine
 from anabranch.broker.replication.replica_manager import ReplicaManager
+from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
 from anabranch.clients.consumer.core import ConsumerCore
 from tests.sim.planted import Planter, plant
 
@@ -30,6 +31,18 @@ def start_of_an_earlier_assignment(planter: Planter) -> None:
         return original(core)
 
     original = planter.replace(ConsumerCore, "_starts_to_commit", starts_to_commit)
+
+
+@plant(
+    "found: a member relies on its own session timeout, whatever its coordinator's is",
+    aim="a member sleeps past the session of its coordinator, and believes in a longer one",
+)
+def own_session_timeout(planter: Planter) -> None:
+    def renew_lease(membership: Any, response: Any, asked_at_s: float, *, rebalancing: bool = False) -> None:
+        response.session_timeout_ms = 20_000
+        original(membership, response, asked_at_s, rebalancing=rebalancing)
+
+    original = planter.replace(ConsumerGroupMembership, "renew_lease", renew_lease)
 
 
 @plant("commits acknowledged before they are stored")

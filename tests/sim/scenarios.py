@@ -40,6 +40,5 @@ def _silent(story: str, fired: Counter[str], schedules: int) -> list[str]:
 
 
 for _name, _aim in AIMS.items():
-    SCENARIOS[_name] = Scenario(
-        partial(ResizeSchedule if _aim.resizing else Schedule, aim=_aim), partial(_silent, _name)
-    )
+    _kind = AssigningSchedule if _aim.assigning else ResizeSchedule if _aim.resizing else Schedule
+    SCENARIOS[_name] = Scenario(partial(_kind, aim=_aim), partial(_silent, _name))
