@@ -1,40 +1,20 @@
-"""Positions in a log, as options of commands write them: an end, an offset, or a time."""
+"""Parses positions in a log that are values of options."""
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
-from typing import Final, Literal, cast
+from datetime import datetime
 
 import click
 
-from anabranch.protocol.suggestion import suggest
+from anabranch.inspect import positions
+from anabranch.inspect.positions import EARLIEST, LATEST, Position
 
-EARLIEST: Final = "earliest"
-LATEST: Final = "latest"
-End = Literal["earliest", "latest"]
-Position = End | int | datetime
-"""An end of the log, an offset, or the first record from a time on."""
-
-AGO: Final = re.compile(r"(\d+)(s|m|h|d)")
-AGO_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+__all__ = ["EARLIEST", "LATEST", "Position", "parse_position"]
 
 
 def parse_position(text: str, *, option: str, now: datetime, others: str = "") -> Position:
     """Parse the value of an option. Raises UsageError, which names `others` as values that the command takes too."""
-    if text in (EARLIEST, LATEST):
-        return cast("End", text)
-    if text.isdecimal():
-        return int(text)
     try:
-        if ago := AGO.fullmatch(text):
-            return datetime.fromtimestamp(now.timestamp() - int(ago[1]) * AGO_S[ago[2]], UTC)
-        moment = datetime.fromisoformat(text)
-    except (ValueError, OverflowError, OSError):
-        near = suggest(text, (EARLIEST, LATEST))
-        meant = f"; {near}" if near.startswith("did you mean") else ""
-        raise click.UsageError(
-            f"{option} takes earliest, latest, an offset, a time such as 2026-11-23T10:00, or 15m, 2h, 1d{others}; "
-            f"not {text!r}{meant}"
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return positions.parse_position(text, now=now, others=others)
+    except ValueError as error:
+        raise click.UsageError(f"{option} takes {error}") from None

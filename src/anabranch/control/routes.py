@@ -16,6 +16,7 @@ from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.dashboard_routes import SIGHT_ROUTES
 from anabranch.control.fault_routes import FAULT_ROUTES
 from anabranch.control.journal_routes import JOURNAL_ROUTES
+from anabranch.control.record_search import SEARCH_ROUTES
 from anabranch.control.route import WAIT_S, ControlRequest, Route, WaitTimedOut, count_of, timeout_s
 from anabranch.control.state_routes import STATE_ROUTES
 from anabranch.control.telemetry_routes import TELEMETRY_ROUTES
@@ -195,6 +196,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         query={"after": "only what came after this number"},
     ),
     *TOPIC_ROUTES,
+    *SEARCH_ROUTES,
     *SIGHT_ROUTES,
     *TOUR_ROUTES,
     *STATE_ROUTES,

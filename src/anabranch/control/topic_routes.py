@@ -22,6 +22,8 @@ from anabranch.protocol.records.record import iter_records
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import TopicImage
     from anabranch.broker.replication.partition import Partition
+    from anabranch.protocol.records.batch import BatchHeader
+    from anabranch.protocol.records.record import Record
 
 RECORDS_MAX: Final = 500
 READ_BYTES: Final = 1 << 20
@@ -32,7 +34,7 @@ RECORDS_BODY_BYTES_MAX: Final = 1 << 20
 
 async def get_plan(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Get the plan of a resize."""
-    topic = _topic(on, asked)
+    topic = topic_of(on, asked)
     if topic.base <= 0:
         raise ActionRefused(f"{topic.name} is not ordered: it grows as in Kafka, and keys do not keep their order")
     plan = plan_resize(Lineage(topic.base, topic.history), _partitions(asked))
@@ -53,15 +55,15 @@ async def get_plan(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 async def resize_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Change a topic's number of partitions, and respond when the resize is published."""
-    topic, count = _topic(on, asked), count_of(asked.body, "partitions")
+    topic, count = topic_of(on, asked), count_of(asked.body, "partitions")
     async with on.admin() as admin:
         await admin.create_partitions(topic.name, count, allow_shrink=True)
-    return state.topic_row(on.cluster, _topic(on, asked))
+    return state.topic_row(on.cluster, topic_of(on, asked))
 
 
 async def write_records(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Write records as a producer does that keeps keys in order; the response has their offsets."""
-    topic, said = _topic(on, asked), asked.body.get("records")
+    topic, said = topic_of(on, asked), asked.body.get("records")
     if not isinstance(said, list) or not 0 < len(said) <= RECORDS_MAX:
         raise ValueError(f'say {{"records": [{{"key": "a", "value": "b"}}]}}, of 1 to {RECORDS_MAX} records')
     records = [parsed(one) for one in said]
@@ -83,11 +85,11 @@ async def write_records(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 async def read_records(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Read records of one partition up to its high watermark: from an offset, or the last ones."""
-    topic, index = _topic(on, asked), _number(asked.query, "partition")
-    limit = min(_number(asked.query, "limit", 50), RECORDS_MAX)
-    leader = _leader(on, topic, index)
+    topic, index = topic_of(on, asked), number_of(asked.query, "partition")
+    limit = min(number_of(asked.query, "limit", 50), RECORDS_MAX)
+    leader = leader_of(on, topic, index)
     log, end = leader.log, leader.high_watermark
-    first = _number(asked.query, "offset") if "offset" in asked.query else max(end - limit, 0)
+    first = number_of(asked.query, "offset") if "offset" in asked.query else max(end - limit, 0)
     offset = max(first, log.log_start_offset)
     rows: list[dict[str, Any]] = []
     while offset < end and len(rows) < limit:
@@ -96,17 +98,8 @@ async def read_records(on: ControlledCluster, asked: ControlRequest) -> Any:
             break
         for position, header in iter_batches(content):
             offset = header.next_offset
-            kind = "control" if header.is_control else "transactional" if header.is_transactional else ""
-            batch = {"epoch": header.partition_leader_epoch, "producer_id": header.producer_id, "kind": kind}
             rows += [
-                {
-                    "offset": one.offset,
-                    "timestamp": one.timestamp_ms,
-                    "key": None if header.is_control else to_value(one.key),
-                    "value": None if header.is_control else to_value(one.value),
-                    "headers": [[name, to_value(value)] for name, value in one.headers],
-                    **batch,
-                }
+                record_row(header, one)
                 for one in islice((one for one in iter_records(content, position) if one.offset >= first), limit)
             ]
             if len(rows) >= limit:
@@ -114,7 +107,22 @@ async def read_records(on: ControlledCluster, asked: ControlRequest) -> Any:
     return {"start": log.log_start_offset, "end": end, "records": rows[:limit]}
 
 
-def _topic(on: ControlledCluster, asked: ControlRequest) -> TopicImage:
+def record_row(header: BatchHeader, one: Record) -> dict[str, Any]:
+    """A record of a batch as a JSON row."""
+    return {
+        "offset": one.offset,
+        "timestamp": one.timestamp_ms,
+        "key": None if header.is_control else to_value(one.key),
+        "value": None if header.is_control else to_value(one.value),
+        "headers": [[name, to_value(value)] for name, value in one.headers],
+        "epoch": header.partition_leader_epoch,
+        "producer_id": header.producer_id,
+        "kind": "control" if header.is_control else "transactional" if header.is_transactional else "",
+    }
+
+
+def topic_of(on: ControlledCluster, asked: ControlRequest) -> TopicImage:
+    """The topic in the path. Raises UnknownNode."""
     name = asked.words["topic"]
     image = state.newest_image(on.cluster).get(name)
     if image is None:
@@ -122,7 +130,8 @@ def _topic(on: ControlledCluster, asked: ControlRequest) -> TopicImage:
     return image
 
 
-def _leader(on: ControlledCluster, topic: TopicImage, index: int) -> Partition:
+def leader_of(on: ControlledCluster, topic: TopicImage, index: int) -> Partition:
+    """The leader of a partition. Raises UnknownNode, or ActionRefused without a leader."""
     image = topic.partitions.get(index)
     if image is None:
         raise UnknownNode(f"{topic.name} has no partition {index}")
@@ -134,13 +143,14 @@ def _leader(on: ControlledCluster, topic: TopicImage, index: int) -> Partition:
 
 
 def _partitions(asked: ControlRequest) -> int:
-    count = _number(asked.query, "partitions")
+    count = number_of(asked.query, "partitions")
     if count > NEW_PARTITIONS_MAX:
         raise ValueError(f"a topic is resized to at most {NEW_PARTITIONS_MAX} partitions, not {count}")
     return count
 
 
-def _number(words: Mapping[str, str], word: str, absent: int = -1) -> int:
+def number_of(words: Mapping[str, str], word: str, absent: int = -1) -> int:
+    """A number of the query. Raises ValueError if it is none, or missing without `absent`."""
     said = words.get(word, "")
     if not said and absent >= 0:
         return absent

@@ -1,0 +1,198 @@
+"""The route that searches the records of a topic, newest first, in all partitions or one.
+
+A request examines a limited number of bytes. Its response says whether it examined all, and where the next one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.route import ControlRequest, Route
+from anabranch.control.topic_routes import (
+    DIGITS_MAX,
+    ONE,
+    RECORDS_MAX,
+    leader_of,
+    number_of,
+    record_row,
+    topic_of,
+)
+from anabranch.inspect.positions import parse_position
+from anabranch.inspect.record_filter import RecordFilter
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.record import iter_records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.protocol.records.batch import BatchHeader
+    from anabranch.protocol.records.record import Record
+
+SCAN_BYTES_MAX: Final = 16 << 20
+ROWS_BYTES_MAX: Final = 4 << 20
+READ_BYTES: Final = 64 << 10
+STEP: Final = 200
+"""The number of offsets that are examined at once in each partition."""
+
+
+class PartitionScan:
+    """Examines one partition backwards from an offset.
+
+    Args:
+        leader: The partition's leader.
+        before: The offset to begin at; this one is not examined. None: the high watermark.
+        wanted: The conditions.
+        limit: The maximum number of records that are kept: the newest ones.
+    """
+
+    def __init__(self, leader: Partition, before: int | None, wanted: RecordFilter, limit: int) -> None:
+        self._log = leader.log
+        self._end = leader.high_watermark
+        self.before = self._end if before is None else min(before, self._end)
+        if wanted.offset is not None:
+            self.before = min(self.before, wanted.offset + 1)
+        self._wanted = wanted
+        self._limit = limit
+        self.found: deque[tuple[BatchHeader, Record]] = deque()
+        """The found records, oldest first."""
+        self.full = False
+        self.found_bytes = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether no record is left."""
+        return self.full or self.before <= self._log.log_start_offset or self._wanted_passed
+
+    @property
+    def _wanted_passed(self) -> bool:
+        return self._wanted.offset is not None and self.before <= self._wanted.offset
+
+    async def step(self) -> int:
+        """Examine the next older records; return the number of bytes that were read."""
+        offset, end = max(self.before - STEP, self._log.log_start_offset), self.before
+        lowest, size_bytes = offset, 0
+        found: list[tuple[BatchHeader, Record]] = []
+        while offset < end:
+            content = bytes(self._log.read(offset, READ_BYTES, limit_offset=self._end, min_one_batch=True))
+            if not content:
+                break
+            size_bytes += len(content)
+            for position, header in iter_batches(content):
+                if header.base_offset >= end:
+                    offset = end
+                    break
+                lowest, offset = min(lowest, header.base_offset), header.next_offset
+                if not header.is_control and self._wanted.may_match(
+                    header.base_offset, header.next_offset, header.max_timestamp
+                ):
+                    kept = deque(
+                        (
+                            (header, one)
+                            for one in iter_records(content, position)
+                            if one.offset < end and self._wanted.matches(one)
+                        ),
+                        maxlen=self._limit + 1,  # one more, which shows that there are more
+                    )
+                    found += kept
+            await asyncio.sleep(0)
+        self.before = max(lowest, self._log.log_start_offset)
+        for one in reversed(found):
+            if len(self.found) == self._limit or self.found_bytes > ROWS_BYTES_MAX:
+                self.full, self.before = True, self.found[0][1].offset
+                break
+            self.found.appendleft(one)
+            self.found_bytes += len(one[1].key or b"") + len(one[1].value or b"")
+        return size_bytes
+
+
+async def search_records(on: ControlledCluster, asked: ControlRequest) -> Any:
+    """Find records of a topic, newest first."""
+    topic, query = topic_of(on, asked), asked.query
+    limit = max(1, min(number_of(query, "limit", 50), RECORDS_MAX))
+    wanted = _filter(query)
+    indices = [number_of(query, "partition")] if query.get("partition") else sorted(topic.partitions)
+    before = _cursor(query.get("before", ""))
+    scans = {
+        index: PartitionScan(leader_of(on, topic, index), before.get(index), wanted, limit)
+        for index in indices
+        if not before or index in before
+    }
+    scanned_bytes = 0
+    while scanned_bytes < SCAN_BYTES_MAX and sum(len(one.found) for one in scans.values()) < limit:
+        left = [one for one in scans.values() if not one.over]
+        if not left:
+            break
+        for one in left:
+            scanned_bytes += await one.step()
+    rows = [
+        {"partition": index, **record_row(header, one)} for index, scan in scans.items() for header, one in scan.found
+    ]
+    rows.sort(key=lambda one: (-one["timestamp"], one["partition"], -one["offset"]))
+    following = {index: one.before for index, one in scans.items() if one.full or not one.over}
+    for row in rows[limit:]:
+        following[row["partition"]] = max(following.get(row["partition"], 0), row["offset"] + 1)
+    return {
+        "records": rows[:limit],
+        "scanned_bytes": scanned_bytes,
+        "before": ",".join(f"{index}:{offset}" for index, offset in sorted(following.items())),
+    }
+
+
+def _filter(query: Mapping[str, str]) -> RecordFilter:
+    key, value = query.get("key"), query.get("value")
+    return RecordFilter(
+        key=key.encode(errors="replace") if key else None,
+        value=value.encode(errors="replace") if value else None,
+        header=query.get("header") or None,
+        offset=number_of(query, "offset") if query.get("offset") else None,
+        from_ms=_time_ms(query, "from"),
+        to_ms=_time_ms(query, "to"),
+    )
+
+
+def _time_ms(query: Mapping[str, str], word: str) -> int | None:
+    said = query.get(word)
+    if not said:
+        return None
+    found = parse_position(said, now=datetime.now(UTC))
+    if not isinstance(found, datetime):
+        raise ValueError(f"{word} is a time such as 2026-11-23T10:00, or 15m, 2h, 1d ago, not {said[:80]!r}")
+    return int(found.timestamp() * 1000)
+
+
+def _cursor(text: str) -> dict[int, int]:
+    """Partition -> the offset before which a search goes on."""
+    found = {}
+    for part in text.split(",") if text else ():
+        index, _, offset = part.partition(":")
+        if not (index.isdecimal() and offset.isdecimal() and len(index) <= DIGITS_MAX and len(offset) <= DIGITS_MAX):
+            raise ValueError(f"before is as a response had it, such as 0:120,1:77, not {text[:80]!r}")
+        found[int(index)] = int(offset)
+    return found
+
+
+SEARCH_ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "GET",
+        ONE + "/search",
+        "Records of all partitions that match every given condition, newest first; says where the search goes on.",
+        search_records,
+        query={
+            "key": "a part of the key",
+            "value": "a part of the value",
+            "header": "a header's name, or name=part of its value",
+            "offset": "the offset",
+            "from": "the earliest time: 2026-11-23T10:00, or 15m, 2h, 1d ago",
+            "to": "the latest time",
+            "partition": "the partition; all if left out",
+            "limit": f"how many; 50 if left out, at most {RECORDS_MAX}",
+            "before": "where to go on, as the last response had it",
+        },
+        waits=True,
+    ),
+)
