@@ -5,7 +5,6 @@ It lists, describes and deletes groups of all kinds; gates and offset resets app
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +13,6 @@ import click
 
 from anabranch.cli import completion
 from anabranch.cli.examples import examples
-from anabranch.cli.positions import parse_position
 from anabranch.cli.remote import as_json, bootstrap, run, tell, tell_table, with_admin
 from anabranch.cli.table import table_lines
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
     from anabranch.clients.group_admin import Group
     from anabranch.clients.group_gates import ClosedGate
-    from anabranch.inspect.offset_reset import ResetTarget
 
-SHIFT: Final = re.compile(r"[+-]\d+")
 MEMBERS_NAMED_MAX: Final = 10
 KINDS: Final = ("classic", "consumer", "share", "streams")
 
@@ -240,7 +236,12 @@ def reset(
     A reset to before a resize in some partitions alone would deliver old records after newer ones of the same key. That
     is refused, unless --reset-lineage resets the partitions with the same keys, too, or --only-named accepts it.
     """
-    target = parse_target(to, now=datetime.now(UTC))
+    from anabranch.inspect.offset_reset import parse_target
+
+    try:
+        target = parse_target(to, now=datetime.now(UTC))
+    except ValueError as error:
+        raise click.UsageError(f"--to takes {error}") from None
 
     async def act(admin: Admin) -> None:
         from anabranch.clients.group_admin import SHARE, commit_each
@@ -268,15 +269,6 @@ def reset(
         click.echo("nothing was changed" if dry_run else f"{group} goes on from there")
 
     run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows them; --create makes one"})
-
-
-def parse_target(text: str, *, now: datetime) -> ResetTarget:
-    """Parse `--to`. Raises UsageError."""
-    from anabranch.inspect.offset_reset import Shift
-
-    if SHIFT.fullmatch(text):
-        return Shift(int(text))
-    return parse_position(text, option="--to", now=now, others=", or -100 from the committed offset")
 
 
 def reset_lines(

@@ -11,6 +11,7 @@ from typing import Any, Final
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.control import state
 from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.admin_routes import ADMIN_ROUTES
 from anabranch.control.clock_routes import CLOCK_ROUTES
 from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.dashboard_routes import SIGHT_ROUTES
@@ -197,6 +198,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     *TOPIC_ROUTES,
     *SEARCH_ROUTES,
+    *ADMIN_ROUTES,
     *SIGHT_ROUTES,
     *TOUR_ROUTES,
     *STATE_ROUTES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -10,6 +11,7 @@ from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, READ_UNCO
 from anabranch.clients.group_admin import committed_offsets
 from anabranch.clients.group_gates import key_epoch_ends
 from anabranch.clients.resize_plan import rewind_lineage
+from anabranch.inspect.positions import parse_position
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from anabranch.clients.network import Network
 
 TIMESTAMPS: Final = {"earliest": EARLIEST, "latest": LATEST}
+SHIFT: Final = re.compile(r"[+-]\d{1,18}")
 
 
 class Shift(NamedTuple):
@@ -28,6 +31,13 @@ class Shift(NamedTuple):
 
 ResetTarget = Literal["earliest", "latest"] | int | datetime | Shift
 """An end of the log, an offset, the first record from a time on, or a shift."""
+
+
+def parse_target(text: str, *, now: datetime) -> ResetTarget:
+    """Parse a target as people write it. Raises ValueError."""
+    if SHIFT.fullmatch(text):
+        return Shift(int(text))
+    return parse_position(text, now=now, others=", or -100 from the committed offset")
 
 
 async def new_offsets(

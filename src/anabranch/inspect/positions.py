@@ -1,4 +1,4 @@
-"""Parses positions in a log as people write them: an end, an offset, or a time. Pure."""
+"""Parses positions in a log as people write them: an end, an offset, or a time."""
 
 from __future__ import annotations
 

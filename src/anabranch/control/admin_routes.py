@@ -1,0 +1,181 @@
+"""The routes of an administrator: properties of topics, offsets of groups, ACLs, users and quotas."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.clients.group_admin import SHARE, commit_each
+from anabranch.clients.group_kinds import describe_any_group
+from anabranch.control.actions import ActionRefused
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.route import ControlRequest, Route
+from anabranch.inspect.offset_reset import new_offsets, parse_target
+from anabranch.protocol.apis.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch.clients.admin import Admin
+    from anabranch.clients.config_admin import ConfigEntry
+
+SOURCES: Final = {1: "topic", 2: "broker", 3: "all brokers", 4: "start of the broker", 5: "default"}
+MEMBERS_NAMED_MAX: Final = 10
+
+
+async def get_topic_configs(on: ControlledCluster, asked: ControlRequest) -> Any:
+    """Get the properties of a topic."""
+    async with on.admin() as admin:
+        return _config_rows(await admin.describe_configs(asked.words["topic"]))
+
+
+async def alter_topic_configs(on: ControlledCluster, asked: ControlRequest) -> Any:
+    """Set properties of a topic, and return others to their defaults."""
+    changes, unset = asked.body.get("set", {}), asked.body.get("unset", [])
+    if not all(isinstance(one, str) for one in (*changes, *changes.values(), *unset)) or not (changes or unset):
+        raise ValueError('say {"set": {"retention.ms": "60000"}, "unset": ["cleanup.policy"]}, all of it as text')
+    async with on.admin() as admin:
+        await admin.alter_configs(asked.words["topic"], changes=changes, unset=unset)
+        return _config_rows(await admin.describe_configs(asked.words["topic"]))
+
+
+async def reset_group_offsets(on: ControlledCluster, asked: ControlRequest) -> Any:
+    """Change the committed offsets of a group, or show what would be committed."""
+    group, body = asked.words["group"], asked.body
+    topic, partition, to = body.get("topic"), body.get("partition"), body.get("to")
+    if not isinstance(topic, str) or not isinstance(to, str):
+        raise ValueError('a reset is {"topic": "orders", "to": "earliest", "dry_run": true}')
+    target = parse_target(to, now=datetime.now(UTC))
+    async with on.admin() as admin:
+        members = await _members(admin, group)
+        if members and not body.get("dry_run"):
+            named = ", ".join(members[:MEMBERS_NAMED_MAX])
+            raise ActionRefused(f"{group} has {len(members)} members, which must stop first: {named}")
+        offsets = await new_offsets(admin, group, topic, partition, target, with_lineage=body.get("lineage", True))
+        outcomes: Mapping[TopicPartition, ErrorCode] = {}
+        if not body.get("dry_run"):
+            outcomes = await commit_each(admin.network, group, {one: after for one, (_, after) in offsets.items()})
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "before": before,
+            "after": after,
+            "error": outcomes.get(one, ErrorCode.NONE).name,
+        }
+        for one, (before, after) in sorted(offsets.items())
+    ]
+    return {"group": group, "members": members, "committed": not body.get("dry_run"), "offsets": rows}
+
+
+async def _members(admin: Admin, group: str) -> list[str]:
+    """The ids of a group's members; none if it does not exist yet. Raises ActionRefused for a share group."""
+    try:
+        known = await describe_any_group(admin.network, group)
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return []
+    if known.kind == SHARE:
+        raise ActionRefused(f"{group} is a share group: kafka-share-groups.sh --reset-offsets moves its start")
+    return [one.member_id for one in known.members]
+
+
+async def get_acls(on: ControlledCluster, asked: ControlRequest) -> Any:
+    """Get the entries of the authorizer; the cluster may have none."""
+    async with on.admin() as admin:
+        try:
+            entries = await admin.describe_acls()
+        except KafkaError as error:
+            if error.code is not ErrorCode.SECURITY_DISABLED:
+                raise
+            return {"authorizer": False, "acls": []}
+    rows = [
+        {
+            "principal": acl.principal,
+            "host": acl.host,
+            "permission": acl.permission.name,
+            "operation": acl.operation.name,
+            "resource_type": pattern.resource_type.name,
+            "pattern_type": pattern.pattern_type.name,
+            "resource": pattern.name,
+        }
+        for pattern, acl in entries
+    ]
+    return {"authorizer": True, "acls": sorted(rows, key=lambda one: tuple(one.values()))}
+
+
+async def get_users(on: ControlledCluster, asked: ControlRequest) -> Any:
+    """Get the users with SCRAM credentials."""
+    async with on.admin() as admin:
+        found = await admin.describe_users()
+    return [
+        {"user": user, "mechanism": mechanism, "iterations": iterations}
+        for user, mechanisms in sorted(found.items())
+        for mechanism, iterations in sorted(mechanisms.items())
+    ]
+
+
+async def get_quotas(on: ControlledCluster, asked: ControlRequest) -> Any:
+    """Get the quotas of users, client ids and addresses."""
+    request = DescribeClientQuotasRequest(components=[], strict=False)
+    async with on.admin() as admin:
+        response: DescribeClientQuotasResponse = await admin.network.call_any(request)
+    if response.error_code:
+        raise KafkaError(ErrorCode(response.error_code), response.error_message or "")
+    return [
+        {
+            "entity": {part.entity_type: part.entity_name for part in one.entity},
+            "quotas": {value.key: value.value for value in one.values},
+        }
+        for one in response.entries or ()
+    ]
+
+
+def _config_rows(entries: Mapping[str, ConfigEntry]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "value": one.value,
+            "source": SOURCES.get(one.source, str(one.source)),
+            "read_only": one.read_only,
+            "description": one.documentation,
+        }
+        for name, one in sorted(entries.items())
+    ]
+
+
+CONFIGS: Final = "/v1/topics/{topic}/configs"
+ADMIN_ROUTES: Final[tuple[Route, ...]] = (
+    Route("GET", CONFIGS, "The properties of a topic, and where each value comes from.", get_topic_configs, waits=True),
+    Route(
+        "POST",
+        CONFIGS,
+        "Set properties of a topic, and return others to their defaults.",
+        alter_topic_configs,
+        body={
+            "set": {"type": "object", "additionalProperties": {"type": "string"}},
+            "unset": {"type": "array", "items": {"type": "string"}},
+        },
+        waits=True,
+    ),
+    Route(
+        "POST",
+        "/v1/groups/{group}/offsets",
+        "Change the committed offsets of a group without members, or show what would be committed.",
+        reset_group_offsets,
+        body={
+            "topic": "string",
+            "partition": "integer",
+            "to": {"type": "string", "description": "earliest, latest, an offset, a time, 2h ago, or -100"},
+            "lineage": {"type": "boolean", "description": "also partitions with later records of the same keys; true"},
+            "dry_run": "boolean",
+        },
+        waits=True,
+    ),
+    Route("GET", "/v1/acls", "Every entry of the authorizer.", get_acls, waits=True),
+    Route("GET", "/v1/users", "Every user with SCRAM credentials.", get_users, waits=True),
+    Route("GET", "/v1/quotas", "Every quota of users, client ids and addresses.", get_quotas, waits=True),
+)

@@ -1,0 +1,100 @@
+"""Goal: an administrator's work over HTTP: properties, offsets of groups, ACLs, users and quotas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anabranch import Admin, Consumer
+from anabranch.control.admin_routes import get_acls, get_quotas, get_users
+from anabranch.control.route import ControlRequest
+from anabranch.protocol.acls import Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType
+from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
+from anabranch.protocol.apis.describe_client_quotas import EntityData
+from tests.anabranch.control.conftest import controlled
+from tests.anabranch.control.test_server import served, status
+from tests.broker.handlers.test_authorization import ADMIN, LISTENER, PROPERTIES
+
+NOTHING = ControlRequest({}, {}, {})
+
+
+async def test_properties_of_a_topic_are_changed_and_returned_to_defaults() -> None:
+    async with served() as (_, session):
+        await status(session, "POST", "/v1/topics", json={"topic": "t", "partitions": 1})
+        path = "/v1/topics/t/configs"
+
+        def row(rows: list[dict[str, Any]]) -> tuple[str, str]:
+            one = next(one for one in rows if one["name"] == "retention.ms")
+            assert one["description"]
+            return one["value"], one["source"]
+
+        default = row((await status(session, "GET", path))[1])
+        assert default[1] == "default"
+        code, rows = await status(session, "POST", path, json={"set": {"retention.ms": "60000"}})
+        assert (code, row(rows)) == (200, ("60000", "topic"))
+        assert row((await status(session, "POST", path, json={"unset": ["retention.ms"]}))[1]) == default
+        for body in ({}, {"set": {"retention.ms": 7}}, {"set": {"retention.ms": "x"}}, {"unset": [7]}):
+            assert (await status(session, "POST", path, json=body))[0] == 400, body
+        assert (await status(session, "GET", "/v1/topics/nowhere/configs"))[0] == 400
+
+
+async def test_offsets_of_a_group_are_previewed_then_reset() -> None:
+    async with served() as (on, session):
+        await status(session, "POST", "/v1/topics", json={"topic": "t", "partitions": 2})
+        records = [{"value": "x", "partition": number % 2} for number in range(10)]
+        await status(session, "POST", "/v1/topics/t/records", json={"records": records})
+        path, said = "/v1/groups/g/offsets", {"topic": "t", "to": "3"}
+        code, found = await status(session, "POST", path, json=said | {"dry_run": True})
+        assert (code, found["committed"], found["members"]) == (200, False, [])
+        assert [(one["partition"], one["before"], one["after"]) for one in found["offsets"]] == [
+            (0, None, 3),
+            (1, None, 3),
+        ]
+        found = (await status(session, "POST", path, json=said))[1]
+        assert found["committed"]
+        found = (await status(session, "POST", path, json=said | {"to": "-2", "partition": 1, "dry_run": True}))[1]
+        assert [(one["partition"], one["before"], one["after"]) for one in found["offsets"]] == [(1, 3, 1)]
+        async with Consumer("t", bootstrap_servers=on.cluster.bootstrap_servers, group_id="g") as consumer:
+            await consumer.getone()
+            code, found = await status(session, "POST", path, json=said)
+            assert (code, "members, which must stop first" in found["error"]) == (409, True)
+            code, found = await status(session, "POST", path, json=said | {"dry_run": True})
+            assert (code, len(found["members"])) == (200, 1)
+        for body in ({"topic": "t"}, said | {"to": "lastest"}, said | {"topic": "nowhere"}, said | {"partition": 9}):
+            assert (await status(session, "POST", path, json=body))[0] == 400, body
+
+
+async def test_acls_users_and_quotas_are_rows() -> None:
+    secured: dict[str, Any] = {"listeners": [f"{LISTENER}://127.0.0.1:0"], "properties": PROPERTIES}
+    async with controlled(1, **secured) as on, Admin(on.cluster.bootstrap_servers, **ADMIN) as admin:
+        orders = ResourcePattern(ResourceType.TOPIC, "ord", PatternType.PREFIXED)
+        await admin.create_acls([(orders, Acl("User:alice", "*", Operation.READ, Permission.ALLOW))])
+        assert await get_acls(on, NOTHING) == {
+            "authorizer": True,
+            "acls": [
+                {
+                    "principal": "User:alice",
+                    "host": "*",
+                    "permission": "ALLOW",
+                    "operation": "READ",
+                    "resource_type": "TOPIC",
+                    "pattern_type": "PREFIXED",
+                    "resource": "ord",
+                }
+            ],
+        }
+        await admin.set_password("carol", "secret")
+        users = await get_users(on, NOTHING)
+        assert {"user": "carol", "mechanism": "SCRAM-SHA-256", "iterations": users[-1]["iterations"]} in users
+        entity = EntityData(entity_type="client-id", entity_name="till")
+        quota = OpData(key="producer_byte_rate", value=1024.0, remove=False)
+        entry = EntryData(entity=[entity], ops=[quota])
+        await admin.network.call_any(AlterClientQuotasRequest(entries=[entry], validate_only=False))
+        expected = [{"entity": {"client-id": "till"}, "quotas": {"producer_byte_rate": 1024.0}}]
+        assert await get_quotas(on, NOTHING) == expected
+
+
+async def test_cluster_without_authorizer_says_so() -> None:
+    async with served() as (_, session):
+        assert (await status(session, "GET", "/v1/acls"))[1] == {"authorizer": False, "acls": []}
+        assert (await status(session, "GET", "/v1/users"))[1] == []
+        assert (await status(session, "GET", "/v1/quotas"))[1] == []
