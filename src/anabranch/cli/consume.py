@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -13,12 +15,14 @@ import click
 from anabranch.cli import completion
 from anabranch.cli.positions import EARLIEST, LATEST, parse_position
 from anabranch.cli.remote import bootstrap, refusals, security
+from anabranch.cli.schemas import deserializer, parse_serdes, registry_options
 
 if TYPE_CHECKING:
     from anabranch import Consumer, ConsumerRecord, TopicPartition
 
     Ends = Mapping[TopicPartition, int]
 
+NO_SERDES: Final[Mapping[str, str]] = MappingProxyType({})
 LOOK_MS: Final = 200
 """The maximum wait of one poll, after which the command checks whether it is done."""
 
@@ -36,6 +40,7 @@ Examples:
   anabranch consume flights --group audit --json         as a member of a group, which commits what it has shown
   anabranch consume flights --values --until-end > values.txt
   anabranch consume flights -f '%t-%p@%o %k %s\\n'         with kcat's tokens
+  anabranch consume flights -s value=avro -r http://127.0.0.1:8081
 """
 )
 @click.argument("topics", nargs=-1, required=True, shell_complete=completion.topics)
@@ -69,6 +74,7 @@ Examples:
     help="As kcat: %t topic, %p partition, %o offset, %T time in ms, %k key, %s value, %h headers; %K, %S and %R (4 "
     "bytes) their lengths; \\n, \\t.",
 )
+@registry_options
 @bootstrap
 def command(
     topics: tuple[str, ...],
@@ -81,6 +87,8 @@ def command(
     committed: bool,
     style: str | None,
     template: str | None,
+    registry: str | None,
+    serdes: tuple[str, ...],
     bootstrap: str,
 ) -> None:
     """Print the records of TOPICS, as they come, until Ctrl-C.
@@ -93,7 +101,7 @@ def command(
     if group is not None and chosen:
         raise click.UsageError("a group reads all partitions from where it is: `anabranch groups reset` moves it")
 
-    write = writer(style, template)
+    write = writer(style, template, registry=registry, serdes=parse_serdes(serdes, registry))
 
     async def main() -> None:
         from anabranch import Consumer
@@ -127,8 +135,18 @@ def command(
             sys.stderr.close()  # the reader of the output has exited; suppress Python's error message, too
 
 
-def writer(style: str | None, template: str | None) -> Callable[[ConsumerRecord], None]:
+def writer(
+    style: str | None, template: str | None, *, registry: str | None = None, serdes: Mapping[str, str] = NO_SERDES
+) -> Callable[[ConsumerRecord], None]:
     """Choose how records are printed. Raises UsageError for an unknown token, or two ways at once."""
+    if not serdes:
+        return _plain_writer(style, template)
+    write = functools.partial(_write_json, json_fields=serdes.keys()) if style == "json" else None
+    write_decoded, decode = write or _plain_writer(style, template), deserializer(registry, serdes)
+    return lambda record: write_decoded(decode(record))
+
+
+def _plain_writer(style: str | None, template: str | None) -> Callable[[ConsumerRecord], None]:
     if template is None:
         return WRITERS[style]
     if style is not None:
@@ -218,10 +236,10 @@ def _write_text(record: ConsumerRecord) -> None:
     click.echo(to_text(record))
 
 
-def _write_json(record: ConsumerRecord) -> None:
+def _write_json(record: ConsumerRecord, json_fields: Collection[str] = ()) -> None:
     from anabranch.inspect.record_text import to_json
 
-    click.echo(to_json(record))
+    click.echo(to_json(record, json_fields))
 
 
 def _write_value(record: ConsumerRecord) -> None:

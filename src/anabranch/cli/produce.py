@@ -12,6 +12,7 @@ import click
 
 from anabranch.cli import completion
 from anabranch.cli.remote import bootstrap, refusals, security
+from anabranch.cli.schemas import line_serializer, parse_serdes, registry_options, schema_options, serializers
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ Examples:
   anabranch produce flights --json < flights.jsonl                {"key": "LH400", "value": {"delay": 12}}
   anabranch consume flights --until-end --json | anabranch produce copies --json
   anabranch produce flights --key LH400 --null                    a tombstone: compaction forgets the key
+  anabranch produce flights -s value=avro -r http://127.0.0.1:8081 --value-schema flight.avsc < flights.jsonl
 """
 )
 @click.argument("topic", shell_complete=completion.topics)
@@ -57,6 +59,8 @@ Examples:
     "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who has to have it."
 )
 @click.option("--compression", type=click.Choice(CODECS), default="none", show_default=True, help="Of each batch.")
+@registry_options
+@schema_options
 @bootstrap
 def command(
     topic: str,
@@ -71,6 +75,10 @@ def command(
     from_line: int,
     acks: str,
     compression: str,
+    registry: str | None,
+    serdes: tuple[str, ...],
+    key_schema: str | None,
+    value_schema: str | None,
     bootstrap: str,
 ) -> None:
     """Send the VALUES, or else each line of the standard input, as a record.
@@ -86,16 +94,27 @@ def command(
     if null and values:
         raise click.UsageError("--null is a record without a value: leave the values away")
     shared = tuple(_header(one) for one in headers)
+    schemas = {"key": key_schema, "value": value_schema}
+    encoders = serializers(registry, topic, parse_serdes(serdes, registry), schemas)
+    of_lines = {side: line_serializer(encoder, side) for side, encoder in encoders.items()}
+    try:
+        common_key = of_lines.get("key", _unchanged)(None if key is None else key.encode())
+    except ValueError as error:
+        raise click.UsageError(f"--key: {error}") from None
 
     def complete(one: LineRecord) -> LineRecord:
         return one._replace(
-            key=one.key if one.key is not None or key is None else key.encode(),
+            key=one.key if one.key is not None else common_key,
             headers=(*shared, *one.headers),
             partition=partition if one.partition is None else one.partition,
         )
 
     def parse(line: bytes) -> LineRecord:
-        return complete(parse_json(line) if as_json else split_line(line, separator.encode() if separator else None))
+        if as_json:
+            return complete(parse_json(line, encoders))
+        one = split_line(line, separator.encode() if separator else None)
+        encode_key, encode_value = of_lines.get("key", _unchanged), of_lines.get("value", _unchanged)
+        return complete(one._replace(key=encode_key(one.key), value=encode_value(one.value)))
 
     async def main() -> Stored:
         from anabranch import Producer
@@ -203,6 +222,10 @@ class Stored:
         place = future.result()
         count, last = self._ends.get(place.partition, (0, -1))
         self._ends[place.partition] = (count + 1, max(last, place.offset))
+
+
+def _unchanged(text: bytes | None) -> bytes | None:
+    return text
 
 
 def _header(text: str) -> tuple[str, bytes]:

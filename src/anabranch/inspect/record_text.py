@@ -10,11 +10,16 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from anabranch.clients.consumer.consumer_record import ConsumerRecord
+
+    Encoders = Mapping[str, Callable[[Any], bytes | None]]
+    """"key" or "value" -> the encoder of its JSON values."""
 
 FIELDS: Final = {"key", "value", "headers", "partition", "timestamp"}
 PLACE: Final = {"topic", "offset"}
@@ -45,20 +50,20 @@ def split_line(line: bytes, separator: bytes | None) -> LineRecord:
     return LineRecord(value, key)
 
 
-def parse_json(line: bytes) -> LineRecord:
+def parse_json(line: bytes, encoders: Encoders = MappingProxyType({})) -> LineRecord:
     """Parse a JSON object with `key`, `value`, `headers`, `partition` and `timestamp`, each of them optional.
 
     A record that was read from a topic may be produced to another one unchanged: the partitioner selects its partition
-    there. ValueError names the error.
+    there. `encoders` have a function for keys and values that are not stored as text. ValueError names the error.
     """
     try:
         record = json.loads(line)
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
-    return parsed(record)
+    return parsed(record, encoders)
 
 
-def parsed(record: object) -> LineRecord:
+def parsed(record: object, encoders: Encoders = MappingProxyType({})) -> LineRecord:
     """Make a record of a JSON value, as in `parse_json`. ValueError names the error."""
     if not isinstance(record, dict):
         said = printable(json.dumps(record).encode())
@@ -66,24 +71,27 @@ def parsed(record: object) -> LineRecord:
     if unknown := record.keys() - FIELDS - PLACE:
         raise ValueError(f"a record has {', '.join(sorted(FIELDS))}, but no {', '.join(sorted(unknown))}")
     return LineRecord(
-        value=_to_bytes(record.get("value")),
-        key=_to_bytes(record.get("key")),
+        value=encoders.get("value", _to_bytes)(record.get("value")),
+        key=encoders.get("key", _to_bytes)(record.get("key")),
         headers=_headers(record.get("headers", ())),
         partition=None if "offset" in record else _number(record, "partition"),
         timestamp_ms=_number(record, "timestamp"),
     )
 
 
-def to_json(record: ConsumerRecord) -> str:
-    """Format a record as a line for `parse_json`."""
+def to_json(record: ConsumerRecord, json_fields: Collection[str] = ()) -> str:
+    """Format a record as a line for `parse_json`; `json_fields`: whether key and value are JSON text."""
+    content = {
+        field: json.loads(stored) if field in json_fields and stored is not None else to_value(stored)
+        for field, stored in (("key", record.key), ("value", record.value))
+    }
     return json.dumps(
         {
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
             "timestamp": record.timestamp,
-            "key": to_value(record.key),
-            "value": to_value(record.value),
+            **content,
             "headers": [[name, to_value(value)] for name, value in record.headers],
         },
         ensure_ascii=False,
