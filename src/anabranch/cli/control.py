@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
@@ -192,7 +192,7 @@ def events(control: ControlClient, after: int, follow: bool, as_json: bool) -> N
 EVENT_HEADINGS: Final = f"{'number':>6}  {'seconds':>12}  {'event':<18} details"
 
 
-def event_line(event: dict[str, Any]) -> str:
+def event_line(event: Mapping[str, Any]) -> str:
     """Format an event: its number, the loop's seconds, its kind and details."""
     detail = {name: value for name, value in event.items() if name not in ("number", "at", "kind")}
     told = "  ".join(f"{name}={value}" for name, value in detail.items())

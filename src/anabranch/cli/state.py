@@ -67,7 +67,7 @@ def restore(control: ControlClient, name: str) -> None:
 def list_(control: ControlClient, as_json: bool) -> None:
     """List the snapshots."""
     rows = control.snapshots.rows()
-    cells = [[row["snapshot"], row["bytes"], ",".join(map(str, row["nodes"]))] for row in rows]
+    cells: list[list[str | int]] = [[row["snapshot"], row["bytes"], ",".join(map(str, row["nodes"]))] for row in rows]
     tell_table(as_json, ["snapshot", "bytes", "nodes"], zip(rows, cells, strict=True))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,6 +15,9 @@ from anabranch.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
     from anabranch.control.client import ControlClient
+    from anabranch.control.otlp import PointRow
+    from anabranch.control.telemetry import TelemetryRow
+    from anabranch.control.telemetry_routes import MetricsRow
 
 SETTINGS: Final[tuple[str, ...]] = ("interval.ms", "match", "metrics")
 OTHER_KAFKA: Final = "only a Kafka without ZooKeeper has subscriptions: anabranch up --kafka 4.1"
@@ -188,7 +191,7 @@ def subscription_line(name: str, settings: dict[str, str]) -> str:
     )
 
 
-def client_line(row: dict[str, Any]) -> str:
+def client_line(row: TelemetryRow | MetricsRow) -> str:
     """Format a client."""
     last = row["last"]
     who = f"node {row['node']}  {row['client'] or '-':<20} {row['software']} {row['software_version']:<10}"
@@ -204,7 +207,7 @@ def client_line(row: dict[str, Any]) -> str:
     return f"{who}  {done}{refused}"
 
 
-def point_line(point: dict[str, Any]) -> str:
+def point_line(point: PointRow) -> str:
     """Format a data point."""
     value = point["value"] if "count" not in point else f"{point['sum']:g} in {point['count']}"
     shown = f"{value:g}" if isinstance(value, float) else str(value)

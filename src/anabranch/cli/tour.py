@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from anabranch.control.client import ControlClient
+    from anabranch.control.tour_rows import StoryRow, TourRow
 
 OWN_CLUSTER: Final = ("-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0")
 STOP_S: Final = 20
@@ -82,14 +83,14 @@ def _own() -> Iterator[ControlClient]:
                 process.kill()
 
 
-def _list(stories: dict[str, dict[str, Any]]) -> None:
+def _list(stories: Mapping[str, StoryRow]) -> None:
     width = max(map(len, stories))
     for name, one in stories.items():
         click.echo(f"{name:<{width}}  {one['title']}: {one['summary']}")
     click.echo("\nanabranch tour STORY tells one.")
 
 
-def _tell(console: Console, control: ControlClient, story: dict[str, Any], *, wait: bool) -> bool:
+def _tell(console: Console, control: ControlClient, story: StoryRow, *, wait: bool) -> bool:
     """Play a story; returns whether all its claims held."""
     from rich.rule import Rule
 
@@ -103,7 +104,7 @@ def _tell(console: Console, control: ControlClient, story: dict[str, Any], *, wa
     return held
 
 
-def _show(console: Console, step: dict[str, Any]) -> None:
+def _show(console: Console, step: TourRow) -> None:
     from rich.markup import escape
     from rich.padding import Padding
 

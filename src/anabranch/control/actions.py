@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anabranch.control import state
 from anabranch.controller.zk.memory import Link, MemorySession
@@ -38,7 +38,7 @@ class Actions:
         self._events = events
         self._turns = {node_id: asyncio.Lock() for node_id in cluster.node_ids}
 
-    async def kill(self, node_id: int) -> dict[str, Any]:
+    async def kill(self, node_id: int) -> state.NodeRow:
         """Kill a node abruptly. Raises UnknownNode, or ActionRefused if it is not running."""
         async with self._turn(node_id):
             self._running(node_id)
@@ -46,7 +46,7 @@ class Actions:
             await self._cluster.crash_broker(node_id)
             return state.node_row(self._cluster, node_id)
 
-    async def stop(self, node_id: int) -> dict[str, Any]:
+    async def stop(self, node_id: int) -> state.NodeRow:
         """Stop a node in order. Raises UnknownNode, or ActionRefused if it is not running."""
         async with self._turn(node_id):
             self._running(node_id)
@@ -55,7 +55,7 @@ class Actions:
             self._events.publish("node stopped", node=node_id)
             return state.node_row(self._cluster, node_id)
 
-    async def start(self, node_id: int) -> dict[str, Any]:
+    async def start(self, node_id: int) -> state.NodeRow:
         """Start a stopped node. Raises UnknownNode, or ActionRefused if it is running."""
         async with self._turn(node_id):
             if node_id in self._cluster.nodes:
@@ -70,14 +70,14 @@ class Actions:
             self._events.publish("node started", node=node_id)
             return state.node_row(self._cluster, node_id)
 
-    def expire_session(self, node_id: int) -> dict[str, Any]:
+    def expire_session(self, node_id: int) -> state.NodeRow:
         """Expire a node's ZooKeeper session; the node runs on. Raises UnknownNode, or ActionRefused if it has none."""
         session = self._session(node_id)
         self._events.publish("session expired", node=node_id)
         self._cluster.zookeeper.expire(session)
         return state.node_row(self._cluster, node_id)
 
-    def suspend_session(self, node_id: int) -> dict[str, Any]:
+    def suspend_session(self, node_id: int) -> state.NodeRow:
         """Disconnect a node from ZooKeeper until `resume_session`. Raises UnknownNode or ActionRefused."""
         session = self._session(node_id)
         if session.link is Link.SUSPENDED:
@@ -86,7 +86,7 @@ class Actions:
         self._cluster.zookeeper.suspend(session)
         return state.node_row(self._cluster, node_id)
 
-    def resume_session(self, node_id: int) -> dict[str, Any]:
+    def resume_session(self, node_id: int) -> state.NodeRow:
         """Reconnect a node to ZooKeeper; its session may have expired. Raises UnknownNode or ActionRefused."""
         self._known(node_id)
         node = self._cluster.nodes.get(node_id)
@@ -97,7 +97,7 @@ class Actions:
         self._cluster.zookeeper.resume(session)
         return state.node_row(self._cluster, node_id)
 
-    def freeze(self, node_id: int) -> dict[str, Any]:
+    def freeze(self, node_id: int) -> state.NodeRow:
         """Freeze a node, as SIGSTOP does. Raises UnknownNode, or ActionRefused if it is stopped or frozen."""
         self._known(node_id)
         self._running(node_id)
@@ -110,7 +110,7 @@ class Actions:
             raise ActionRefused(str(error)) from None
         return state.node_row(self._cluster, node_id)
 
-    def thaw(self, node_id: int) -> dict[str, Any]:
+    def thaw(self, node_id: int) -> state.NodeRow:
         """Resume a frozen node. Raises UnknownNode, or ActionRefused if it is not frozen."""
         self._known(node_id)
         if not self._cluster.is_frozen(node_id):

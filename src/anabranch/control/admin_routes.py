@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, NotRequired, TypedDict
 
 from anabranch.clients.group_admin import SHARE, commit_each
 from anabranch.clients.group_kinds import describe_any_group
@@ -25,13 +25,93 @@ SOURCES: Final = {1: "topic", 2: "broker", 3: "all brokers", 4: "start of the br
 MEMBERS_NAMED_MAX: Final = 10
 
 
-async def get_topic_configs(on: ControlledCluster, asked: ControlRequest) -> Any:
+class ConfigRow(TypedDict):
+    """A property of a topic."""
+
+    name: str
+    value: str | None
+    source: Annotated[str, "where the value is set: topic, broker, all brokers, start of the broker, or default"]
+    read_only: bool
+    description: str | None
+
+
+class ConfigsBody(TypedDict):
+    """A change of a topic's properties."""
+
+    set: NotRequired[Annotated[dict[str, str], "name -> value"]]
+    unset: NotRequired[Annotated[list[str], "names that return to their defaults"]]
+
+
+class OffsetsBody(TypedDict):
+    """A reset of a group's offsets."""
+
+    topic: str
+    partition: NotRequired[Annotated[int | None, "the partition; all if left out"]]
+    to: Annotated[str, "earliest, latest, an offset, a time, 2h ago, or -100"]
+    lineage: NotRequired[Annotated[bool, "also partitions with later records of the same keys; true if left out"]]
+    dry_run: NotRequired[Annotated[bool, "only show what would be committed"]]
+
+
+class OffsetChangeRow(TypedDict):
+    """The change of one offset."""
+
+    topic: str
+    partition: int
+    before: Annotated[int | None, "the committed offset before"]
+    after: int
+    error: Annotated[str, "a Kafka error code; NONE if it was committed"]
+
+
+class OffsetsRow(TypedDict):
+    """The changes of a group's offsets."""
+
+    group: str
+    members: Annotated[list[str], "member ids; a group with members is refused"]
+    committed: bool
+    offsets: list[OffsetChangeRow]
+
+
+class AclRow(TypedDict):
+    """An entry of the authorizer."""
+
+    principal: str
+    host: str
+    permission: str
+    operation: str
+    resource_type: str
+    pattern_type: str
+    resource: str
+
+
+class AclsRow(TypedDict):
+    """All entries of the authorizer."""
+
+    authorizer: Annotated[bool, "whether the cluster has an authorizer"]
+    acls: list[AclRow]
+
+
+class UserRow(TypedDict):
+    """A SCRAM credential."""
+
+    user: str
+    mechanism: str
+    iterations: int
+
+
+class QuotaRow(TypedDict):
+    """The quotas of one entity."""
+
+    entity: Annotated[dict[str, str | None], "entity type -> name; null is the default entity"]
+    quotas: dict[str, float]
+
+
+async def get_topic_configs(on: ControlledCluster, asked: ControlRequest) -> list[ConfigRow]:
     """Get the properties of a topic."""
     async with on.admin() as admin:
         return _config_rows(await admin.describe_configs(asked.words["topic"]))
 
 
-async def alter_topic_configs(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def alter_topic_configs(on: ControlledCluster, asked: ControlRequest) -> list[ConfigRow]:
     """Set properties of a topic, and return others to their defaults."""
     changes, unset = asked.body.get("set", {}), asked.body.get("unset", [])
     if not all(isinstance(one, str) for one in (*changes, *changes.values(), *unset)) or not (changes or unset):
@@ -41,7 +121,7 @@ async def alter_topic_configs(on: ControlledCluster, asked: ControlRequest) -> A
         return _config_rows(await admin.describe_configs(asked.words["topic"]))
 
 
-async def reset_group_offsets(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def reset_group_offsets(on: ControlledCluster, asked: ControlRequest) -> OffsetsRow:
     """Change the committed offsets of a group, or show what would be committed."""
     group, body = asked.words["group"], asked.body
     topic, partition, to = body.get("topic"), body.get("partition"), body.get("to")
@@ -57,7 +137,7 @@ async def reset_group_offsets(on: ControlledCluster, asked: ControlRequest) -> A
         outcomes: Mapping[TopicPartition, ErrorCode] = {}
         if not body.get("dry_run"):
             outcomes = await commit_each(admin.network, group, {one: after for one, (_, after) in offsets.items()})
-    rows = [
+    rows: list[OffsetChangeRow] = [
         {
             "topic": one.topic,
             "partition": one.partition,
@@ -83,7 +163,7 @@ async def _members(admin: Admin, group: str) -> list[str]:
     return [one.member_id for one in known.members]
 
 
-async def get_acls(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_acls(on: ControlledCluster, asked: ControlRequest) -> AclsRow:
     """Get the entries of the authorizer; the cluster may have none."""
     async with on.admin() as admin:
         try:
@@ -92,7 +172,7 @@ async def get_acls(on: ControlledCluster, asked: ControlRequest) -> Any:
             if error.code is not ErrorCode.SECURITY_DISABLED:
                 raise
             return {"authorizer": False, "acls": []}
-    rows = [
+    rows: list[AclRow] = [
         {
             "principal": acl.principal,
             "host": acl.host,
@@ -107,7 +187,7 @@ async def get_acls(on: ControlledCluster, asked: ControlRequest) -> Any:
     return {"authorizer": True, "acls": sorted(rows, key=lambda one: tuple(one.values()))}
 
 
-async def get_users(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_users(on: ControlledCluster, asked: ControlRequest) -> list[UserRow]:
     """Get the users with SCRAM credentials."""
     async with on.admin() as admin:
         found = await admin.describe_users()
@@ -118,7 +198,7 @@ async def get_users(on: ControlledCluster, asked: ControlRequest) -> Any:
     ]
 
 
-async def get_quotas(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_quotas(on: ControlledCluster, asked: ControlRequest) -> list[QuotaRow]:
     """Get the quotas of users, client ids and addresses."""
     request = DescribeClientQuotasRequest(components=[], strict=False)
     async with on.admin() as admin:
@@ -134,7 +214,7 @@ async def get_quotas(on: ControlledCluster, asked: ControlRequest) -> Any:
     ]
 
 
-def _config_rows(entries: Mapping[str, ConfigEntry]) -> list[dict[str, Any]]:
+def _config_rows(entries: Mapping[str, ConfigEntry]) -> list[ConfigRow]:
     return [
         {
             "name": name,
@@ -155,10 +235,7 @@ ADMIN_ROUTES: Final[tuple[Route, ...]] = (
         CONFIGS,
         "Set properties of a topic, and return others to their defaults.",
         alter_topic_configs,
-        body={
-            "set": {"type": "object", "additionalProperties": {"type": "string"}},
-            "unset": {"type": "array", "items": {"type": "string"}},
-        },
+        body=ConfigsBody,
         waits=True,
     ),
     Route(
@@ -166,13 +243,7 @@ ADMIN_ROUTES: Final[tuple[Route, ...]] = (
         "/v1/groups/{group}/offsets",
         "Change the committed offsets of a group without members, or show what would be committed.",
         reset_group_offsets,
-        body={
-            "topic": "string",
-            "partition": "integer",
-            "to": {"type": "string", "description": "earliest, latest, an offset, a time, 2h ago, or -100"},
-            "lineage": {"type": "boolean", "description": "also partitions with later records of the same keys; true"},
-            "dry_run": "boolean",
-        },
+        body=OffsetsBody,
         waits=True,
     ),
     Route("GET", "/v1/acls", "Every entry of the authorizer.", get_acls, waits=True),

@@ -20,10 +20,13 @@ from anabranch.control.control_error import ControlError as ControlError
 
 if TYPE_CHECKING:
     from anabranch.control.clock_client import ClockClient
+    from anabranch.control.events import EventRow
     from anabranch.control.fault_client import FaultsClient
     from anabranch.control.journal_client import JournalClient
     from anabranch.control.snapshots_client import SnapshotsClient
+    from anabranch.control.state import ClusterStateRow, NodeRow, TopicRow
     from anabranch.control.telemetry_client import TelemetryClient
+    from anabranch.control.topic_routes import RecordRow, RecordsRow, StoredRow
     from anabranch.control.tour_client import TourClient
     from anabranch.control.wait_conditions import WaitCondition
 
@@ -41,7 +44,7 @@ class NodeControl:
     @property
     def running(self) -> bool:
         """Whether the node runs now."""
-        rows: list[dict[str, Any]] = self._control.ask("GET", "/v1/nodes")
+        rows: list[NodeRow] = self._control.ask("GET", "/v1/nodes")
         return next(bool(row["running"]) for row in rows if row["node"] == self.node_id)
 
     def kill(self) -> None:
@@ -169,14 +172,14 @@ class ControlClient:
         """Reset the cluster: same ports, no topics, groups or rules; client connections are closed."""
         self.ask("POST", "/v1/state/reset")
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> ClusterStateRow:
         """Get nodes, topics, groups and transactions, all at one moment."""
-        found: dict[str, Any] = self.ask("GET", "/v1/state")
+        found: ClusterStateRow = self.ask("GET", "/v1/state")
         return found
 
     def create_topic(
         self, topic: str, partitions: int = 1, *, replicas: int = -1, configs: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
+    ) -> TopicRow:
         """Create a topic, and wait until every partition has a leader.
 
         Args:
@@ -193,10 +196,10 @@ class ControlClient:
         """
         named = {name.replace("_", "."): value for name, value in (configs or {}).items()}
         body = {"topic": topic, "partitions": partitions, "replicas": replicas, "configs": named}
-        created: dict[str, Any] = self.ask("POST", "/v1/topics", body)
+        created: TopicRow = self.ask("POST", "/v1/topics", body)
         return created
 
-    def resize(self, topic: str, partitions: int) -> dict[str, Any]:
+    def resize(self, topic: str, partitions: int) -> TopicRow:
         """Change a topic's number of partitions, and wait until the resize is published.
 
         Args:
@@ -209,12 +212,10 @@ class ControlClient:
         Raises:
             ControlError: The cluster refused the request.
         """
-        resized: dict[str, Any] = self.ask("POST", f"{_path_of(topic)}/partitions", {"partitions": partitions})
+        resized: TopicRow = self.ask("POST", f"{_path_of(topic)}/partitions", {"partitions": partitions})
         return resized
 
-    def produce(
-        self, topic: str, value: str, *, key: str | None = None, partition: int | None = None
-    ) -> dict[str, int]:
+    def produce(self, topic: str, value: str, *, key: str | None = None, partition: int | None = None) -> StoredRow:
         """Produce a record, as a producer does that keeps keys in order.
 
         Args:
@@ -230,10 +231,10 @@ class ControlClient:
             ControlError: The cluster refused the request.
         """
         record = {"value": value, "key": key, "partition": partition}
-        stored: list[dict[str, int]] = self.ask("POST", f"{_path_of(topic)}/records", {"records": [record]})
+        stored: list[StoredRow] = self.ask("POST", f"{_path_of(topic)}/records", {"records": [record]})
         return stored[0]
 
-    def records(self, topic: str, partition: int, offset: int | None = None, limit: int = 50) -> list[dict[str, Any]]:
+    def records(self, topic: str, partition: int, offset: int | None = None, limit: int = 50) -> list[RecordRow]:
         """Get records of a partition up to its high watermark.
 
         Args:
@@ -249,9 +250,8 @@ class ControlClient:
             ControlError: The partition does not exist, or has no leader.
         """
         words = {"partition": partition, "limit": limit} | ({} if offset is None else {"offset": offset})
-        found: dict[str, Any] = self.ask("GET", f"{_path_of(topic)}/records?{urllib.parse.urlencode(words)}")
-        rows: list[dict[str, Any]] = found["records"]
-        return rows
+        found: RecordsRow = self.ask("GET", f"{_path_of(topic)}/records?{urllib.parse.urlencode(words)}")
+        return found["records"]
 
     def elect(self, topic: str, partition: int, *, unclean: bool = False) -> None:
         """Elect a leader for a partition, as an administrator does.
@@ -282,12 +282,12 @@ class ControlClient:
         words = {name: str(value) for name, value in condition.items()} | {"timeout": str(timeout_s)}
         self.ask("GET", f"/v1/wait?{urllib.parse.urlencode(words)}", patience_s=timeout_s + PATIENCE_S)
 
-    def events(self, after: int = 0) -> list[dict[str, Any]]:
+    def events(self, after: int = 0) -> list[EventRow]:
         """Get the events after an event number: each with its `number`, `kind` and details."""
-        found: list[dict[str, Any]] = self.ask("GET", f"/v1/events?after={after}")
+        found: list[EventRow] = self.ask("GET", f"/v1/events?after={after}")
         return found
 
-    def follow(self, after: int = 0) -> Iterator[dict[str, Any]]:
+    def follow(self, after: int = 0) -> Iterator[EventRow]:
         """Iterate over the events after an event number, past and future, until the cluster ends."""
         headers = self._headers | {"Accept": "text/event-stream"}
         request = urllib.request.Request(f"{self._url}/v1/events?after={after}", headers=headers)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anabranch.control.clock_routes import ClockRow
 
 Ask = Callable[..., Any]
 
@@ -30,9 +33,9 @@ class ClockClient:
         """The pace: cluster seconds per real second; 0 if stopped."""
         return float(self.row()["pace"])
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> ClockRow:
         """The clock as a row: `time_ms`, `at` (the clock of events), `pace`."""
-        found: dict[str, Any] = self._ask("GET", "/v1/clock")
+        found: ClockRow = self._ask("GET", "/v1/clock")
         return found
 
     def advance(self, span: str | float) -> None:

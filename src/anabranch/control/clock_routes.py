@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Final, TypedDict
 
 from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.clock.spans import parse_seconds
@@ -11,15 +11,30 @@ from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.route import ControlRequest, Route
 
 
-async def get_clock(on: ControlledCluster, asked: ControlRequest) -> Any:
+class ClockRow(TypedDict):
+    """The cluster's clock."""
+
+    time_ms: Annotated[int, "the time of day, in milliseconds since the epoch"]
+    at: Annotated[float, "the clock of events, in seconds"]
+    pace: Annotated[float, "cluster seconds per real second; 0 if stopped"]
+
+
+class ClockBody(TypedDict, total=False):
+    """A change of the clock: one field, or both."""
+
+    advance: Annotated[str | float, 'how far: "500ms", "45s", "5m", "2h", "7d", or seconds']
+    pace: Annotated[float, "cluster seconds per real second; 0 stops the clock"]
+
+
+async def get_clock(on: ControlledCluster, asked: ControlRequest) -> ClockRow:
     """Get the cluster's time."""
     return _row(_clock(on))
 
 
-async def change_clock(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def change_clock(on: ControlledCluster, asked: ControlRequest) -> ClockRow:
     """Change the clock's pace, advance it, or both; respond when everything due until then has happened."""
     clock, body = _clock(on), asked.body
-    if not body or set(body) - set(CHANGE):
+    if not body or body.keys() - ClockBody.__annotations__.keys():
         raise ValueError('say {"advance": "45s"}, or {"pace": 10}, where 0 stands still')
     pace = body.get("pace", clock.scale)
     if isinstance(pace, bool) or not isinstance(pace, int | float):
@@ -42,12 +57,11 @@ def _clock(on: ControlledCluster) -> ClusterClock:
     return on.clock
 
 
-def _row(clock: ClusterClock) -> dict[str, Any]:
+def _row(clock: ClusterClock) -> ClockRow:
     return {"time_ms": clock.day_ms(), "at": round(clock.now_s(), 6), "pace": clock.scale}
 
 
-CHANGE: Final[dict[str, str | dict[str, list[str]]]] = {"advance": {"type": ["string", "number"]}, "pace": "number"}
 CLOCK_ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/clock", "What time it is in the cluster, and at which pace it goes.", get_clock),
-    Route("POST", "/v1/clock", "Move the clock on, or change its pace; 0 stands still.", change_clock, body=CHANGE),
+    Route("POST", "/v1/clock", "Move the clock on, or change its pace; 0 stands still.", change_clock, body=ClockBody),
 )

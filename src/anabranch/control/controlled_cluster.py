@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from anabranch.control.events import Events
     from anabranch.control.states import States
     from anabranch.control.telemetry import ClientTelemetry
+    from anabranch.control.tour_rows import TourRow
     from anabranch.dashboard.feed import Feed
     from anabranch.faults.faults import Faults
     from anabranch.journal.journal import Journal
@@ -29,13 +30,13 @@ class TourGuide(Protocol):
     """The interface of the tour's guide; see `tour.guide`."""
 
     @property
-    def row(self) -> dict[str, Any] | None:
+    def row(self) -> TourRow | None:
         """The position in the current story; None without one."""
 
-    async def begin(self, on: ControlledCluster, name: str) -> dict[str, Any]:
+    async def begin(self, on: ControlledCluster, name: str) -> TourRow:
         """Begin a story; returns its first step."""
 
-    async def go_on(self) -> dict[str, Any]:
+    async def go_on(self) -> TourRow:
         """Return the next step."""
 
     async def end(self) -> None:

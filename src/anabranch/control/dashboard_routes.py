@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 
 from anabranch.control.actions import UnknownNode
 from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.route import ControlRequest, Route
+from anabranch.dashboard.rows import DashboardRows
 
 if TYPE_CHECKING:
     from anabranch.dashboard.feed import Feed
@@ -15,14 +16,46 @@ DATA_SHOWN: Final = 16_384
 """The maximum number of a znode's bytes that are shown."""
 
 
-async def get_watch(on: ControlledCluster, asked: ControlRequest) -> Any:
+class PastRowsQuery(TypedDict):
+    """The moment of past rows."""
+
+    at: Annotated[float, "the moment on the clock of events, in seconds"]
+
+
+class ZnodeQuery(TypedDict, total=False):
+    """The znode to get."""
+
+    path: Annotated[str, "the znode; / if left out"]
+
+
+class ZnodeChildRow(TypedDict):
+    """A child of a znode."""
+
+    name: str
+    children: Annotated[int, "the number of its children"]
+
+
+class ZnodeRow(TypedDict):
+    """A znode and its children."""
+
+    path: str
+    data: Annotated[str, f"the data as text, up to {DATA_SHOWN} bytes"]
+    bytes: Annotated[int, "the size of the data"]
+    version: int
+    czxid: int
+    mzxid: int
+    owner: Annotated[str, "the session that owns an ephemeral znode; empty for others"]
+    children: list[ZnodeChildRow]
+
+
+async def get_dashboard_rows(on: ControlledCluster, asked: ControlRequest) -> DashboardRows:
     """Get the current rows."""
     feed = _feed(on)
     feed.look()
     return {"at": feed.now_s(), "rows": feed.rows}
 
 
-async def get_history(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_past_dashboard_rows(on: ControlledCluster, asked: ControlRequest) -> DashboardRows:
     """Get the rows at an earlier moment."""
     said = asked.query.get("at", "")
     try:
@@ -38,7 +71,7 @@ async def get_history(on: ControlledCluster, asked: ControlRequest) -> Any:
     return {"at": since_s, "rows": rows}
 
 
-async def get_znode(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_znode(on: ControlledCluster, asked: ControlRequest) -> ZnodeRow:
     """Get one znode, and the names of its children."""
     path = asked.query.get("path", "/")
     node = on.cluster.zookeeper.tree.nodes.get(path)
@@ -74,20 +107,20 @@ SIGHT_ROUTES: Final[tuple[Route, ...]] = (
         "/v1/watch",
         "What the dashboard shows, as rows; as server-sent events for who accepts text/event-stream: a snapshot, then "
         "what changes, at most five times a second.",
-        get_watch,
+        get_dashboard_rows,
     ),
     Route(
         "GET",
         "/v1/history",
         "The rows as they were at a moment of the last hour, as far as somebody has looked.",
-        get_history,
-        query={"at": "the moment, in seconds, as events and messages have it"},
+        get_past_dashboard_rows,
+        query=PastRowsQuery,
     ),
     Route(
         "GET",
         "/v1/zookeeper",
         "One znode: its data and the names of its children.",
         get_znode,
-        query={"path": "the znode; / if left out"},
+        query=ZnodeQuery,
     ),
 )

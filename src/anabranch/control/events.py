@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict, cast
 
 from anabranch.faults.trigger import Trigger
 
@@ -26,6 +26,25 @@ HITS_REPORTED: Final = 100
 """Per rule: a rule that hits every request must not displace the other events."""
 
 
+class EventRow(TypedDict):
+    """An event. Its kind decides the other fields; there are more than these."""
+
+    number: int
+    at: Annotated[float, "the time of the cluster's event loop, in seconds"]
+    kind: Annotated[str, "such as leader, isr, elected, node killed, resize published, fault"]
+    node: NotRequired[int]
+    controller: NotRequired[Annotated[int, "the controller that decided it"]]
+    epoch: NotRequired[Annotated[int, "the controller's epoch"]]
+    topic: NotRequired[str]
+    partition: NotRequired[int]
+    leader: NotRequired[Annotated[int, "the leader's node id; -1 without a leader"]]
+    leader_epoch: NotRequired[int]
+    isr: NotRequired[Annotated[list[int], "the in-sync replicas"]]
+    generation: NotRequired[int]
+    group: NotRequired[str]
+    rule: NotRequired[Annotated[str, "the fault rule that hit"]]
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One event."""
@@ -36,9 +55,10 @@ class Event:
     kind: str
     detail: Mapping[str, Any]
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> EventRow:
         """The event as a JSON row."""
-        return {"number": self.number, "at": round(self.at_s, 6), "kind": self.kind, **self.detail}
+        said = {"number": self.number, "at": round(self.at_s, 6), "kind": self.kind, **self.detail}
+        return cast("EventRow", said)
 
 
 class Events:

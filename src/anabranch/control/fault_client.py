@@ -18,6 +18,7 @@ from anabranch.faults.rule import Rule
 from anabranch.faults.rule_json import to_json
 
 if TYPE_CHECKING:
+    from anabranch.faults.active_rule import RuleRow
     from anabranch.faults.rule_fields import RuleFields
 
 Ask = Callable[..., Any]
@@ -30,7 +31,7 @@ class RuleClient:
 
     _ask: Ask
     name: str
-    _removed: dict[str, Any] | None = None
+    _removed: RuleRow | None = None
     """The rule's last row, once it is removed."""
 
     @property
@@ -43,11 +44,11 @@ class RuleClient:
         """The number of requests that wait for `release`."""
         return int(self.row()["held"])
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> RuleRow:
         """The rule as a row: `rule`, `met`, `hits`, `held`, `spent`; the final values if it is removed."""
         if self._removed is not None:
             return self._removed
-        found: dict[str, Any] = self._ask("GET", self._path)
+        found: RuleRow = self._ask("GET", self._path)
         return found
 
     def wait_hit(self, n: int = 1, timeout_s: float = 30.0) -> None:
@@ -59,9 +60,9 @@ class RuleClient:
         """Release the held requests; from now on the rule holds none."""
         self._ask("POST", f"{self._path}/release")
 
-    def remove(self) -> dict[str, Any]:
+    def remove(self) -> RuleRow:
         """Remove the rule; returns its final row."""
-        found: dict[str, Any] = self._ask("DELETE", self._path)
+        found: RuleRow = self._ask("DELETE", self._path)
         self._removed = found
         return found
 
@@ -88,9 +89,9 @@ class FaultsClient:
         """
         return RuleClient(self._ask, self._ask("POST", "/v1/faults", said if rule is None else to_json(rule))["name"])
 
-    def rows(self, *, removed: bool = False) -> list[dict[str, Any]]:
+    def rows(self, *, removed: bool = False) -> list[RuleRow]:
         """Get every rule with its hits; optionally also the rules removed last."""
-        found: list[dict[str, Any]] = self._ask("GET", "/v1/faults?removed=true" if removed else "/v1/faults")
+        found: list[RuleRow] = self._ask("GET", "/v1/faults?removed=true" if removed else "/v1/faults")
         return found
 
     def clear(self) -> None:

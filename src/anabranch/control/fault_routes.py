@@ -2,52 +2,67 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 
 from anabranch.control.actions import UnknownNode
 from anabranch.control.controlled_cluster import ControlledCluster
-from anabranch.control.route import ControlRequest, Route, WaitTimedOut, timeout_s
-from anabranch.faults.rule_json import from_json, schema
+from anabranch.control.route import TIMEOUT, ControlRequest, Done, Route, WaitTimedOut, timeout_s
+from anabranch.faults.active_rule import RuleRow
+from anabranch.faults.rule_fields import RuleFields
+from anabranch.faults.rule_json import from_json
 
 if TYPE_CHECKING:
     from anabranch.faults.active_rule import ActiveRule
 
 
-async def get_faults(on: ControlledCluster, asked: ControlRequest) -> Any:
+class FaultsQuery(TypedDict, total=False):
+    """The rules to get."""
+
+    removed: Annotated[bool, "also the rules that were removed last"]
+
+
+class HitsQuery(TypedDict, total=False):
+    """The hits to wait for."""
+
+    hits: Annotated[int, "the number of hits; 1 if left out"]
+    timeout: float
+
+
+async def get_faults(on: ControlledCluster, asked: ControlRequest) -> list[RuleRow]:
     """Get every rule, in order."""
     gone = on.faults.removed if asked.query.get("removed") == "true" else ()
     return [armed.row() for armed in (*gone, *on.faults)]
 
 
-async def add_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def add_fault(on: ControlledCluster, asked: ControlRequest) -> RuleRow:
     """Add a rule."""
     return on.faults.add(from_json(asked.body)).row()
 
 
-async def get_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_fault(on: ControlledCluster, asked: ControlRequest) -> RuleRow:
     """Get one rule."""
     return _armed(on, asked).row()
 
 
-async def remove_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def remove_fault(on: ControlledCluster, asked: ControlRequest) -> RuleRow:
     """Remove a rule."""
     return on.faults.remove(_armed(on, asked).rule.name).row()
 
 
-async def remove_faults(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def remove_faults(on: ControlledCluster, asked: ControlRequest) -> Done:
     """Remove all rules."""
     on.faults.clear()
     return {}
 
 
-async def release_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def release_fault(on: ControlledCluster, asked: ControlRequest) -> RuleRow:
     """Release what a rule holds."""
     armed = _armed(on, asked)
     armed.release()
     return armed.row()
 
 
-async def wait_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def wait_for_hits(on: ControlledCluster, asked: ControlRequest) -> RuleRow:
     """Respond when a rule has reached a number of hits."""
     armed = _armed(on, asked)
     hits = asked.query.get("hits", "1")
@@ -69,11 +84,9 @@ def _armed(on: ControlledCluster, asked: ControlRequest) -> ActiveRule:
         raise UnknownNode(f"there is no rule {name}; there are {there}") from None
 
 
-REMOVED: Final = {"removed": "`true`: those, too, that were removed last"}
-WAIT: Final = {"hits": "so often; 1 if left out", "timeout": "how long to wait, in seconds; 30 if left out"}
 FAULT_ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/v1/faults", "Every rule, with what it has hit.", get_faults, query=REMOVED),
-    Route("POST", "/v1/faults", "Follow a rule from now on.", add_fault, body=schema()["properties"]),
+    Route("GET", "/v1/faults", "Every rule, with what it has hit.", get_faults, query=FaultsQuery),
+    Route("POST", "/v1/faults", "Follow a rule from now on.", add_fault, body=RuleFields),
     Route("DELETE", "/v1/faults", "Follow no rule any more.", remove_faults),
     Route("GET", "/v1/faults/{rule}", "One rule.", get_fault),
     Route("DELETE", "/v1/faults/{rule}", "Follow a rule no more, and let go what it holds.", remove_fault),
@@ -82,8 +95,9 @@ FAULT_ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         "/v1/faults/{rule}/wait",
         "Answers when a rule has hit so often, or with 408.",
-        wait_fault,
-        query=WAIT,
+        wait_for_hits,
+        query=HitsQuery,
+        query_help=TIMEOUT,
         waits=True,
     ),
 )

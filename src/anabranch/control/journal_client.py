@@ -14,6 +14,7 @@ from anabranch.control.control_error import ControlError
 from anabranch.runtime.private_files import write_private_file
 
 if TYPE_CHECKING:
+    from anabranch.journal.entry import ExchangeRow
     from anabranch.journal.query import JournalFilter
 
 PATIENCE_S: Final = 60.0
@@ -27,7 +28,7 @@ class JournalClient:
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask = ask
 
-    def entries(self, **where: Unpack[JournalFilter]) -> list[dict[str, Any]]:
+    def entries(self, **where: Unpack[JournalFilter]) -> list[ExchangeRow]:
         """Get the kept exchanges that match, the oldest first.
 
         Args:
@@ -37,20 +38,20 @@ class JournalClient:
         Raises:
             ControlError: No exchange can match, or no journal is kept.
         """
-        found: list[dict[str, Any]] = self._ask("GET", f"/v1/journal?{_words(where)}")
+        found: list[ExchangeRow] = self._ask("GET", f"/v1/journal?{_words(where)}")
         return found
 
     def count(self, **where: Unpack[JournalFilter]) -> int:
         """Count the exchanges that match; see `entries`."""
         return len(self.entries(**where))
 
-    def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Unpack[JournalFilter]) -> list[dict[str, Any]]:
+    def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Unpack[JournalFilter]) -> list[ExchangeRow]:
         """Wait until `n` exchanges match, and return them. ControlError (408) on timeout."""
         words = _words({**where, "count": n, "timeout": timeout_s})
-        found: list[dict[str, Any]] = self._ask("GET", f"/v1/journal/wait?{words}", patience_s=timeout_s + PATIENCE_S)
+        found: list[ExchangeRow] = self._ask("GET", f"/v1/journal/wait?{words}", patience_s=timeout_s + PATIENCE_S)
         return found
 
-    def follow(self, **where: Unpack[JournalFilter]) -> Iterator[dict[str, Any]]:
+    def follow(self, **where: Unpack[JournalFilter]) -> Iterator[ExchangeRow]:
         """Iterate over matching exchanges, kept and future, until the cluster ends."""
         newer = where.copy()
         while True:
@@ -68,7 +69,7 @@ class JournalClient:
         """Write exchanges to a capture file for Wireshark. ControlError if their bytes are not kept."""
         write_private_file(path, self._ask("GET", f"/v1/journal/capture?{_words(where)}"))
 
-    def explain(self, exchange: Mapping[str, Any] | int) -> list[str]:
+    def explain(self, exchange: ExchangeRow | int) -> list[str]:
         """Explain the outcome of an exchange, in sentences. ControlError (404) if it is no longer kept."""
         number = exchange if isinstance(exchange, int) else int(exchange["number"])
         told: list[str] = self._ask("GET", f"/v1/journal/{number}/explain")["explained"]

@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, TypedDict, cast
 
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.control.actions import ActionRefused, UnknownNode
-from anabranch.control.route import ControlRequest, Route, WaitTimedOut, timeout_s
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.route import TIMEOUT, ControlRequest, Done, Route, WaitTimedOut, timeout_s
 from anabranch.journal.capture import capture
-from anabranch.journal.query import WORDS
+from anabranch.journal.entry import ExchangeRow
+from anabranch.journal.query import WORDS, JournalFilter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch.control.controlled_cluster import ControlledCluster
     from anabranch.journal.journal import Journal
-    from anabranch.journal.query import JournalFilter
 
 
-async def get_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
+class ExchangesQuery(JournalFilter, total=False):
+    """The exchanges to get."""
+
+    bytes: Annotated[bool, "also the bytes of request and response in base64, for `anabranch replay`"]
+
+
+class ExchangesWaitQuery(JournalFilter, total=False):
+    """The exchanges to wait for."""
+
+    count: Annotated[int, "the number of exchanges; 1 if left out"]
+    timeout: float
+
+
+class ExplanationRow(TypedDict):
+    """The reasons for the outcome of an exchange."""
+
+    number: Annotated[int, "the number of the exchange"]
+    explained: Annotated[list[str], "the reasons, in sentences"]
+
+
+async def get_journal(on: ControlledCluster, asked: ControlRequest) -> list[ExchangeRow]:
     """Get the kept exchanges."""
     words = dict(asked.query)
     with_bytes = words.pop("bytes", "") == "true"
@@ -28,7 +48,7 @@ async def get_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
     return [one.row(with_bytes=with_bytes) for one in _journal(on).entries(**_filter(words))]
 
 
-async def wait_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def wait_for_exchanges(on: ControlledCluster, asked: ControlRequest) -> list[ExchangeRow]:
     """Respond when enough exchanges match."""
     words = dict(asked.query)
     count, patience_s = words.pop("count", "1"), timeout_s(words.pop("timeout", ""))
@@ -41,7 +61,7 @@ async def wait_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
     return [one.row() for one in found]
 
 
-async def explain_exchange(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def explain_exchange(on: ControlledCluster, asked: ControlRequest) -> ExplanationRow:
     """Explain the outcome of one exchange."""
     journal, number = _journal(on), asked.words["number"]
     try:
@@ -63,7 +83,7 @@ def _filter(words: Mapping[str, str]) -> JournalFilter:
     return cast("JournalFilter", words)
 
 
-async def clear_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def clear_journal(on: ControlledCluster, asked: ControlRequest) -> Done:
     """Clear the journal."""
     _journal(on).clear()
     return {}
@@ -80,20 +100,32 @@ def _journal(on: ControlledCluster) -> Journal:
     return on.journal
 
 
-FOR: Final = {"count": "so many; 1 if left out", "timeout": "how long to wait, in seconds; 30 if left out"}
-BYTES: Final = {"bytes": "`true`: with the bytes of request and answer in base64, for `anabranch replay`"}
 JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/v1/journal", "The last exchanges, the oldest first.", get_journal, query={**WORDS, **BYTES}),
+    Route(
+        "GET",
+        "/v1/journal",
+        "The last exchanges, the oldest first.",
+        get_journal,
+        query=ExchangesQuery,
+        query_help=WORDS,
+    ),
     Route(
         "GET",
         "/v1/journal/wait",
         "Answers when so many are there, or with 408.",
-        wait_journal,
-        query={**WORDS, **FOR},
+        wait_for_exchanges,
+        query=ExchangesWaitQuery,
+        query_help={**WORDS, **TIMEOUT},
         waits=True,
     ),
     Route(
-        "GET", "/v1/journal/capture", "As a capture for Wireshark: pcapng.", get_capture, query=WORDS, gives_file=True
+        "GET",
+        "/v1/journal/capture",
+        "As a capture for Wireshark: pcapng.",
+        get_capture,
+        query=JournalFilter,
+        query_help=WORDS,
+        gives_file=True,
     ),
     Route("GET", "/v1/journal/{number}/explain", "Why one exchange ended as it did.", explain_exchange),
     Route("DELETE", "/v1/journal", "Forget all exchanges.", clear_journal),

@@ -24,6 +24,7 @@ KINDS: Final[Mapping[str, str]] = {
     "boolean": "true or false",
     "array": "a list",
     "object": "an object",
+    "null": "null",
 }
 
 
@@ -41,11 +42,10 @@ def parse_object(content: bytes) -> dict[str, Any]:
     return body
 
 
-def check_fields(body: Mapping[str, Any], fields: Mapping[str, str | Mapping[str, Any]]) -> None:
-    """Check the fields of a body against the types that its route declares. ValueError names the first mismatch."""
+def check_fields(body: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check the fields of a body against their schemas. ValueError names the first mismatch."""
     for name, value in body.items():
-        declared = fields.get(name)
-        kinds = declared if declared is None or isinstance(declared, str) else declared.get("type")
+        kinds = fields.get(name, {}).get("type")
         if kinds is None:
             continue
         wanted = [kinds] if isinstance(kinds, str) else kinds
@@ -71,6 +71,8 @@ def _is(kind: str, value: object) -> bool:
             return isinstance(value, int | float)
         case "array":
             return isinstance(value, list)
+        case "null":
+            return value is None
     return kind == "object" and isinstance(value, dict)
 
 

@@ -1,62 +1,192 @@
-"""The OpenAPI description of the control plane, generated from its routes."""
+"""The OpenAPI description of the control plane, generated from its routes.
+
+The type of a response is the return annotation of the route's handler; the types of query and body are TypedDicts of
+the route. So mypy and this document know the same types.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, Final, NoReturn, get_args, get_origin, get_type_hints
 
+from anabranch.control.events import EventRow
+from anabranch.control.json_schema import LISTS, UNIONS, Schema, Schemas, fields, required
 from anabranch.control.route import Route
+from anabranch.faults import rule_json
+from anabranch.faults.rule_fields import RuleFields
 
 FILE: Final = "application/octet-stream"
+JSON: Final = "application/json"
+EVENT_STREAM: Final = "text/event-stream"
+STREAMED: Final = ("/v1/events", "/v1/watch")
+"""The paths that also send server-sent events."""
+DEFAULT_URL: Final = "http://127.0.0.1:9190"
+PATH_WORDS: Final[Mapping[str, tuple[type, str]]] = {
+    "node": (int, "the node's id"),
+    "topic": (str, "the topic's name"),
+    "partition": (int, "the partition"),
+    "name": (str, "the snapshot's name"),
+    "fork": (int, "the fork's number"),
+    "rule": (str, "the rule's name"),
+    "number": (int, "the number of the exchange"),
+    "client": (str, "a client id or client instance id"),
+    "story": (str, "the story's name"),
+}
+TAGS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "nodes": ("Kill, stop, start and freeze nodes, and their ZooKeeper sessions.", ("nodes",)),
+    "topics": ("Create, resize and delete topics, and write and read their records.", ("topics",)),
+    "cluster": (
+        "The cluster's state, groups and events, and waits for conditions.",
+        ("state", "groups", "wait", "events"),
+    ),
+    "snapshots": ("Reset the cluster, take and restore snapshots, fork.", ("state/",)),
+    "faults": ("Rules that fail, hold, delay or damage single requests.", ("faults",)),
+    "clock": ("The cluster's time.", ("clock",)),
+    "journal": ("The last requests with their responses.", ("journal",)),
+    "telemetry": ("The metrics that clients push (KIP-714).", ("telemetry",)),
+    "dashboard": ("The rows that the dashboard shows, and ZooKeeper's tree.", ("watch", "history", "zookeeper")),
+    "tour": ("Stories that drive the cluster step by step.", ("tour",)),
+}
+"""Tag -> its meaning, and the beginnings of its paths."""
+ERROR: Final[Schema] = {
+    "type": "object",
+    "description": "A refusal.",
+    "properties": {"error": {"type": "string", "description": "the reason, and often the remedy"}},
+    "required": ["error"],
+}
 
 
-def document(routes: Iterable[Route], version: str) -> dict[str, Any]:
-    """Build an OpenAPI 3.1 document."""
+def document(routes: Iterable[Route], version: str, url: str = DEFAULT_URL) -> Schema:
+    """Build an OpenAPI 3.1 document for the control plane at a URL."""
+    schemas = route_schemas()
+    schemas.components["Error"] = ERROR
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Anabranch",
             "version": version,
-            "summary": "What may be done to a cluster, and asked of it.",
+            "summary": "The control plane of a cluster.",
+            "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
+        "servers": [{"url": url}],
+        "tags": [{"name": name, "description": meaning} for name, (meaning, _) in TAGS.items()],
+        "security": [{}, {"token": []}],
         "paths": paths,
-    }
-
-
-def _operation(route: Route) -> dict[str, Any]:
-    named = re.findall(r"{(\w+)}", route.path)
-    parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in named]
-    parameters += [
-        {"name": one, "in": "query", "required": False, "description": text, "schema": {"type": "string"}}
-        for one, text in route.query.items()
-    ]
-    operation: dict[str, Any] = {
-        "operationId": route.handler.__name__,
-        "summary": route.summary,
-        "parameters": parameters,
-        "responses": {
-            "200": {"description": "done", "content": {FILE if route.gives_file else "application/json": {}}},
-            "default": {
-                "description": "refused",
-                "content": {
-                    "application/json": {
-                        "schema": {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-                    }
-                },
+        "components": {
+            "schemas": dict(sorted(schemas.components.items())),
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "the token of --control-token, if there is one",
+                }
             },
         },
     }
-    if route.body:
-        properties = {
-            name: {"type": kind} if isinstance(kind, str) else dict(kind) for name, kind in route.body.items()
+
+
+def route_schemas() -> Schemas:
+    """The empty collection of schemas for routes; a rule's schema comes from its fields."""
+    return Schemas({RuleFields: ("Rule", rule_json.schema())}, extensible=(EventRow,))
+
+
+def response_type(route: Route) -> Any:
+    """The type of a route's response; `NoReturn` if it is always refused."""
+    return get_type_hints(route.handler, include_extras=True)["return"]
+
+
+def operation_id(route: Route) -> str:
+    """The name of a route's operation, for generated clients: `killNode`."""
+    first, *others = route.handler.__name__.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+@cache
+def examples() -> Mapping[str, Any]:
+    """The recorded requests and responses: operation -> `path`, `query`, `body`, `response`."""
+    found: dict[str, Any] = json.loads(resources.files("anabranch.control").joinpath("examples.json").read_bytes())
+    return found
+
+
+def _operation(route: Route, schemas: Schemas) -> Schema:
+    name = operation_id(route)
+    example = examples().get(name, {})
+    operation: Schema = {
+        "operationId": name,
+        "tags": [tag_of(route.path)],
+        "summary": route.summary,
+        "parameters": [*_path_parameters(route, schemas, example), *_query_parameters(route, schemas, example)],
+        "responses": {
+            "default": {
+                "description": "refused",
+                "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}},
+            }
+        },
+    }
+    if (kind := response_type(route)) is not NoReturn:
+        content = FILE if route.gives_file else JSON
+        media: Schema = {
+            content: {"schema": schemas.of(kind) if content == JSON else {"type": "string", "format": "binary"}}
         }
-        operation["requestBody"] = {
-            "content": {"application/json": {"schema": {"type": "object", "properties": properties}}}
-        }
+        if "response" in example:
+            media[content]["example"] = example["response"]
+        if route.path in STREAMED:
+            media[EVENT_STREAM] = {"schema": {"type": "string"}}
+        operation["responses"] = {"200": {"description": "done", "content": media}, **operation["responses"]}
+    if route.body is not None:
+        body: Schema = {"schema": schemas.of(route.body)}
+        if "body" in example:
+            body["example"] = example["body"]
+        operation["requestBody"] = {"required": bool(required(route.body)), "content": {JSON: body}}
     if route.takes_file:
-        operation["requestBody"] = {"content": {FILE: {}}}
+        binary = {"schema": {"type": "string", "format": "binary"}}
+        operation["requestBody"] = {"required": True, "content": {FILE: binary}}
     return operation
+
+
+def tag_of(path: str) -> str:
+    """The tag of a path: that with the longest beginning."""
+    rest = path.removeprefix("/v1/")
+    begins = [(len(begin), tag) for tag, (_, found) in TAGS.items() for begin in found if rest.startswith(begin)]
+    return max(begins)[1]
+
+
+def _path_parameters(route: Route, schemas: Schemas, example: Mapping[str, Any]) -> list[Schema]:
+    found = []
+    for name in re.findall(r"{(\w+)}", route.path):
+        kind, meaning = PATH_WORDS[name]
+        one = {"name": name, "in": "path", "required": True, "description": meaning, "schema": schemas.of(kind)}
+        found.append(one | _example(name, example.get("path", {})))
+    return found
+
+
+def _query_parameters(route: Route, schemas: Schemas, example: Mapping[str, Any]) -> list[Schema]:
+    needed = required(route.query)
+    found = []
+    for name, hint in fields(route.query).items():
+        schema = _query_schema(hint, schemas)
+        one: Schema = {"name": name, "in": "query", "required": name in needed}
+        meaning = schema.pop("description", "") or route.query_help.get(name, "")
+        one |= {"description": meaning, "schema": schema}
+        if schema.get("type") == "array":
+            one |= {"style": "form", "explode": False}
+        found.append(one | _example(name, example.get("query", {})))
+    return found
+
+
+def _query_schema(hint: Any, schemas: Schemas) -> Schema:
+    """The schema of a query parameter. A list is written with commas, so one value is a list, too."""
+    parts: Sequence[Any] = get_args(hint) if get_origin(hint) in UNIONS else ()
+    listed = next((one for one in parts if get_origin(one) in LISTS), None)
+    return schemas.of(hint if listed is None else listed)
+
+
+def _example(name: str, examples: Mapping[str, Any]) -> Schema:
+    return {"example": examples[name]} if name in examples else {}

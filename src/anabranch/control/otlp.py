@@ -10,13 +10,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict, cast
 
 if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 Row = dict[str, Any]
+
+
+class PointRow(TypedDict):
+    """A data point of pushed metrics. A distribution has `count` and `sum` in place of a value."""
+
+    name: Annotated[str, "the metric's name"]
+    unit: str
+    kind: Annotated[str, "gauge, sum, histogram, exponential histogram, or summary"]
+    temporality: Annotated[str | None, "delta or cumulative"]
+    value: Annotated[float | str | None, "a number without JSON form is a text: NaN, Infinity, -Infinity"]
+    count: NotRequired[int]
+    sum: NotRequired[float | str]
+    from_ns: Annotated[int, "the start of the time span, in nanoseconds since the epoch"]
+    until_ns: int
+    attributes: dict[str, Any]
+
+
 READ_BYTES_MAX: Final = 1 << 20
 POINTS_MAX: Final = 5000
 KINDS: Final = {
@@ -40,7 +57,7 @@ def parse_error(content: bytes) -> str:
     return ""
 
 
-def points(content: bytes, points_max: int = POINTS_MAX) -> list[Row]:
+def points(content: bytes, points_max: int = POINTS_MAX) -> list[PointRow]:
     """The data points, up to `points_max`. Raises ValueError if the bytes are not OTLP."""
     return list(islice(_points(_parsed(content)), points_max))
 
@@ -56,7 +73,7 @@ def _parsed(content: bytes) -> MetricsData:
     return data
 
 
-def _points(data: MetricsData) -> Iterator[Row]:
+def _points(data: MetricsData) -> Iterator[PointRow]:
     for resource in data.resource_metrics:
         of_all = _attributes(resource.resource.attributes)
         for scope in resource.scope_metrics:
@@ -64,7 +81,7 @@ def _points(data: MetricsData) -> Iterator[Row]:
                 yield from _points_of(metric, of_all)
 
 
-def _points_of(metric: Metric, of_all: Row) -> Iterator[Row]:
+def _points_of(metric: Metric, of_all: Row) -> Iterator[PointRow]:
     kind = metric.WhichOneof("data")
     if kind is None:
         return
@@ -76,7 +93,8 @@ def _points_of(metric: Metric, of_all: Row) -> Iterator[Row]:
         "temporality": TEMPORALITIES.get(getattr(data, "aggregation_temporality", 0)),
     }
     for point in data.data_points:
-        yield {**said, **_measured(point), "attributes": of_all | _attributes(point.attributes)}
+        row = {**said, **_measured(point), "attributes": of_all | _attributes(point.attributes)}
+        yield cast("PointRow", row)
 
 
 def _measured(point: Any) -> Row:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, NotRequired, TypedDict
 
 from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.route import ControlRequest, Route
@@ -16,6 +16,7 @@ from anabranch.control.topic_routes import (
     DIGITS_MAX,
     ONE,
     RECORDS_MAX,
+    RecordRow,
     leader_of,
     number_of,
     record_row,
@@ -38,6 +39,37 @@ ROWS_BYTES_MAX: Final = 4 << 20
 READ_BYTES: Final = 64 << 10
 STEP: Final = 200
 """The number of offsets that are examined at once in each partition."""
+
+
+SearchQuery = TypedDict(
+    "SearchQuery",
+    {
+        "key": NotRequired[Annotated[str, "a part of the key"]],
+        "value": NotRequired[Annotated[str, "a part of the value"]],
+        "header": NotRequired[Annotated[str, "a header's name, or name=part of its value"]],
+        "offset": NotRequired[Annotated[int, "the offset"]],
+        "from": NotRequired[Annotated[str, "the earliest time: 2026-11-23T10:00, or 15m, 2h, 1d ago"]],
+        "to": NotRequired[Annotated[str, "the latest time"]],
+        "partition": NotRequired[Annotated[int, "the partition; all if left out"]],
+        "limit": NotRequired[Annotated[int, f"how many; 50 if left out, at most {RECORDS_MAX}"]],
+        "before": NotRequired[Annotated[str, "where to go on, as the last response had it"]],
+    },
+)
+"""The conditions of a search. One is named `from`, which Python does not allow in a class."""
+
+
+class FoundRecordRow(RecordRow):
+    """A found record, with its partition."""
+
+    partition: int
+
+
+class FoundRecordsRow(TypedDict):
+    """The result of a search."""
+
+    records: list[FoundRecordRow]
+    scanned_bytes: Annotated[int, "the bytes that were examined"]
+    before: Annotated[str, "where the search goes on; empty if everything was examined"]
 
 
 class PartitionScan:
@@ -110,7 +142,7 @@ class PartitionScan:
         return size_bytes
 
 
-async def search_records(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def search_records(on: ControlledCluster, asked: ControlRequest) -> FoundRecordsRow:
     """Find records of a topic, newest first."""
     topic, query = topic_of(on, asked), asked.query
     limit = max(1, min(number_of(query, "limit", 50), RECORDS_MAX))
@@ -129,7 +161,7 @@ async def search_records(on: ControlledCluster, asked: ControlRequest) -> Any:
             break
         for one in left:
             scanned_bytes += await one.step()
-    rows = [
+    rows: list[FoundRecordRow] = [
         {"partition": index, **record_row(header, one)} for index, scan in scans.items() for header, one in scan.found
     ]
     rows.sort(key=lambda one: (-one["timestamp"], one["partition"], -one["offset"]))
@@ -182,17 +214,7 @@ SEARCH_ROUTES: Final[tuple[Route, ...]] = (
         ONE + "/search",
         "Records of all partitions that match every given condition, newest first; says where the search goes on.",
         search_records,
-        query={
-            "key": "a part of the key",
-            "value": "a part of the value",
-            "header": "a header's name, or name=part of its value",
-            "offset": "the offset",
-            "from": "the earliest time: 2026-11-23T10:00, or 15m, 2h, 1d ago",
-            "to": "the latest time",
-            "partition": "the partition; all if left out",
-            "limit": f"how many; 50 if left out, at most {RECORDS_MAX}",
-            "before": "where to go on, as the last response had it",
-        },
+        query=SearchQuery,
         waits=True,
     ),
 )

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from anabranch.control.actions import UnknownNode
 
 WAIT_S: Final = 30.0
 WAIT_MAX_S: Final = 600.0
 INT32_MAX: Final = (1 << 31) - 1
+TIMEOUT: Final = {"timeout": f"how long to wait, in seconds; {WAIT_S:g} if left out"}
 BODY_BYTES_MAX: Final = 64 << 10
 FILE_BYTES_MAX: Final = 256 << 20
+
+
+class Done(TypedDict):
+    """An object without fields: the request is done."""
+
+
+class NoQuery(TypedDict):
+    """No query parameter."""
 
 
 class WaitTimedOut(Exception):
@@ -47,16 +56,18 @@ Handler = Callable[[Any, ControlRequest], Coroutine[Any, Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One route."""
+    """One route. The return annotation of its handler is the type of the response."""
 
     method: str
     path: str
     summary: str
     handler: Handler
-    query: Mapping[str, str] = field(default_factory=dict)
-    """Query parameter -> its meaning."""
-    body: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
-    """Field of the body -> its JSON type or schema."""
+    query: type = NoQuery
+    """A TypedDict of the query parameters."""
+    query_help: Mapping[str, str] = field(default_factory=dict)
+    """Query parameter -> its meaning, unless its annotation says it."""
+    body: type | None = None
+    """A TypedDict of the body's fields."""
     waits: bool = False
     """Whether the handler only waits, or acts as a client: it runs in real time, as the cluster's clock may be stopped.
     """

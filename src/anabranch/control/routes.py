@@ -6,7 +6,7 @@ independent of HTTP.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Final, Literal, NotRequired, TypedDict
 
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.control import state
@@ -15,54 +15,88 @@ from anabranch.control.admin_routes import ADMIN_ROUTES
 from anabranch.control.clock_routes import CLOCK_ROUTES
 from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.dashboard_routes import SIGHT_ROUTES
+from anabranch.control.events import EventRow
 from anabranch.control.fault_routes import FAULT_ROUTES
 from anabranch.control.journal_routes import JOURNAL_ROUTES
 from anabranch.control.record_search import SEARCH_ROUTES
-from anabranch.control.route import WAIT_S, ControlRequest, Route, WaitTimedOut, count_of, timeout_s
+from anabranch.control.route import TIMEOUT, WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
 from anabranch.control.state_routes import STATE_ROUTES
 from anabranch.control.telemetry_routes import TELEMETRY_ROUTES
 from anabranch.control.topic_routes import TOPIC_ROUTES
 from anabranch.control.tour_routes import TOUR_ROUTES
-from anabranch.control.wait_conditions import WORDS, condition, wait
+from anabranch.control.wait_conditions import WORDS, WaitCondition, condition, wait
 from anabranch.protocol.topic_partition import TopicPartition
 
 
-async def get_state(on: ControlledCluster, asked: ControlRequest) -> Any:
+class NewTopicBody(TypedDict):
+    """A topic to create."""
+
+    topic: Annotated[str, "the topic's name"]
+    partitions: NotRequired[Annotated[int, "the cluster's default if left out"]]
+    replicas: NotRequired[Annotated[int, "the replication factor; the cluster's default if left out"]]
+    configs: NotRequired[Annotated[dict[str, str | float | bool], "topic configs by their Kafka names"]]
+
+
+class ElectionBody(TypedDict, total=False):
+    """An election; `preferred` if left out."""
+
+    how: Literal["preferred", "unclean"]
+
+
+class StateQuery(WaitCondition, total=False):
+    """A condition, and how long to wait for it."""
+
+    timeout: float
+
+
+class WaitRow(TypedDict):
+    """The condition holds."""
+
+    newest: Annotated[int, "the number of the newest event"]
+
+
+class EventsQuery(TypedDict, total=False):
+    """The events to get."""
+
+    after: Annotated[int, "only events after this number"]
+
+
+async def get_state(on: ControlledCluster, asked: ControlRequest) -> state.ClusterStateRow:
     """Get the whole state at one moment."""
     return state.cluster_state(on.cluster)
 
 
-async def get_nodes(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_nodes(on: ControlledCluster, asked: ControlRequest) -> list[state.NodeRow]:
     """Get every node."""
     return state.nodes(on.cluster)
 
 
-async def kill_node(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def kill_node(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
     """See Actions.kill."""
     return await on.actions.kill(asked.node)
 
 
-async def stop_node(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def stop_node(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
     """See Actions.stop."""
     return await on.actions.stop(asked.node)
 
 
-async def start_node(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def start_node(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
     """See Actions.start."""
     return await on.actions.start(asked.node)
 
 
-async def freeze_node(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def freeze_node(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
     """See Actions.freeze."""
     return on.actions.freeze(asked.node)
 
 
-async def thaw_node(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def thaw_node(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
     """See Actions.thaw."""
     return on.actions.thaw(asked.node)
 
 
-async def elect_leader(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def elect_leader(on: ControlledCluster, asked: ControlRequest) -> Done:
     """Elect a leader, as an administrator does; the response says why there is no new one."""
     topic, how = asked.words["topic"], asked.body.get("how", ELECTIONS[0])
     if how not in ELECTIONS:
@@ -77,27 +111,27 @@ async def elect_leader(on: ControlledCluster, asked: ControlRequest) -> Any:
     return {}
 
 
-async def expire_session(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def expire_session(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
     """See Actions.expire_session."""
     return on.actions.expire_session(asked.node)
 
 
-async def suspend_session(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def suspend_session(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
     """See Actions.suspend_session."""
     return on.actions.suspend_session(asked.node)
 
 
-async def resume_session(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def resume_session(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
     """See Actions.resume_session."""
     return on.actions.resume_session(asked.node)
 
 
-async def get_topics(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_topics(on: ControlledCluster, asked: ControlRequest) -> list[state.TopicRow]:
     """Get every topic."""
     return state.topics(on.cluster)
 
 
-async def get_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_topic(on: ControlledCluster, asked: ControlRequest) -> state.TopicRow:
     """Get one topic."""
     name = asked.words["topic"]
     image = state.newest_image(on.cluster).get(name)
@@ -106,7 +140,7 @@ async def get_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
     return state.topic_row(on.cluster, image)
 
 
-async def create_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def create_topic(on: ControlledCluster, asked: ControlRequest) -> state.TopicRow:
     """Create a topic, and respond when every partition has a leader."""
     body = asked.body
     name, configs = body.get("topic"), body.get("configs", {})
@@ -125,19 +159,19 @@ async def create_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
     return state.topic_row(on.cluster, state.newest_image(on.cluster)[name])
 
 
-async def delete_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def delete_topic(on: ControlledCluster, asked: ControlRequest) -> Done:
     """Delete a topic with its records."""
     async with on.admin() as admin:
         await admin.delete_topics([asked.words["topic"]])
     return {}
 
 
-async def get_groups(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_groups(on: ControlledCluster, asked: ControlRequest) -> list[state.GroupRow]:
     """Get every group."""
     return state.groups(on.cluster)
 
 
-async def get_wait(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def wait_for_state(on: ControlledCluster, asked: ControlRequest) -> WaitRow:
     """Respond when a condition holds."""
     words = dict(asked.query)
     patience_s = timeout_s(words.pop("timeout", ""))
@@ -146,13 +180,12 @@ async def get_wait(on: ControlledCluster, asked: ControlRequest) -> Any:
     return {"newest": on.events.newest}
 
 
-async def get_events(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_events(on: ControlledCluster, asked: ControlRequest) -> list[EventRow]:
     """Get the events after a number."""
     return [one.row() for one in on.events.after(int(asked.query.get("after", "0")))]
 
 
 ELECTIONS: Final = ("preferred", "unclean")
-NEW_TOPIC: Final = {"topic": "string", "partitions": "integer", "replicas": "integer", "configs": "object"}
 ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/state", "Nodes, topics, groups and transactions at one moment.", get_state),
     Route("GET", "/v1/nodes", "Every node, running or not.", get_nodes),
@@ -168,7 +201,12 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("POST", "/v1/nodes/{node}/session/resume", "Let it reach ZooKeeper again.", resume_session),
     Route("GET", "/v1/topics", "Every topic, with the log of every replica.", get_topics),
     Route(
-        "POST", "/v1/topics", "Create a topic; answers when it can be used.", create_topic, body=NEW_TOPIC, waits=True
+        "POST",
+        "/v1/topics",
+        "Create a topic; answers when it can be used.",
+        create_topic,
+        body=NewTopicBody,
+        waits=True,
     ),
     Route("GET", "/v1/topics/{topic}", "One topic.", get_topic),
     Route("DELETE", "/v1/topics/{topic}", "Delete a topic, with its records.", delete_topic, waits=True),
@@ -177,7 +215,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "/v1/topics/{topic}/partitions/{partition}/elect",
         "Have the preferred leader elected, or one that is not in sync, if no other lives.",
         elect_leader,
-        body={"how": {"type": "string", "enum": list(ELECTIONS)}},
+        body=ElectionBody,
         waits=True,
     ),
     Route("GET", "/v1/groups", "Every consumer group: members, offsets, lag.", get_groups),
@@ -185,8 +223,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         "/v1/wait",
         "Answers when all of this holds, or with 408 and what was missing.",
-        get_wait,
-        query={**WORDS, "timeout": "how long to wait, in seconds; 30 if left out"},
+        wait_for_state,
+        query=StateQuery,
+        query_help={**WORDS, **TIMEOUT},
         waits=True,
     ),
     Route(
@@ -194,7 +233,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "/v1/events",
         "What has happened; as server-sent events for who accepts text/event-stream, without an end.",
         get_events,
-        query={"after": "only what came after this number"},
+        query=EventsQuery,
     ),
     *TOPIC_ROUTES,
     *SEARCH_ROUTES,

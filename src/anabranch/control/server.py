@@ -17,7 +17,7 @@ import ipaddress
 import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final, TypeVar
 
@@ -27,7 +27,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.controlled_cluster import Controllable, ControlledCluster
 from anabranch.control.json_body import check_fields, parse_object
-from anabranch.control.openapi import document
+from anabranch.control.openapi import EVENT_STREAM, document, route_schemas
 from anabranch.control.pages import AccessControl, page_file, policy
 from anabranch.control.route import FILE_BYTES_MAX, ControlRequest, Route, WaitTimedOut
 from anabranch.control.routes import ROUTES
@@ -49,7 +49,6 @@ NOT_HTTP_CHARS_SHOWN: Final = 200
 REASON_CHARS_MAX: Final = 2000
 SHUTDOWN_S: Final = 0.5
 """How long a stop waits for open requests: event streams never end by themselves."""
-EVENT_STREAM: Final = "text/event-stream"
 INDEX: Final = "index.html"
 STATUS: Final[dict[type[Exception], int]] = {
     ValueError: 400,
@@ -125,11 +124,14 @@ class ControlServer:
             await self._feed.stop()
 
     async def _openapi(self, request: web.Request) -> web.Response:
-        return web.json_response(document(self._routes, version("anabranch")))
+        url = f"{request.scheme}://{request.host}"
+        return web.json_response(document(self._routes, version("anabranch"), url))
 
     def _answering(self, route: Route) -> Answer:
+        fields = {} if route.body is None else route_schemas().properties(route.body)
+
         async def answer(request: web.Request) -> web.StreamResponse:
-            asked = await self._asked(request, route)
+            asked = await self._asked(request, route, fields)
             if route.path in self._streams and EVENT_STREAM in request.headers.get("Accept", ""):
                 return await self._streams[route.path](request)
             work = route.handler(self._controlled, asked)
@@ -167,10 +169,10 @@ class ControlServer:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.debug("a request was refused: %s", error)
 
-    async def _asked(self, request: web.Request, route: Route) -> ControlRequest:
+    async def _asked(self, request: web.Request, route: Route, fields: Mapping[str, Any]) -> ControlRequest:
         if not route.takes_file:
             body = parse_object(await _content(request, route.body_bytes_max))
-            check_fields(body, route.body)
+            check_fields(body, fields)
             return ControlRequest(request.match_info, request.query, body)
         content = await _content(request, self._file_bytes_max)
         return ControlRequest(request.match_info, request.query, {}, content, self._file_bytes_max)

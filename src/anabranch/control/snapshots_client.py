@@ -10,9 +10,13 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anabranch.runtime.private_files import write_private_file
+
+if TYPE_CHECKING:
+    from anabranch.control.state_routes import SnapshotRow
+    from anabranch.control.states import ForkRow
 
 Ask = Callable[..., Any]
 
@@ -23,9 +27,9 @@ class SnapshotsClient:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[SnapshotRow]:
         """Get every snapshot: `snapshot` (its name), `nodes`, `running`, `bytes`."""
-        found: list[dict[str, Any]] = self._ask("GET", "/v1/state/snapshots")
+        found: list[SnapshotRow] = self._ask("GET", "/v1/state/snapshots")
         return found
 
     def take(self, name: str) -> None:
@@ -52,7 +56,7 @@ class SnapshotsClient:
         """Read a snapshot from a file. ControlError if the file holds none."""
         self._ask("PUT", f"{_path(name)}/file", Path(path).read_bytes())
 
-    def fork(self, snapshot: str = "") -> tuple[int, dict[str, str]]:
+    def fork(self, snapshot: str = "") -> tuple[int, ForkRow]:
         """Start another cluster with this cluster's data, or with a snapshot's.
 
         Args:
@@ -61,7 +65,7 @@ class SnapshotsClient:
         Returns:
             The fork's number, and its addresses: `bootstrap`, `control`.
         """
-        told = self._ask("POST", "/v1/state/forks", {"snapshot": snapshot})
+        told: ForkRow = self._ask("POST", "/v1/state/forks", {"snapshot": snapshot})
         return told["fork"], told
 
     def end_fork(self, number: int) -> None:

@@ -7,7 +7,7 @@ leader; a replica's log from that replica.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.handlers.list_groups import type_of
@@ -21,19 +21,118 @@ if TYPE_CHECKING:
     from anabranch.broker.replication.partition import Partition
     from anabranch.cluster.in_process import Cluster
 
-Row = dict[str, Any]
+
+class NodeRow(TypedDict):
+    """A node. A node that does not run has no controller, broker epoch, connections or `frozen`."""
+
+    node: Annotated[int, "the node's id"]
+    host: str
+    port: int
+    running: bool
+    controller: NotRequired[Annotated[bool, "whether it is the active controller"]]
+    broker_epoch: NotRequired[int]
+    connections: NotRequired[Annotated[int, "the number of open connections"]]
+    frozen: NotRequired[bool]
 
 
-def nodes(cluster: Cluster) -> list[Row]:
+class GenerationRow(TypedDict):
+    """A generation of a topic, which a resize began."""
+
+    generation: int
+    partitions: Annotated[int, "the number of partitions in this generation"]
+
+
+class ReplicaRow(TypedDict):
+    """The log of a replica. Both offsets are -1 if its node does not run."""
+
+    node: int
+    start: Annotated[int, "the log start offset"]
+    end: Annotated[int, "the log end offset"]
+
+
+class PartitionRow(TypedDict):
+    """A partition of a topic."""
+
+    partition: int
+    leader: Annotated[int, "the leader's node id; -1 without a leader"]
+    leader_epoch: int
+    isr: Annotated[list[int], "the in-sync replicas"]
+    high_watermark: Annotated[int, "-1 without a leader"]
+    replicas: list[ReplicaRow]
+    drains: Annotated[bool, "whether it takes no more records, and is removed when they are read"]
+
+
+class TopicRow(TypedDict):
+    """A topic with its partitions."""
+
+    topic: str
+    generation: Annotated[int, "the number of resizes"]
+    history: list[GenerationRow]
+    partitions: list[PartitionRow]
+
+
+class WithheldRow(TypedDict):
+    """A partition that no member of a group gets now."""
+
+    topic: str
+    partition: int
+    reason: str
+
+
+class OffsetRow(TypedDict):
+    """The position of a group in a partition: `committed`, or for share groups `start`."""
+
+    topic: str
+    partition: int
+    end: Annotated[int, "the high watermark"]
+    lag: int
+    committed: NotRequired[Annotated[int | None, "the committed offset; null without one"]]
+    start: NotRequired[Annotated[int, "the start offset of a share group"]]
+
+
+class GroupRow(TypedDict):
+    """A group with its members, offsets and lag."""
+
+    group: str
+    type: Annotated[str, "classic, consumer, share or streams"]
+    coordinator: Annotated[int, "the coordinator's node id"]
+    state: Annotated[str, "such as Stable or Empty"]
+    generation: Annotated[int, "the generation, or the group epoch (KIP-848)"]
+    members: Annotated[list[str], "the member ids"]
+    withheld: list[WithheldRow]
+    offsets: list[OffsetRow]
+    lag: Annotated[int, "the sum over all partitions"]
+
+
+class TransactionRow(TypedDict):
+    """A transactional id."""
+
+    transactional_id: str
+    coordinator: Annotated[int, "the coordinator's node id"]
+    state: Annotated[str, "such as Ongoing or CompleteCommit"]
+    producer_id: int
+    producer_epoch: int
+
+
+class ClusterStateRow(TypedDict):
+    """Nodes, topics, groups and transactions at one moment."""
+
+    nodes: list[NodeRow]
+    topics: list[TopicRow]
+    groups: list[GroupRow]
+    transactions: list[TransactionRow]
+
+
+def nodes(cluster: Cluster) -> list[NodeRow]:
     """Every node, running or not."""
     return [node_row(cluster, node_id) for node_id in cluster.node_ids]
 
 
-def node_row(cluster: Cluster, node_id: int) -> Row:
+def node_row(cluster: Cluster, node_id: int) -> NodeRow:
     """One node. KeyError if no node has this id."""
     host, port = cluster.address(node_id)
     node = cluster.nodes.get(node_id)
-    row: Row = {"node": node_id, "host": host, "port": port, "running": node is not None}
+    row: NodeRow = {"node": node_id, "host": host, "port": port, "running": node is not None}
     if node is not None:
         controller = node.controller
         row |= {
@@ -45,7 +144,7 @@ def node_row(cluster: Cluster, node_id: int) -> Row:
     return row
 
 
-def topics(cluster: Cluster) -> list[Row]:
+def topics(cluster: Cluster) -> list[TopicRow]:
     """Every topic that a running node knows, by name."""
     known = newest_image(cluster)
     return [topic_row(cluster, known[name]) for name in sorted(known)]
@@ -65,7 +164,7 @@ def _age(topic: TopicImage) -> tuple[int, int]:
     return topic.generation, sum(one.leader_epoch + one.partition_epoch for one in topic.partitions.values())
 
 
-def topic_row(cluster: Cluster, topic: TopicImage) -> Row:
+def topic_row(cluster: Cluster, topic: TopicImage) -> TopicRow:
     """One topic with its partitions."""
     return {
         "topic": topic.name,
@@ -75,7 +174,7 @@ def topic_row(cluster: Cluster, topic: TopicImage) -> Row:
     }
 
 
-def partition_row(cluster: Cluster, topic: str, image: PartitionImage) -> Row:
+def partition_row(cluster: Cluster, topic: str, image: PartitionImage) -> PartitionRow:
     """One partition: its metadata, and every running replica."""
     replicas = dict(_replicas(cluster, topic, image.index))
     leader = replicas.get(image.leader)
@@ -107,7 +206,7 @@ def _replicas(cluster: Cluster, topic: str, index: int) -> Iterator[tuple[int, P
             yield node_id, found
 
 
-def groups(cluster: Cluster) -> list[Row]:
+def groups(cluster: Cluster) -> list[GroupRow]:
     """Every group that a running coordinator has loaded, by id."""
     shared = shared_standings(cluster)
     rows = [
@@ -118,7 +217,7 @@ def groups(cluster: Cluster) -> list[Row]:
     return sorted(rows, key=lambda row: str(row["group"]))
 
 
-def group_row(cluster: Cluster, node: Node, group: AnyGroup, shared: Standings) -> Row:
+def group_row(cluster: Cluster, node: Node, group: AnyGroup, shared: Standings) -> GroupRow:
     """One group: its members, committed offsets and lag.
 
     The row lists all partitions of topics with a committed offset; a partition without one lags by its whole log. A
@@ -128,20 +227,21 @@ def group_row(cluster: Cluster, node: Node, group: AnyGroup, shared: Standings) 
     committed = node.services.groups.offsets.of(group.group_id).committed
     starts = shared.get(group.group_id, {})
     images = newest_image(cluster)
-    offsets = []
+    offsets: list[OffsetRow] = []
     for topic in sorted({topic for topic, _ in (*committed, *starts)}):
         known = topic_row(cluster, images[topic])["partitions"] if topic in images else []
         for one in known:
             place = topic, one["partition"]
             at, state, end = committed.get(place), starts.get(place), one["high_watermark"]
-            offset = dict(zip(("topic", "partition"), place, strict=True)) | {"end": end}
+            offset: OffsetRow = {"topic": topic, "partition": one["partition"], "end": end, "lag": 0}
             if state is not None:
                 left = end - state.start_offset - max(state.delivery_complete_count, 0)
-                offsets.append(offset | {"start": state.start_offset, "lag": max(left, 0)})
+                offsets.append({**offset, "start": state.start_offset, "lag": max(left, 0)})
             elif not starts:
                 start = max((replica["start"] for replica in one["replicas"]), default=0)
                 reached = start if at is None else at.offset
-                offsets.append(offset | {"committed": None if at is None else at.offset, "lag": max(end - reached, 0)})
+                lag = max(end - reached, 0)
+                offsets.append({**offset, "committed": None if at is None else at.offset, "lag": lag})
     return {
         "group": group.group_id,
         "type": type_of(group),
@@ -158,9 +258,9 @@ def group_row(cluster: Cluster, node: Node, group: AnyGroup, shared: Standings) 
     }
 
 
-def transactions(cluster: Cluster) -> list[Row]:
+def transactions(cluster: Cluster) -> list[TransactionRow]:
     """Every transactional id that a running coordinator has loaded."""
-    rows = []
+    rows: list[TransactionRow] = []
     for node in cluster.nodes.values():
         broker = node.services.broker
         coordinator = None if broker is None else broker.transactions.built
@@ -177,7 +277,7 @@ def transactions(cluster: Cluster) -> list[Row]:
     return sorted(rows, key=lambda row: str(row["transactional_id"]))
 
 
-def cluster_state(cluster: Cluster) -> Row:
+def cluster_state(cluster: Cluster) -> ClusterStateRow:
     """The whole state at one moment."""
     return {
         "nodes": nodes(cluster),

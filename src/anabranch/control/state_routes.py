@@ -3,45 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypedDict, TypeVar
 
-from anabranch.control.route import ControlRequest, Route
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.route import ControlRequest, Done, Route
+from anabranch.control.states import ForkRow
 from anabranch.state.snapshot import Snapshot
 from anabranch.state.snapshot_file import Steps
 
 if TYPE_CHECKING:
-    from anabranch.control.controlled_cluster import ControlledCluster
     from anabranch.control.states import States
-
 
 T = TypeVar("T")
 
 
-async def reset_state(on: ControlledCluster, asked: ControlRequest) -> Any:
+class SnapshotRow(TypedDict):
+    """A snapshot."""
+
+    snapshot: Annotated[str, "its name"]
+    nodes: Annotated[list[int], "the nodes whose data it has"]
+    running: Annotated[list[int], "the nodes that ran"]
+    bytes: int
+
+
+class ForkBody(TypedDict, total=False):
+    """A fork."""
+
+    snapshot: Annotated[str, "the snapshot with the fork's data; the current data if left out"]
+
+
+async def reset_state(on: ControlledCluster, asked: ControlRequest) -> Done:
     """Return to the state after the start."""
     await _states(on).reset()
     return {}
 
 
-async def get_snapshots(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_snapshots(on: ControlledCluster, asked: ControlRequest) -> list[SnapshotRow]:
     """Get every snapshot."""
     return [_row(name, one) for name, one in _states(on).kept.items()]
 
 
-async def take_snapshot(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def take_snapshot(on: ControlledCluster, asked: ControlRequest) -> SnapshotRow:
     """Take a snapshot; replace one of the same name."""
     name = asked.words["name"]
     taken = _states(on).kept[name] = _states(on).take()
     return _row(name, taken)
 
 
-async def restore_snapshot(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def restore_snapshot(on: ControlledCluster, asked: ControlRequest) -> Done:
     """Restore a snapshot."""
     await _states(on).restore(_states(on).get(asked.words["name"]))
     return {}
 
 
-async def remove_snapshot(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def remove_snapshot(on: ControlledCluster, asked: ControlRequest) -> Done:
     """Remove a snapshot."""
     _states(on).get(asked.words["name"])
     del _states(on).kept[asked.words["name"]]
@@ -53,20 +68,20 @@ async def get_snapshot_file(on: ControlledCluster, asked: ControlRequest) -> byt
     return _states(on).get(asked.words["name"]).to_bytes()
 
 
-async def put_snapshot_file(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def put_snapshot_file(on: ControlledCluster, asked: ControlRequest) -> SnapshotRow:
     """Store a snapshot from a file."""
     name = asked.words["name"]
     kept = _states(on).kept[name] = await _in_turns(Snapshot.reading(asked.content, asked.file_bytes_max))
     return _row(name, kept)
 
 
-async def fork_state(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def fork_state(on: ControlledCluster, asked: ControlRequest) -> ForkRow:
     """Start another cluster with this cluster's data, or with a snapshot's."""
     name = asked.body.get("snapshot", "")
     return await _states(on).fork(_states(on).get(name) if name else _states(on).take())
 
 
-async def end_fork(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def end_fork(on: ControlledCluster, asked: ControlRequest) -> Done:
     """Stop a fork."""
     number = asked.words["fork"]
     await _states(on).end_fork(int(number) if number.isdecimal() else 0)
@@ -89,7 +104,7 @@ def _states(on: ControlledCluster) -> States:
     return on.states
 
 
-def _row(name: str, one: Snapshot) -> dict[str, Any]:
+def _row(name: str, one: Snapshot) -> SnapshotRow:
     size_bytes = sum(len(content) for files in one.files.values() for content in files.values())
     return {"snapshot": name, "nodes": list(one.node_ids), "running": sorted(one.running), "bytes": size_bytes}
 
@@ -110,7 +125,7 @@ STATE_ROUTES: Final[tuple[Route, ...]] = (
         "/v1/state/forks",
         "Start another cluster that holds the same, or what a snapshot holds; tells where it is.",
         fork_state,
-        body={"snapshot": "string"},
+        body=ForkBody,
         waits=True,
     ),
     Route("DELETE", "/v1/state/forks/{fork}", "Stop a fork.", end_fork, waits=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from anabranch.control.actions import ActionRefused, Actions, UnknownNode
 from anabranch.state.snapshot import NotInMemory, Snapshot
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 Run = Callable[["Cluster", int], contextlib.AbstractAsyncContextManager[str]]
 """Runs a cluster whose time of day is so many milliseconds ahead, and yields its control plane's URL."""
+
+
+class ForkRow(TypedDict):
+    """A cluster that was forked from another one."""
+
+    fork: Annotated[int, "the number of the fork"]
+    bootstrap: Annotated[str, "its bootstrap servers"]
+    control: Annotated[str, "the URL of its control plane"]
 
 
 class States:
@@ -90,7 +98,7 @@ class States:
         finally:
             self._clock.run_at(pace)
 
-    async def fork(self, snapshot: Snapshot) -> dict[str, Any]:
+    async def fork(self, snapshot: Snapshot) -> ForkRow:
         """Start another cluster with a snapshot's data and its own control plane."""
         number, cluster = next(self._numbers), self._cluster.fork(snapshot)
         async with contextlib.AsyncExitStack() as stack:

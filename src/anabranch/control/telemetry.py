@@ -12,7 +12,7 @@ import functools
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.compression import Compression
@@ -24,10 +24,36 @@ if TYPE_CHECKING:
     from anabranch.cluster.in_process import Cluster
     from anabranch.control.events import Events
 
-Row = dict[str, Any]
 CLIENTS_MAX: Final = 1000
 BYTES_MAX: Final = 64 << 20
 """At least the maximum size of one push."""
+
+
+class PushRow(TypedDict):
+    """The last push of a client."""
+
+    at: Annotated[float, "the clock of events, in seconds"]
+    bytes: Annotated[int, "the size after decompression"]
+    compressed_bytes: int
+    compression: str
+
+
+class TelemetryRow(TypedDict):
+    """A client that has asked for its subscription, or pushed metrics (KIP-714)."""
+
+    client: Annotated[str, "its client id"]
+    instance: Annotated[str, "its client instance id"]
+    software: str
+    software_version: str
+    host: str
+    port: int
+    node: Annotated[int, "the broker that it asked last"]
+    wanted: Annotated[list[str] | None, "the metrics of its subscription; null if it is gone"]
+    interval_ms: Annotated[int | None, "the interval of its subscription; null if it is gone"]
+    refused: Annotated[str, "the error code of its last push; empty if it was accepted"]
+    pushes: Annotated[int, "the number of pushes"]
+    terminated: Annotated[bool, "whether it closed, and pushed a last time"]
+    last: Annotated[PushRow | None, "null before the first push"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +71,7 @@ class PushedMetrics:
     metrics: bytes
     """The bytes of an OTLP MetricsData."""
 
-    def row(self) -> Row:
+    def row(self) -> PushRow:
         """The push as a JSON row."""
         return {
             "at": round(self.at_s, 6),
@@ -85,7 +111,7 @@ class ClientTelemetry:
         self._pushed.clear()
         self._bytes = 0
 
-    def rows(self, client: str | None = None) -> list[Row]:
+    def rows(self, client: str | None = None) -> list[TelemetryRow]:
         """The clients that have asked or pushed, optionally only those with this client id or client instance id."""
         asked = dict(self._asked())
         known = {one.client_instance_id: one for one in self._clients(asked)}
@@ -105,7 +131,9 @@ class ClientTelemetry:
         pushed = self._pushed.get(client_instance_id)
         return b"" if pushed is None else pushed.metrics
 
-    async def wait_for(self, client: str, pushes: int, timeout_s: float, *, terminated: bool = False) -> list[Row]:
+    async def wait_for(
+        self, client: str, pushes: int, timeout_s: float, *, terminated: bool = False
+    ) -> list[TelemetryRow]:
         """Wait until a client has pushed `pushes` times. TimeoutError names the unmet condition."""
         missing = functools.partial(self._missing, client, pushes, terminated=terminated)
         try:
@@ -170,7 +198,7 @@ class ClientTelemetry:
         return ""
 
 
-def missing_reason(row: Row) -> str:
+def missing_reason(row: TelemetryRow) -> str:
     """Why a client that has asked does not push more, as far as that is known."""
     if row["refused"]:
         return f"refused with {row['refused']}"
@@ -185,7 +213,7 @@ def _names(client: Client) -> tuple[str, str]:
     return client.client_id, client.client_instance_id
 
 
-def _row(client: Client, asked: tuple[int, Instance] | None, pushed: PushedMetrics | None) -> Row:
+def _row(client: Client, asked: tuple[int, Instance] | None, pushed: PushedMetrics | None) -> TelemetryRow:
     instance = None if asked is None else asked[1]
     return {
         "client": client.client_id,

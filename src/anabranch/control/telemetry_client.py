@@ -9,9 +9,14 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.runtime.private_files import write_private_file
+
+if TYPE_CHECKING:
+    from anabranch.control.otlp import PointRow
+    from anabranch.control.telemetry import TelemetryRow
+    from anabranch.control.telemetry_routes import MetricsRow
 
 PATIENCE_S: Final = 60.0
 
@@ -22,19 +27,19 @@ class TelemetryClient:
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask = ask
 
-    def clients(self) -> list[dict[str, Any]]:
+    def clients(self) -> list[TelemetryRow]:
         """Get the clients: `client` id, `instance` id, `software`, the metrics `wanted`, number of `pushes`, and the
         `last`.
 
         Raises:
             ControlError: No broker accepts client metrics (409).
         """
-        found: list[dict[str, Any]] = self._ask("GET", "/v1/telemetry")
+        found: list[TelemetryRow] = self._ask("GET", "/v1/telemetry")
         return found
 
     def wait_for(
         self, client: str, pushes: int = 1, *, terminated: bool = False, timeout_s: float = 30.0
-    ) -> list[dict[str, Any]]:
+    ) -> list[TelemetryRow]:
         """Wait until a client has pushed a number of times.
 
         Args:
@@ -51,19 +56,19 @@ class TelemetryClient:
         """
         words = urllib.parse.urlencode({"pushes": pushes, "terminated": str(terminated).lower(), "timeout": timeout_s})
         path = f"{_path_of(client)}/wait?{words}"
-        found: list[dict[str, Any]] = self._ask("GET", path, patience_s=timeout_s + PATIENCE_S)
+        found: list[TelemetryRow] = self._ask("GET", path, patience_s=timeout_s + PATIENCE_S)
         return found
 
-    def read(self, client: str) -> list[dict[str, Any]]:
+    def read(self, client: str) -> list[MetricsRow]:
         """Get the clients with this client id or client instance id, with their `metrics`, or the reason as `unread`.
 
         Raises:
             ControlError: No such client has asked for its subscription (404).
         """
-        found: list[dict[str, Any]] = self._ask("GET", _path_of(client))
+        found: list[MetricsRow] = self._ask("GET", _path_of(client))
         return found
 
-    def metrics(self, client: str) -> list[dict[str, Any]]:
+    def metrics(self, client: str) -> list[PointRow]:
         """Get the data points of a client's last push: each with `name`, `kind`, `value`, `attributes`, ...
 
         Args:
@@ -77,7 +82,7 @@ class TelemetryClient:
         for unread in (row["unread"] for row in rows):
             if unread:
                 raise RuntimeError(f"metrics of {client}: {unread}")
-        return [point for row in rows for point in row["metrics"]]
+        return [point for row in rows for point in row["metrics"] or ()]
 
     def names(self, client: str) -> set[str]:
         """The names of a client's metrics; see `metrics`."""

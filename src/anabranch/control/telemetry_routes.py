@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 
 from anabranch.control import otlp
 from anabranch.control.actions import ActionRefused, UnknownNode
-from anabranch.control.route import ControlRequest, Route, WaitTimedOut, timeout_s
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.otlp import PointRow
+from anabranch.control.route import TIMEOUT, ControlRequest, Route, WaitTimedOut, timeout_s
+from anabranch.control.telemetry import TelemetryRow
 
 if TYPE_CHECKING:
-    from anabranch.control.controlled_cluster import ControlledCluster
     from anabranch.control.telemetry import ClientTelemetry
 
 
-async def get_telemetry(on: ControlledCluster, asked: ControlRequest) -> Any:
+class MetricsRow(TelemetryRow):
+    """A client with the metrics of its last push."""
+
+    metrics: Annotated[list[PointRow] | None, "null if they cannot be read"]
+    unread: Annotated[str, "why they cannot be read; empty if they can"]
+
+
+class PushesQuery(TypedDict, total=False):
+    """The pushes to wait for."""
+
+    pushes: Annotated[int, "the number of pushes; 1 if left out"]
+    terminated: Annotated[bool, "also wait for the last push of a client that closes"]
+    timeout: float
+
+
+async def get_telemetry(on: ControlledCluster, asked: ControlRequest) -> list[TelemetryRow]:
     """Get every client that has asked for its subscription, or pushed."""
     return _telemetry(on).rows()
 
 
-async def get_pushed_metrics(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def get_pushed_metrics(on: ControlledCluster, asked: ControlRequest) -> list[MetricsRow]:
     """Get the last push of a client."""
     telemetry = _telemetry(on)
-    return [{**row, **_read(telemetry.metrics_of(row["instance"]))} for row in _rows(telemetry, asked)]
+    return [_with_metrics(row, telemetry.metrics_of(row["instance"])) for row in _rows(telemetry, asked)]
 
 
 async def get_otlp(on: ControlledCluster, asked: ControlRequest) -> bytes:
@@ -34,7 +51,7 @@ async def get_otlp(on: ControlledCluster, asked: ControlRequest) -> bytes:
     return pushed.metrics
 
 
-async def wait_telemetry(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def wait_for_pushes(on: ControlledCluster, asked: ControlRequest) -> list[TelemetryRow]:
     """Respond when a client has pushed a number of times."""
     words = dict(asked.query)
     count, patience_s = words.get("pushes", "1"), timeout_s(words.get("timeout", ""))
@@ -47,20 +64,20 @@ async def wait_telemetry(on: ControlledCluster, asked: ControlRequest) -> Any:
         raise WaitTimedOut(str(error)) from None
 
 
-def _rows(telemetry: ClientTelemetry, asked: ControlRequest) -> list[dict[str, Any]]:
+def _rows(telemetry: ClientTelemetry, asked: ControlRequest) -> list[TelemetryRow]:
     client = asked.words["client"]
     if not (rows := telemetry.rows(client)):
         raise UnknownNode(f"no client {client!r} has asked what to push")
     return rows
 
 
-def _read(content: bytes) -> dict[str, Any]:
+def _with_metrics(row: TelemetryRow, content: bytes) -> MetricsRow:
     if unread := otlp.parse_error(content):
-        return {"metrics": None, "unread": unread}
+        return {**row, "metrics": None, "unread": unread}
     try:
-        return {"metrics": otlp.points(content), "unread": ""}
+        return {**row, "metrics": otlp.points(content), "unread": ""}
     except ValueError as error:
-        return {"metrics": None, "unread": str(error)}
+        return {**row, "metrics": None, "unread": str(error)}
 
 
 def _telemetry(on: ControlledCluster) -> ClientTelemetry:
@@ -72,11 +89,6 @@ def _telemetry(on: ControlledCluster) -> ClientTelemetry:
     return on.telemetry
 
 
-FOR: Final = {
-    "pushes": "so often; once if left out",
-    "terminated": "`true`: and for the last time",
-    "timeout": "how long to wait, in seconds; 30 if left out",
-}
 TELEMETRY_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "GET", "/v1/telemetry", "Every client that has asked which metrics to push, or has pushed some.", get_telemetry
@@ -91,8 +103,9 @@ TELEMETRY_ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         "/v1/telemetry/{client}/wait",
         "Answers when a client has pushed so often, or with 408 and what was missing.",
-        wait_telemetry,
-        query=FOR,
+        wait_for_pushes,
+        query=PushesQuery,
+        query_help=TIMEOUT,
         waits=True,
     ),
     Route(

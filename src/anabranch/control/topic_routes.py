@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, NotRequired, TypedDict
 
 from anabranch.broker.administration.topic_creation import NEW_PARTITIONS_MAX
 from anabranch.clients.resize_plan import plan_resize
@@ -32,7 +32,96 @@ DIGITS_MAX: Final = 18
 RECORDS_BODY_BYTES_MAX: Final = 1 << 20
 
 
-async def get_plan(on: ControlledCluster, asked: ControlRequest) -> Any:
+class PlanQuery(TypedDict):
+    """The parameters of a plan."""
+
+    partitions: Annotated[int, "the new number of partitions"]
+
+
+class PlanRow(TypedDict):
+    """The effects of a resize, computed before anything is changed."""
+
+    topic: str
+    before: Annotated[int, "the number of partitions now"]
+    after: Annotated[int, "the number of partitions afterwards"]
+    generation: Annotated[int, "the generation that the resize begins"]
+    moved_share: Annotated[float, "the share of all keys that change their partition"]
+    parents: Annotated[list[int], "the partition from which each partition splits off; -1 for partition 0"]
+    shares: Annotated[list[float], "the share of all keys in each partition afterwards"]
+    imbalance_before: Annotated[float, "load of the fullest partition over the mean"]
+    imbalance_after: float
+    fenced: Annotated[list[int], "the partitions whose leaders adopt the new generation"]
+    waits: Annotated[dict[str, list[int]], "partition -> those that a group must have read first"]
+
+
+class ResizeBody(TypedDict):
+    """A resize."""
+
+    partitions: Annotated[int, "the new number of partitions, larger or smaller"]
+
+
+class BinaryContent(TypedDict):
+    """Bytes that are not UTF-8."""
+
+    base64: str
+
+
+Content = str | BinaryContent | None
+
+
+class NewRecord(TypedDict):
+    """A record to write."""
+
+    value: NotRequired[Content]
+    key: NotRequired[Content]
+    headers: NotRequired[Annotated[list[list[Content]], "each a name and a value"]]
+    partition: NotRequired[Annotated[int | None, "an explicit partition, whatever the key"]]
+    timestamp: NotRequired[Annotated[int | None, "in milliseconds since the epoch"]]
+
+
+class NewRecordsBody(TypedDict):
+    """Records to write."""
+
+    records: Annotated[list[NewRecord], f"at most {RECORDS_MAX} records"]
+
+
+class StoredRow(TypedDict):
+    """The place where a record was stored."""
+
+    partition: int
+    offset: int
+
+
+class RecordsQuery(TypedDict):
+    """The records to read."""
+
+    partition: Annotated[int, "the partition"]
+    offset: NotRequired[Annotated[int, "the first offset; if left out, the last records are returned"]]
+    limit: NotRequired[Annotated[int, f"the maximum number of records; 50 if left out, at most {RECORDS_MAX}"]]
+
+
+class RecordRow(TypedDict):
+    """A record of a partition. A control record has no key and value."""
+
+    offset: int
+    timestamp: Annotated[int, "in milliseconds since the epoch"]
+    key: Content
+    value: Content
+    headers: Annotated[list[list[Content]], "each a name and a value"]
+    epoch: Annotated[int, "the leader epoch"]
+    producer_id: int
+    kind: Annotated[str, "control, transactional, or empty"]
+
+
+class RecordsRow(TypedDict):
+    """Records of a partition."""
+
+    start: Annotated[int, "the log start offset"]
+    end: Annotated[int, "the high watermark"]
+    records: list[RecordRow]
+
+
+async def get_plan(on: ControlledCluster, asked: ControlRequest) -> PlanRow:
     """Get the plan of a resize."""
     topic = topic_of(on, asked)
     if topic.base <= 0:
@@ -53,7 +142,7 @@ async def get_plan(on: ControlledCluster, asked: ControlRequest) -> Any:
     }
 
 
-async def resize_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def resize_topic(on: ControlledCluster, asked: ControlRequest) -> state.TopicRow:
     """Change a topic's number of partitions, and respond when the resize is published."""
     topic, count = topic_of(on, asked), count_of(asked.body, "partitions")
     async with on.admin() as admin:
@@ -61,7 +150,7 @@ async def resize_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
     return state.topic_row(on.cluster, topic_of(on, asked))
 
 
-async def write_records(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def write_records(on: ControlledCluster, asked: ControlRequest) -> list[StoredRow]:
     """Write records as a producer does that keeps keys in order; the response has their offsets."""
     topic, said = topic_of(on, asked), asked.body.get("records")
     if not isinstance(said, list) or not 0 < len(said) <= RECORDS_MAX:
@@ -83,7 +172,7 @@ async def write_records(on: ControlledCluster, asked: ControlRequest) -> Any:
     return [{"partition": one.partition, "offset": one.offset} for one in stored]
 
 
-async def read_records(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def read_records(on: ControlledCluster, asked: ControlRequest) -> RecordsRow:
     """Read records of one partition up to its high watermark: from an offset, or the last ones."""
     topic, index = topic_of(on, asked), number_of(asked.query, "partition")
     limit = min(number_of(asked.query, "limit", 50), RECORDS_MAX)
@@ -91,7 +180,7 @@ async def read_records(on: ControlledCluster, asked: ControlRequest) -> Any:
     log, end = leader.log, leader.high_watermark
     first = number_of(asked.query, "offset") if "offset" in asked.query else max(end - limit, 0)
     offset = max(first, log.log_start_offset)
-    rows: list[dict[str, Any]] = []
+    rows: list[RecordRow] = []
     while offset < end and len(rows) < limit:
         content = bytes(log.read(offset, READ_BYTES, limit_offset=end, min_one_batch=True))
         if not content:
@@ -107,7 +196,7 @@ async def read_records(on: ControlledCluster, asked: ControlRequest) -> Any:
     return {"start": log.log_start_offset, "end": end, "records": rows[:limit]}
 
 
-def record_row(header: BatchHeader, one: Record) -> dict[str, Any]:
+def record_row(header: BatchHeader, one: Record) -> RecordRow:
     """A record of a batch as a JSON row."""
     return {
         "offset": one.offset,
@@ -166,14 +255,14 @@ TOPIC_ROUTES: Final[tuple[Route, ...]] = (
         ONE + "/plan",
         "What a resize would do: which keys move, what waits for what.",
         get_plan,
-        query={"partitions": "how many there are to be"},
+        query=PlanQuery,
     ),
     Route(
         "POST",
         ONE + "/partitions",
         "Resize a topic, up or down; answers when the new count is published.",
         resize_topic,
-        body={"partitions": "integer"},
+        body=ResizeBody,
         waits=True,
     ),
     Route(
@@ -181,7 +270,7 @@ TOPIC_ROUTES: Final[tuple[Route, ...]] = (
         ONE + "/records",
         "Store records, and tell where they are.",
         write_records,
-        body={"records": {"type": "array", "items": {"type": "object"}}},
+        body=NewRecordsBody,
         body_bytes_max=RECORDS_BODY_BYTES_MAX,
         waits=True,
     ),
@@ -190,10 +279,6 @@ TOPIC_ROUTES: Final[tuple[Route, ...]] = (
         ONE + "/records",
         "Records of a partition, up to its high watermark.",
         read_records,
-        query={
-            "partition": "the partition",
-            "offset": "the first one; the last ones of all if left out",
-            "limit": f"how many; 50 if left out, at most {RECORDS_MAX}",
-        },
+        query=RecordsQuery,
     ),
 )

@@ -7,9 +7,12 @@ for step in control.tour.play("leader"):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anabranch.control.control_error import ControlError
+
+if TYPE_CHECKING:
+    from anabranch.control.tour_rows import StoryRow, TourRow
 
 PATIENCE_S = 120.0
 """The timeout of one step."""
@@ -22,18 +25,18 @@ class TourClient:
         self._ask = ask
 
     @property
-    def stories(self) -> list[dict[str, Any]]:
+    def stories(self) -> list[StoryRow]:
         """Get every story: its name as `story`, `title`, `summary`, and the number of `steps`."""
-        found: list[dict[str, Any]] = self._ask("GET", "/v1/tour")["stories"]
+        found: list[StoryRow] = self._ask("GET", "/v1/tour")["stories"]
         return found
 
-    def play(self, story: str) -> Iterator[dict[str, Any]]:
+    def play(self, story: str) -> Iterator[TourRow]:
         """Play a story of `stories` step by step; the cluster is restored when the iteration ends.
 
         Raises:
             ControlError: The story does not exist, cannot be played now, or failed.
         """
-        told = self._ask("POST", f"/v1/tour/{story}", patience_s=PATIENCE_S)
+        told: TourRow = self._ask("POST", f"/v1/tour/{story}", patience_s=PATIENCE_S)
         try:
             while not told["over"]:
                 yield told

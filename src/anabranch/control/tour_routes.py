@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 
-from anabranch.control.route import ControlRequest, Route
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.route import ControlRequest, Done, Route
 from anabranch.control.tour.guide import STORIES
+from anabranch.control.tour_rows import StoryRow, TourRow
 
 if TYPE_CHECKING:
-    from anabranch.control.controlled_cluster import ControlledCluster, TourGuide
+    from anabranch.control.controlled_cluster import TourGuide
 
 
-async def get_tour(on: ControlledCluster, asked: ControlRequest) -> Any:
+class StoriesRow(TypedDict):
+    """The stories of the guided tour."""
+
+    stories: list[StoryRow]
+    told: Annotated[TourRow | None, "the position in the current story; null without one"]
+
+
+async def get_tour(on: ControlledCluster, asked: ControlRequest) -> StoriesRow:
     """Get every story, and the position in the current one."""
     return {"stories": [one.row() for one in STORIES], "told": _guide(on).row}
 
 
-async def begin_story(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def begin_story(on: ControlledCluster, asked: ControlRequest) -> TourRow:
     """Begin a story; returns its first step."""
     return await _guide(on).begin(on, asked.words["story"])
 
 
-async def continue_story(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def continue_story(on: ControlledCluster, asked: ControlRequest) -> TourRow:
     """Get the next step."""
     return await _guide(on).go_on()
 
 
-async def end_story(on: ControlledCluster, asked: ControlRequest) -> Any:
+async def end_story(on: ControlledCluster, asked: ControlRequest) -> Done:
     """End the story."""
     await _guide(on).end()
     return {}

@@ -15,7 +15,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from anabranch.dashboard.collectors import nodes, rest
@@ -49,7 +49,7 @@ Message = tuple[str, str]
 class FeedEvent(Protocol):
     """The interface of a cluster event."""
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Mapping[str, Any]:
         """The event as a JSON row."""
 
 
@@ -79,7 +79,7 @@ class Feed:
         self._traffic: Traffic | None = None
         self._traffic_kept: deque[dict[str, Any]] = deque(maxlen=TRAFFIC_KEPT)
         self._messages: deque[Message] = deque(maxlen=MESSAGES_KEPT)
-        self._events: list[dict[str, Any]] = []
+        self._events: list[Mapping[str, Any]] = []
         """The events that pages have not yet received."""
         self._number = 0
         self._news: asyncio.Future[None] | None = None

@@ -7,11 +7,12 @@ import functools
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Union
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict, Union, cast
 
 from anabranch.clock.spans import parse_seconds
 from anabranch.faults.matching import Matcher
 from anabranch.faults.rule import CONTINUOUS
+from anabranch.faults.rule_fields import RuleFields
 from anabranch.faults.rule_json import to_json
 from anabranch.faults.trigger import Trigger
 from anabranch.protocol.topic_partition import TopicPartition
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
 
 Hit = Union["RequestView", Trigger]
 """A request or trigger that a rule has hit."""
+
+
+class RuleRow(TypedDict):
+    """A fault rule, and what it has hit."""
+
+    name: str
+    rule: RuleFields
+    met: Annotated[int, "the number of requests that matched"]
+    hits: Annotated[int, "the number of these that it has hit"]
+    held: Annotated[int, "the number of requests that wait for `release`"]
+    spent: Annotated[bool, "whether it has used up its hits or its time, or was removed"]
+    removed: bool
 
 
 class FaultActions(Protocol):
@@ -209,11 +222,11 @@ class ActiveRule:
             return f"rule {self.rule.name} was about none of the requests that came"
         return f"rule {self.rule.name} has hit {self.hits} of {self.met} requests that it is about"
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> RuleRow:
         """The rule as a JSON row."""
         return {
             "name": self.rule.name,
-            "rule": to_json(self.rule),
+            "rule": cast("RuleFields", to_json(self.rule)),
             "met": self.met,
             "hits": self.hits,
             "held": self.held,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 from anabranch.faults.conflicts import overridden_rules
 from anabranch.faults.request_fields import levels_of
@@ -18,6 +18,35 @@ if TYPE_CHECKING:
     from anabranch.faults.request_fields import Row
     from anabranch.faults.rule import Rule
     from anabranch.journal.frames import Frames
+
+
+class ExchangeBytes(TypedDict):
+    """The bytes of an exchange, in base64."""
+
+    request: str
+    response: str
+
+
+class ExchangeRow(TypedDict):
+    """An exchange of the journal. Request and response have the fields of Kafka's messages."""
+
+    number: int
+    at: Annotated[float, "the clock of events, in seconds"]
+    ms: Annotated[float | None, "the duration in milliseconds; null while it is open"]
+    node: int
+    peer: Annotated[str, "the client's host and port"]
+    principal: str
+    client_id: str | None
+    api: str
+    version: int
+    correlation_id: int
+    outcome: Annotated[str, "answered, unanswered, closed, given up, or open"]
+    errors: Annotated[list[str], "the error codes at all levels of the response"]
+    rules: Annotated[list[str], "the fault rules that hit it"]
+    overruled: Annotated[list[str], "the rules without effect, because another rule overrode them"]
+    request: dict[str, Any] | None
+    response: dict[str, Any] | None
+    bytes: NotRequired[Annotated[ExchangeBytes | None, "if requested; null if they are not kept"]]
 
 
 class JournalEntry:
@@ -131,15 +160,14 @@ class JournalEntry:
             if one.error_code and one.error_message and (one is self._answer or one.key == key):
                 yield one.error_message
 
-    def row(self, *, with_bytes: bool = False) -> dict[str, Any]:
+    def row(self, *, with_bytes: bool = False) -> ExchangeRow:
         """The exchange as a JSON row; with the bytes in base64, if requested and kept."""
         told = self._row()
         if with_bytes:
-            frames = self.frames
-            told["bytes"] = frames and {"request": _base64(frames.asked), "response": _base64(frames.answered)}
+            told["bytes"] = None if self.frames is None else _in_base64(self.frames)
         return told
 
-    def _row(self) -> dict[str, Any]:
+    def _row(self) -> ExchangeRow:
         request, peer = self.view.request, self.view.peer
         asked, answer = self._asked, self._answer
         if asked is None and request.body is not None:
@@ -164,6 +192,10 @@ class JournalEntry:
             "request": asked,
             "response": answer,
         }
+
+
+def _in_base64(frames: Frames) -> ExchangeBytes:
+    return {"request": _base64(frames.asked), "response": _base64(frames.answered)}
 
 
 def _base64(content: bytes) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from anabranch.control.actions import ActionRefused
 from anabranch.control.route import ControlRequest, Route
 from anabranch.control.routes import ROUTES
+from anabranch.proxy.proxy import ProxyNodeRow
 
 if TYPE_CHECKING:
     from anabranch.control.events import Events
@@ -60,7 +61,7 @@ class ControlledProxy:
         return self.proxy.journal
 
 
-async def get_nodes(on: ControlledProxy, asked: ControlRequest) -> Any:
+async def get_nodes(on: ControlledProxy, asked: ControlRequest) -> list[ProxyNodeRow]:
     """Get every known broker, and its port here."""
     return on.proxy.nodes()
 
@@ -72,7 +73,7 @@ def _route(route: Route) -> Route:
         return dataclasses.replace(route, summary="Every broker that is known, and its port here.", handler=get_nodes)
     instead = next((why for path, why in INSTEAD.items() if route.path.startswith(path)), OTHERWISE)
 
-    async def refuse(on: ControlledProxy, asked: ControlRequest) -> Any:
+    async def refuse(on: ControlledProxy, asked: ControlRequest) -> NoReturn:
         raise ActionRefused(instead)
 
     refuse.__name__ = route.handler.__name__

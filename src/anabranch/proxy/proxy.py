@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import Any, Final
+from typing import Annotated, Final, TypedDict
 
 from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.backoff import Backoff
@@ -34,6 +34,16 @@ log: Final = logging.getLogger(__name__)
 
 CLIENT_ID: Final = "anabranch-proxy"
 ATTEMPT_MS: Final = 3000
+
+
+class ProxyNodeRow(TypedDict):
+    """A broker behind a proxy."""
+
+    node: Annotated[int | None, "the broker's id; null while it is unknown"]
+    host: Annotated[str, "the host on which the proxy accepts its clients"]
+    port: int
+    upstream: Annotated[str, "the broker's own host and port"]
+    connections: Annotated[int, "the number of open connections"]
 
 
 class Brokers(list[int]):
@@ -84,7 +94,7 @@ class Proxy(Startable):
             await asyncio.gather(self._looking, return_exceptions=True)
         await self.ports.close()
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def nodes(self) -> list[ProxyNodeRow]:
         """The brokers as JSON rows."""
         host = self.settings.advertised_host or self.settings.host
         return [

@@ -6,7 +6,7 @@ import contextlib
 import uuid
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from anabranch.testing.failure_report import FailureReport, ReportStart
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from anabranch.control.snapshots_client import SnapshotsClient
     from anabranch.control.telemetry_client import TelemetryClient
     from anabranch.control.wait_conditions import WaitCondition
+    from anabranch.journal.entry import ExchangeRow
     from anabranch.journal.query import JournalFilter
     from anabranch.testing.blocking_admin import BlockingAdmin
 
@@ -160,7 +161,7 @@ class RunningCluster:
         except ConnectionError as error:
             return FailureReport(unreachable=str(error))
 
-    def _exchanges(self, **where: Unpack[JournalFilter]) -> list[dict[str, Any]]:
+    def _exchanges(self, **where: Unpack[JournalFilter]) -> list[ExchangeRow]:
         """Return exchanges of the journal; none without a journal."""
         from anabranch.control.control_error import ControlError
 

@@ -240,8 +240,12 @@ def process(folder: Path, name: str, *arguments: str) -> Iterator[tuple[subproce
 def _routes(url: str) -> list[tuple[str, str, dict[str, Any]]]:
     request = urllib.request.Request(f"{url}/v1/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"})
     with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:
-        paths = json.load(answer)["paths"]
-    found = [(method.upper(), path, one) for path, row in paths.items() for method, one in row.items()]
+        told = json.load(answer)
+    found = [(method.upper(), path, one) for path, row in told["paths"].items() for method, one in row.items()]
+    for _, _, operation in found:
+        for media in operation.get("requestBody", {}).get("content", {}).values():
+            if "$ref" in media["schema"]:
+                media["schema"] = told["components"]["schemas"][media["schema"]["$ref"].rpartition("/")[2]]
     login = {
         "requestBody": {"content": {"application/json": {"schema": {"properties": {"token": {"type": "string"}}}}}}
     }

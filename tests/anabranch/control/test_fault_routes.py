@@ -30,10 +30,10 @@ async def test_rules_come_hit_and_go() -> None:
         }
         json.dumps(row)
         assert await groups(connection) == 15 and await groups(connection) == 0
-        assert (await ask(on, "wait_fault", rule="no"))["hits"] == 1
+        assert (await ask(on, "wait_for_hits", rule="no"))["hits"] == 1
         assert (await ask(on, "get_fault", rule="no"))["spent"]
         with pytest.raises(WaitTimedOut, match="after 0 s rule no has hit 1 of 1 requests"):
-            await ask(on, "wait_fault", rule="no", query={"hits": "2", "timeout": "0"})
+            await ask(on, "wait_for_hits", rule="no", query={"hits": "2", "timeout": "0"})
         told = [one for one in await ask(on, "get_events") if one["kind"] == "fault"]
         assert [(one["rule"], one["node"], one["api"], one["client"], one["hits"]) for one in told] == [
             ("no", 1, "ListGroups", "app", 1)
@@ -47,7 +47,7 @@ async def test_what_is_held_is_released() -> None:
     async with controlled(brokers=1) as on, connected(on.cluster) as connection, asyncio.timeout(60):
         await ask(on, "add_fault", body={"name": "gate", "api": "ListGroups", "hold": True})
         asking = asyncio.create_task(groups(connection))
-        assert (await ask(on, "wait_fault", rule="gate"))["hits"] == 1
+        assert (await ask(on, "wait_for_hits", rule="gate"))["hits"] == 1
         assert not asking.done()
         await ask(on, "release_fault", rule="gate")
         assert await asking == 0
@@ -64,7 +64,7 @@ async def test_what_cannot_be_done_is_refused() -> None:
         with pytest.raises(UnknownNode, match="there is no rule x; there are gate"):
             await ask(on, "remove_fault", rule="x")
         with pytest.raises(ValueError, match="hits is a number, not 'two'"):
-            await ask(on, "wait_fault", rule="gate", query={"hits": "two"})
+            await ask(on, "wait_for_hits", rule="gate", query={"hits": "two"})
 
 
 async def test_of_a_rule_that_hits_everything_the_first_hits_are_events() -> None:

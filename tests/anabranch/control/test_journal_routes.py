@@ -29,11 +29,11 @@ async def test_exchanges_are_asked_for_awaited_and_forgotten() -> None:
             ("app", ["COORDINATOR_NOT_AVAILABLE"], ["no"])
         ]
         json.dumps(rows)
-        assert await ask(on, "wait_journal", query={"api": "ListGroups", "count": "1"}) == rows
+        assert await ask(on, "wait_for_exchanges", query={"api": "ListGroups", "count": "1"}) == rows
         with pytest.raises(WaitTimedOut, match="after 0 s 1 of 2 such exchanges"):
-            await ask(on, "wait_journal", query={"api": "ListGroups", "count": "2", "timeout": "0"})
+            await ask(on, "wait_for_exchanges", query={"api": "ListGroups", "count": "2", "timeout": "0"})
         with pytest.raises(ValueError, match="count is a number, not 'x'"):
-            await ask(on, "wait_journal", query={"count": "x"})
+            await ask(on, "wait_for_exchanges", query={"count": "x"})
         with pytest.raises(ValueError, match="no API is called 'x'"):
             await ask(on, "get_journal", query={"api": "x"})
         assert await ask(on, "clear_journal") == {} and await ask(on, "get_journal") == []

@@ -44,7 +44,13 @@ def test_usable_body_is_parsed(content: bytes, expected: object) -> None:
     assert parse_object(content) == expected
 
 
-FIELDS = {"name": "string", "count": "integer", "pace": {"type": ["string", "number"]}, "rule": {"oneOf": []}}
+FIELDS = {
+    "name": {"type": "string"},
+    "count": {"type": "integer"},
+    "pace": {"type": ["string", "number"]},
+    "rule": {"oneOf": []},
+    "until": {"type": ["integer", "null"]},
+}
 
 
 @pytest.mark.parametrize(
@@ -56,5 +62,5 @@ def test_field_of_another_type_is_refused(body: dict[str, object]) -> None:
 
 
 def test_field_of_its_type_is_accepted() -> None:
-    check_fields({"name": "", "count": -(2**31), "pace": 0.5, "rule": [1], "other": None}, FIELDS)
+    check_fields({"name": "", "count": -(2**31), "pace": 0.5, "rule": [1], "other": None, "until": None}, FIELDS)
     check_fields({"pace": "10x"}, FIELDS)

@@ -39,7 +39,7 @@ async def test_topics_come_and_go() -> None:
                 await ask(on, "create_topic", body=body)
         await ask(on, "delete_topic", topic="a")
         with pytest.raises(WaitTimedOut, match="after 0 s there is no topic b"):
-            await ask(on, "get_wait", query={"topic": "b", "timeout": "0"})
+            await ask(on, "wait_for_state", query={"topic": "b", "timeout": "0"})
         with pytest.raises(UnknownNode, match="there is no topic b"):
             await ask(on, "get_topic", topic="b")
 
@@ -70,7 +70,7 @@ async def test_nodes_and_sessions() -> None:
             assert (await ask(on, name, node=3))["node"] == 3
         with pytest.raises(UnknownNode, match="there is no node 'x'"):
             await ask(on, "kill_node", node="x")
-        assert (await ask(on, "get_wait", query={"node": "3", "controller": "any"}))["newest"] == on.events.newest
+        assert (await ask(on, "wait_for_state", query={"node": "3", "controller": "any"}))["newest"] == on.events.newest
         kinds = [one["kind"] for one in await ask(on, "get_events", query={"after": "0"})]
         assert "session expired" in kinds and "node killed" in kinds
         assert set(await ask(on, "get_state")) == {"nodes", "topics", "groups", "transactions"}
@@ -81,4 +81,4 @@ async def test_nodes_and_sessions() -> None:
 async def test_how_long_a_wait_may_take(timeout: str) -> None:
     async with controlled(brokers=1) as on:
         with pytest.raises(ValueError, match="timeout is"):
-            await ask(on, "get_wait", query={"node": "1", "timeout": timeout})
+            await ask(on, "wait_for_state", query={"node": "1", "timeout": timeout})

@@ -25,15 +25,15 @@ async def test_clients_are_listed_shown_awaited_and_handed_out(monkeypatch: pyte
             await ask(on, "get_otlp", client="shop")
         assert [row["pushes"] for row in await ask(on, "get_telemetry")] == [0]
         await a.call(push_of(told, b"OTLP"))
-        rows = await ask(on, "wait_telemetry", client="shop", query={"pushes": "1"})
+        rows = await ask(on, "wait_for_pushes", client="shop", query={"pushes": "1"})
         assert rows == await ask(on, "get_telemetry") and rows[0]["pushes"] == 1
         json.dumps(rows)
         with pytest.raises(WaitTimedOut, match="shop has pushed 1 of 2 times"):
-            await ask(on, "wait_telemetry", client="shop", query={"pushes": "2", "timeout": "0"})
+            await ask(on, "wait_for_pushes", client="shop", query={"pushes": "2", "timeout": "0"})
         with pytest.raises(WaitTimedOut, match="shop has not pushed for the last time"):
-            await ask(on, "wait_telemetry", client="shop", query={"terminated": "true", "timeout": "0"})
+            await ask(on, "wait_for_pushes", client="shop", query={"terminated": "true", "timeout": "0"})
         with pytest.raises(ValueError, match="pushes is a number, not 'x'"):
-            await ask(on, "wait_telemetry", client="shop", query={"pushes": "x"})
+            await ask(on, "wait_for_pushes", client="shop", query={"pushes": "x"})
         assert await ask(on, "get_otlp", client=rows[0]["instance"]) == b"OTLP"
         (shown,) = await ask(on, "get_pushed_metrics", client="shop")
         assert shown["metrics"] is None and shown["unread"], "these are none, and that is said"

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.tour import failures, resizes
@@ -16,6 +16,7 @@ from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from anabranch.control.controlled_cluster import ControlledCluster
+    from anabranch.control.tour_rows import StoryRow, TourRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Story:
     steps: int
     play: Callable[[Scene], AsyncGenerator[Step, None]]
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> StoryRow:
         """The story as a JSON row."""
         return {"story": self.name, "title": self.title, "summary": self.summary, "steps": self.steps}
 
@@ -89,14 +90,14 @@ class Guide:
         self._steps: AsyncGenerator[Step, None] | None = None
         self._step: asyncio.Task[dict[str, Any]] | None = None
         self._number = 0
-        self._row: dict[str, Any] | None = None
+        self._row: TourRow | None = None
 
     @property
-    def row(self) -> dict[str, Any] | None:
+    def row(self) -> TourRow | None:
         """The position in the current story; None without one."""
         return self._row
 
-    async def begin(self, on: ControlledCluster, name: str) -> dict[str, Any]:
+    async def begin(self, on: ControlledCluster, name: str) -> TourRow:
         """Begin a story, and end the current one; returns the first step. Raises UnknownNode or ActionRefused."""
         story = next((one for one in STORIES if one.name == name), None)
         if story is None:
@@ -109,7 +110,7 @@ class Guide:
             self._steps = _narrate(story, self._scene)
             return await self._next()
 
-    async def go_on(self) -> dict[str, Any]:
+    async def go_on(self) -> TourRow:
         """Return the next step, or `over` at the end. Raises ActionRefused without a story."""
         async with self._turn:
             if self._steps is None:
@@ -123,7 +124,7 @@ class Guide:
         async with self._turn:
             await self._end()
 
-    async def _next(self) -> dict[str, Any]:
+    async def _next(self) -> TourRow:
         assert self._story is not None
         assert self._steps is not None
         story, self._number = self._story, self._number + 1
@@ -133,7 +134,7 @@ class Guide:
         if self._step.cancelled():
             raise ActionRefused("the story was ended meanwhile")
         told = self._step.result()
-        self._row = {**story.row(), "number": self._number, **told}
+        self._row = cast("TourRow", {**story.row(), "number": self._number, **told})
         if told["over"]:
             await self._end(keep=True)
         return self._row

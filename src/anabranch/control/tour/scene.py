@@ -200,7 +200,7 @@ class Scene:
                 raise StoryFailed(f"waited {PATIENCE_S:g} s in vain for {what}")
             await asyncio.sleep(LOOK_S)
 
-    def partition(self, topic: str, index: int = 0) -> dict[str, Any]:
+    def partition(self, topic: str, index: int = 0) -> state.PartitionRow:
         """A partition as a row."""
         image = state.newest_image(self.on.cluster)[topic].partitions[index]
         return state.partition_row(self.on.cluster, topic, image)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anabranch.control.tour_rows import ActionRow, StepRow
 
 
 class StoryFailed(Exception):
@@ -20,7 +23,7 @@ class Action:
     body: Any
     python: str
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> ActionRow:
         """The action as a JSON row."""
         return {"title": self.title, "method": self.method, "path": self.path, "body": self.body, "python": self.python}
 
@@ -44,7 +47,7 @@ class Step:
     deeds: tuple[Action, ...] = ()
     claims: tuple[Claim, ...] = ()
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> StepRow:
         """The step as a JSON row."""
         return {
             "title": self.title,

@@ -35,7 +35,7 @@ function Form({ onClose }) {
   const [error, setError] = useState("");
   const [all, setAll] = useState(false);
   useEffect(() => {
-    if (!schema) fetch("/v1/openapi.json").then((answer) => answer.json()).then((told) => setFields((schema = told.paths["/v1/faults"].post.requestBody.content["application/json"].schema.properties)));
+    if (!schema) fetch("/v1/openapi.json").then((answer) => answer.json()).then((told) => setFields((schema = told.components.schemas.Rule.properties)));
   }, []);
   if (!fields) return null;
   const set = (name, value) => setRule((was) => { const next = { ...was }; if (value === "" || value === false || value === undefined || (Array.isArray(value) && !value.length)) delete next[name]; else next[name] = value; return next; });
