@@ -22,7 +22,7 @@ help:  ## what there is
 
 # Measured on Linux with Python 3.11. PySpark has no wheel: pip unpacks and packs it, which takes a minute by itself.
 $(READY): pyproject.toml constraints.txt
-	@echo "first, once: pip installs 90 packages into $(VENV). It fetches 665 MB (PySpark alone: 456 MB),"
+	@echo "first, once: pip installs 110 packages into $(VENV). It fetches 690 MB (PySpark alone: 456 MB),"
 	@echo "less what its cache has: 9 minutes at 10 Mbit/s, 1 at 100. Then: make $(MAKECMDGOALS)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'

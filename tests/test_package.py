@@ -134,6 +134,12 @@ def test_a_wheel_installs_one_package(built: tuple[Path, Path]) -> None:
     assert "anabranch/py.typed" in zipfile.ZipFile(wheel).namelist()
 
 
+def test_an_index_of_packages_accepts_both(built: tuple[Path, Path]) -> None:
+    words = [sys.executable, "-m", "twine", "check", "--strict", *map(str, built)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout + done.stderr
+
+
 def test_all_of_the_sources_are_in_the_wheel(built: tuple[Path, Path]) -> None:
     package = ROOT / "src" / "anabranch"
     sources = {
