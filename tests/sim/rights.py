@@ -15,13 +15,10 @@ from ZooKeeper's own transactions, and judges with rules of its own, not with th
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import itertools
-import logging
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,7 +39,7 @@ from tests.sim.clients import CLIENT_FAILURES
 from tests.sim.cluster import PORT, SimCluster
 from tests.sim.loop import PROCESS, Process
 from tests.sim.probes import wrap
-from tests.sim.processes import pool
+from tests.sim.processes import run_schedules, schedule_parser
 from tests.sim.zookeeper import Change
 
 CHANGES: Final = 25
@@ -441,35 +438,13 @@ def play(seed: int, *, tell: bool = False) -> tuple[int, list[str], Counter[str]
 
 def main(arguments: list[str] | None = None) -> int:
     """Many seeds, or one with its story."""
-    summary = (__doc__ or "").partition("\n")[0]
-    parser = argparse.ArgumentParser(prog="python -m tests.sim.rights", description=summary)
-    parser.add_argument("seed", nargs="?", type=int, help="play this schedule and print its story")
-    parser.add_argument("--schedules", type=int, default=100, help="how many (100)")
-    parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
-    parser.add_argument("--processes", type=int, default=2)
-    options = parser.parse_args(arguments)
-    logging.getLogger().setLevel(logging.CRITICAL)
-    if options.seed is not None:
-        _, violations, _, _ = play(options.seed, tell=True)
-        print("\n".join(violations) or "no violation")
-        return 1 if violations else 0
-    began, fired, guilty, windows_s = time.monotonic(), Counter[str](), 0, list[float]()
-    with pool(options.processes) as workers:
-        for seed, violations, happened, windows in workers.map(
-            play, range(options.first, options.first + options.schedules)
-        ):
-            fired += happened
-            windows_s += windows
-            guilty += bool(violations)
-            if violations:
-                print(f"seed {seed}: {len(violations)} violations, first {violations[0][:300]}", flush=True)
-    for what, times in sorted(fired.items(), key=lambda row: -row[1]):
-        print(f"{times:10d}  {what}")
-    windows_s.sort()
-    told = ", ".join(f"{share} %: {windows_s[len(windows_s) * share // 100] * 1000:.0f} ms" for share in (50, 90, 99))
-    print(f"a change was in force at another node after {told}, {windows_s[-1]:.1f} s at most")
-    print(f"{options.schedules} schedules in {time.monotonic() - began:.0f} s, {guilty} with violations")
-    return 1 if guilty else 0
+    return run_schedules(play, schedule_parser("tests.sim.rights", __doc__).parse_args(arguments), _delays)
+
+
+def _delays(windows: list[list[float]]) -> str:
+    windows_s = sorted(one for run in windows for one in run)
+    shares = ", ".join(f"{share} %: {windows_s[len(windows_s) * share // 100] * 1000:.0f} ms" for share in (50, 90, 99))
+    return f"a change was in force at another node after {shares}, {windows_s[-1]:.1f} s at most"
 
 
 if __name__ == "__main__":

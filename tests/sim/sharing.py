@@ -10,12 +10,9 @@ the start never goes back (A47), and in the end that every record was dealt with
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import logging
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -29,7 +26,7 @@ from anabranch.protocol.hashing import partition_of_group
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from tests.sim.clients import Application, Operator, Writer
 from tests.sim.cluster import SimCluster
-from tests.sim.processes import pool
+from tests.sim.processes import run_schedules, schedule_parser
 from tests.sim.schedule import listening
 from tests.sim.share_probes import BEGINNINGS, DECIDED, STEPS, ShareProbes
 
@@ -300,29 +297,7 @@ def play(seed: int, *, faults: Sequence[str] = FAULTS, tell: bool = False) -> tu
 
 def main(arguments: list[str] | None = None) -> int:
     """Many seeds, or one with its story."""
-    summary = (__doc__ or "").partition("\n")[0]
-    parser = argparse.ArgumentParser(prog="python -m tests.sim.sharing", description=summary)
-    parser.add_argument("seed", nargs="?", type=int, help="play this schedule and print its story")
-    parser.add_argument("--schedules", type=int, default=100, help="how many (100)")
-    parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
-    parser.add_argument("--processes", type=int, default=2)
-    options = parser.parse_args(arguments)
-    logging.getLogger().setLevel(logging.CRITICAL)
-    if options.seed is not None:
-        _, violations, _ = play(options.seed, tell=True)
-        print("\n".join(violations) or "no violation")
-        return 1 if violations else 0
-    began, fired, guilty = time.monotonic(), Counter[str](), 0
-    with pool(options.processes) as workers:
-        for seed, violations, happened in workers.map(play, range(options.first, options.first + options.schedules)):
-            fired += happened
-            guilty += bool(violations)
-            if violations:
-                print(f"seed {seed}: {len(violations)} violations, first {violations[0][:300]}", flush=True)
-    for what, times in sorted(fired.items(), key=lambda row: -row[1]):
-        print(f"{times:10d}  {what}")
-    print(f"{options.schedules} schedules in {time.monotonic() - began:.0f} s, {guilty} with violations")
-    return 1 if guilty else 0
+    return run_schedules(play, schedule_parser("tests.sim.sharing", __doc__).parse_args(arguments))
 
 
 if __name__ == "__main__":

@@ -10,14 +10,11 @@ what its last write left.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
-import logging
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -32,7 +29,7 @@ from anabranch.clients.streams.topology import Topology
 from tests.sim.clients import CLIENT_FAILURES, Application, Operator
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import Process, SimulationStuck
-from tests.sim.processes import pool
+from tests.sim.processes import run_schedules, schedule_parser
 
 INPUT, OUTPUT = "in", "out"
 APPLICATION: Final = "counting"
@@ -355,36 +352,14 @@ def play(
 
 def main(arguments: list[str] | None = None) -> int:
     """Many seeds, or one with its story."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.sim.streaming", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("seed", nargs="?", type=int, help="play this schedule and print its story")
-    parser.add_argument("--schedules", type=int, default=300, help="how many (300)")
-    parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
-    parser.add_argument("--processes", type=int, default=2)
+    parser = schedule_parser("tests.sim.streaming", __doc__, 300)
     parser.add_argument("--no-resizes", dest="resizes", action="store_false", help="leave the input as wide as it is")
     parser.add_argument("--removals", action="store_true", help="merge and remove partitions that never got a record")
     parser.add_argument("--joins", action="store_true", help="join two topics, and resize one after the other")
     parser.add_argument("--repeats", action="store_true", help="process at least once, instead of exactly once")
     options = parser.parse_args(arguments)
     kind = {name: getattr(options, name) for name in ("resizes", "removals", "joins", "repeats")}
-    logging.getLogger().setLevel(logging.CRITICAL)
-    if options.seed is not None:
-        _, violations, fired = play(options.seed, **kind, tell=True)
-        print("\n".join(violations) or "no violation")
-        return 1 if violations else 0
-    began, fired, guilty = time.monotonic(), Counter[str](), 0
-    with pool(options.processes) as workers:
-        seeds = range(options.first, options.first + options.schedules)
-        for seed, violations, happened in workers.map(partial(play, **kind), seeds):
-            fired += happened
-            guilty += bool(violations)
-            if violations:
-                print(f"seed {seed}: {len(violations)} violations, first {violations[0][:300]}", flush=True)
-    for what, times in sorted(fired.items(), key=lambda row: -row[1]):
-        print(f"{times:10d}  {what}")
-    print(f"{options.schedules} schedules in {time.monotonic() - began:.0f} s, {guilty} with violations")
-    return 1 if guilty else 0
+    return run_schedules(partial(play, **kind), options)
 
 
 if __name__ == "__main__":
