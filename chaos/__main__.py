@@ -47,9 +47,9 @@ examples:
   python -m anabranch.chaos up --directory /tmp/c          three brokers, two spare controllers, an ensemble, a proxy
   python -m anabranch.chaos nodes
   python -m anabranch.chaos kill 2                         SIGKILL
-  python -m anabranch.chaos start 2                        with its port and its data, by its launcher
+  python -m anabranch.chaos start 2                        with its port and data
   python -m anabranch.chaos stop 1 --for 8                 SIGSTOP, and SIGCONT after 8 seconds
-  python -m anabranch.chaos expire 1                       its ZooKeeper session ends now
+  python -m anabranch.chaos expire 1                       end its ZooKeeper session
   python -m anabranch.chaos cut 1 2 --at /tmp/c            reset and refuse connections from node 1 to node 2
   python -m anabranch.chaos drop client 2 --at /tmp/c --for 5
   python -m anabranch.chaos hold 1 '*' --api alter-partition --at /tmp/c
@@ -83,7 +83,7 @@ async def list_nodes(options: argparse.Namespace) -> int:
         raise NotFound(f"no node runs in {options.cluster}")
     for node in fitting:
         state = "stopped" if nodes.is_stopped(node.pid) else "running"
-        where = node.directory or "started by hand"
+        where = node.directory or "started manually"
         say(f"node {node.node_id}: pid {node.pid}, {state}, {where}, --zookeeper {node.zookeeper}")
     return 0
 
@@ -227,20 +227,20 @@ async def run(options: argparse.Namespace) -> int:
     from anabranch.chaos.run import Plan, chaos, report
 
     if options.login and options.audit is not None:
-        raise NotFound("--login goes without --audit: write down deliveries, and audit them with --command-config")
+        raise NotFound("--login excludes --audit: write a delivery log, and audit it with --command-config")
     seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # drawn once, and printed
     say(f"chaos for {options.duration:g} s, seed {seed}")
     if options.login and options.member:
-        raise NotFound("--login goes without --member: a member is told no password")
+        raise NotFound("--login excludes --member: members get no password")
     if options.ungated and not options.member:
-        raise NotFound("--ungated is about the groups that --member names, and there is none")
+        raise NotFound("--ungated needs --member")
     if options.shrink and not options.member:
-        raise NotFound("--shrink is about the groups that --member names; without any, the topic shrinks as it is")
+        raise NotFound("--shrink needs --member; without members, the topic shrinks anyway")
     members = dict(options.member)
     if len(members) < len(options.member):
-        raise NotFound("two groups have one name: give each --member a name of its own")
+        raise NotFound("duplicate group: give each --member its own name")
     if options.sharers and options.kafka not in (None, "4.2"):
-        raise NotFound("--sharers goes with --kafka 4.2, which has groups that share on")
+        raise NotFound("--sharers needs --kafka 4.2, for share groups")
     plan = Plan(
         duration_s=options.duration,
         sharers=options.sharers,
@@ -291,9 +291,9 @@ async def audit_of(directory: Path | None, topic: str) -> AsyncIterator[AuditCom
 
 LINK_COMMANDS: Final = {
     "cut": "reset a link's connections and refuse new ones",
-    "drop": "let nothing through; what is under way arrives after the end",
-    "delay": "let everything arrive later",
-    "hold": "let requests of one API wait",
+    "drop": "stop all traffic; it arrives after the end of the fault",
+    "delay": "delay all traffic",
+    "hold": "delay requests of one API",
 }
 
 
@@ -325,20 +325,20 @@ class Commands:
 
     def _add_nodes(self) -> None:
         one = self._add("nodes", list_nodes, "list your node processes on this machine")
-        one.add_argument("--cluster", default="", help="only those of this one: its directory or ensemble")
+        one.add_argument("--cluster", default="", help="only nodes of this cluster: its directory or ensemble")
         self._of_node("kill", kill, "SIGKILL a node")
-        self._of_node("start", start, "start a node again that has died, with its port and its data")
-        lasting(self._of_node("stop", stop, "SIGSTOP a node: it freezes, and believes that no time passes"))
+        self._of_node("start", start, "restart a dead node with its port and data")
+        lasting(self._of_node("stop", stop, "SIGSTOP a node"))
         self._of_node("resume", resume, "SIGCONT a node")
         self._of_node("expire", expire, "end a node's ZooKeeper session")
-        one = lasting(self._of_node("fill-disk", fill_disk, "leave a node no room to write"))
-        one.add_argument("--leave", type=int, default=0, help="bytes that stay free")
+        one = lasting(self._of_node("fill-disk", fill_disk, "fill the disk of a node"))
+        one.add_argument("--leave", type=int, default=0, help="bytes to leave free")
         one.add_argument("--release", action="store_true", help="remove the ballast again")
         one.add_argument("--file-limit", type=int, help="limit the size of its files instead; -1 lifts the limit")
-        one = self._add("crash-controller-at", crash_controller_at, "let the active controller die at a step")
+        one = self._add("crash-controller-at", crash_controller_at, "crash the active controller at a step")
         one.add_argument("step", choices=sorted(STEPS), metavar="STEP", help=", ".join(STEPS))
         one.add_argument("--cluster", default="", help="its directory or ensemble, if several run here")
-        one.add_argument("--within", type=float, default=60.0, help="seconds to wait until the step comes up")
+        one.add_argument("--within", type=float, default=60.0, help="seconds to wait for the step")
 
     def _add_links(self) -> None:
         for name, help_text in LINK_COMMANDS.items():
@@ -357,18 +357,18 @@ class Commands:
         proxied(self._add("links", links, "list the proxy's connections and faults"))
 
     def _add_clusters(self) -> None:
-        one = self._add("up", up, "start a cluster whose every wire passes a proxy")
+        one = self._add("up", up, "start a cluster with a proxy on every connection")
         one.add_argument("--directory", type=Path, required=True, help="for data, logs and the proxy's socket")
         one.add_argument("--brokers", type=int, default=3)
-        one.add_argument("--controllers", type=int, default=2, help="spare ones, that hold no data")
+        one.add_argument("--controllers", type=int, default=2, help="number of spare controllers")
         one.add_argument("--zookeepers", type=int, default=3)
-        one = self._add("run", run, "a cluster under load and faults, and a verdict")
+        one = self._add("run", run, "run a cluster under load and faults, and print a verdict")
         one.add_argument("--duration", type=float, default=600.0, help="seconds of faults")
-        one.add_argument("--seed", type=int, help="which faults, when and where")
+        one.add_argument("--seed", type=int, help="seed of the faults")
         one.add_argument("--rate", type=float, default=25.0, help="records per second and producer")
         one.add_argument("--pace", type=float, default=3.0, help="mean seconds between bursts of faults")
         one.add_argument("--directory", type=Path, help="keep data and logs there")
-        one.add_argument("--login", action="store_true", help="let clients and nodes give a password")
+        one.add_argument("--login", action="store_true", help="use SASL for clients and nodes")
         one.add_argument("--kafka", choices=VERSIONS, help="the version of Kafka that brokers show")
         one.add_argument(
             "--member",
@@ -376,29 +376,33 @@ class Commands:
             default=[],
             type=named_command,
             metavar="GROUP=COMMAND",
-            help="let two such programs read as a group, killed at times, and judge what they write down",
+            help="run two such programs as a group, kill them at times, and check their delivery logs",
         )
-        one.add_argument("--sharers", type=int, default=0, help="members of a group that shares a topic (KIP-932)")
-        one.add_argument("--ungated", action="store_true", help="the control: hold no partition back from these groups")
-        one.add_argument("--shrink", action="store_true", help="let the topic shrink, too, under these groups")
+        one.add_argument("--sharers", type=int, default=0, help="members of a share group (KIP-932)")
+        one.add_argument("--ungated", action="store_true", help="the control: no gates for these groups")
+        one.add_argument("--shrink", action="store_true", help="also shrink the topic under these groups")
         audited(one)
-        one = self._add("marathon", long_run, "millions of records through a hundred resizes and kills, and a verdict")
+        one = self._add(
+            "marathon", long_run, "run millions of records through 100 resizes and kills, and print a verdict"
+        )
         one.add_argument("--records", type=int, default=10_000_000)
         one.add_argument("--resizes", type=int, default=100)
-        one.add_argument("--seed", type=int, default=0, help="which faults, when and where")
+        one.add_argument("--seed", type=int, default=0, help="seed of the faults")
         one.add_argument("--faults", type=int, default=150)
         audited(one)
 
 
 def lasting(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Add the options of a fault that ends after a while."""
-    one.add_argument("--for", dest="seconds", type=float, default=0.0, help="undo it after so many seconds")
+    one.add_argument("--for", dest="seconds", type=float, default=0.0, help="end the fault after this many seconds")
     return one
 
 
 def audited(one: argparse.ArgumentParser) -> None:
     """Add the options of a run with a Spark audit."""
-    one.add_argument("--audit", type=empty, help="let Spark audit the deliveries, and write a report there")
+    one.add_argument(
+        "--audit", type=empty, help="audit the deliveries with Spark, and write a report to this directory"
+    )
 
 
 def named_command(text: str) -> tuple[str, str]:
@@ -413,7 +417,7 @@ def empty(text: str) -> Path:
     """Parse a directory that is new or empty."""
     path = Path(text)
     if path.exists() and any(path.iterdir()):
-        raise argparse.ArgumentTypeError(f"{path} holds something else; name a new or empty directory")
+        raise argparse.ArgumentTypeError(f"{path} contains other files; name a new or empty directory")
     return path
 
 

@@ -89,7 +89,7 @@ class AuditCompanion:
         write_events(self._directory / EVENTS, moments)
         self._stream.send_signal(signal.SIGINT)
         await self._judged(STREAM, self._stream)
-        self._say("the stream has judged; now the same as a batch job")
+        self._say("the stream is done; now the batch job")
         await self._judged(BATCH, await self._start(BATCH, "--backfill", "--copy", str(self._directory / "copy")))
         self.comparison = await asyncio.get_running_loop().run_in_executor(None, self._compare)
         await asyncio.get_running_loop().run_in_executor(None, self._report)
@@ -154,7 +154,7 @@ class AuditCompanion:
         try:
             return await wait_while_progressing(step, lambda: process_progress(process.pid, log_path))
         except Stalled as error:
-            raise AuditFailed(f"the audit stands still: {error}\n{self._log_tail(name)}") from None
+            raise AuditFailed(f"the audit makes no progress: {error}\n{self._log_tail(name)}") from None
 
     def _log_tail(self, name: str) -> str:
         text = self._log(name).read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
@@ -188,5 +188,5 @@ class AuditCompanion:
         moments = read_events(self._directory / EVENTS)
         findings = results.of_stream(target, self.comparison.stream["verdict"], moments)
         agree = "with the same result" if self.comparison.equal else "with ANOTHER result"
-        findings.how = f"while it happened, and once more as a batch job {agree}"
+        findings.how = f"during the run, and again as a batch job {agree}"
         report.write(self._directory / REPORT, findings)

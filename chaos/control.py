@@ -61,6 +61,4 @@ class Control(ControlSocket):
     def _check(self, source: str, target: str) -> None:
         for end, known in ((source, self._proxy.sources), (target, self._proxy.targets)):
             if end not in known:
-                raise OrderRefused(
-                    f"no link passes here of which an end is called {end!r}; there are {', '.join(known)}"
-                )
+                raise OrderRefused(f"no link has an end {end!r}; the ends are {', '.join(known)}")

@@ -46,7 +46,7 @@ async def crash_at(hosts: str, step: str, *, within_s: float, say: Callable[[str
             done, _ = await asyncio.wait([ended], timeout=within_s)
             if not done:
                 ended.cancel()
-                say(f"{step} did not come up within {within_s:g} s; disarmed")
+                say(f"{step} was not reached within {within_s:g} s; disarmed")
                 return 1
             died_s = asyncio.get_running_loop().time()
             say(f"node {node.node_id} died at {step}")

@@ -34,7 +34,7 @@ def fill(directory: Path, *, leave_bytes: int = 0, at_most_bytes: int = LARGE_BY
     """
     wanted = free_bytes(directory) - leave_bytes
     if wanted > at_most_bytes:
-        raise TooLarge(f"{directory} has {free_bytes(directory):,} bytes free: give it a small file system of its own")
+        raise TooLarge(f"{directory} has {free_bytes(directory):,} bytes free: use a small separate file system")
     written = 0
     with (directory / BALLAST).open("ab") as ballast:
         while written < wanted:

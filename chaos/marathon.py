@@ -160,7 +160,7 @@ class Runner:
 
     def _settled(self, key: bytes, receipt: asyncio.Future[object]) -> None:
         if receipt.cancelled() or receipt.exception() is not None:
-            self.trouble.append(f"a record of {key.decode()} was given up: {receipt}")
+            self.trouble.append(f"a record of {key.decode()} was not stored: {receipt}")
         else:
             self.acknowledged[key] += 1
 

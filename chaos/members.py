@@ -81,12 +81,12 @@ class MemberGroup:
             self.restarts += 1
             self._fruitless = self._fruitless + 1 if self.file.stat().st_size == 0 else 0
             if self._fruitless >= FRUITLESS:
-                raise MemberFailed(f"{shlex.join(self._words)} ends each time and writes nothing: {self._complaint()}")
+                raise MemberFailed(f"{shlex.join(self._words)} ends without deliveries each time: {self._complaint()}")
             await asyncio.sleep(AGAIN_S)
 
     async def _start(self) -> asyncio.subprocess.Process:
         if shutil.which(self._words[0]) is None:
-            raise MemberFailed(f"{self._words[0]} cannot be run: there is no such program")
+            raise MemberFailed(f"{self._words[0]} cannot be run: no such program")
         with self.log.open("ab") as log_file:
             try:
                 return await asyncio.create_subprocess_exec(
@@ -186,13 +186,13 @@ class MemberGroup:
         yield from (f"{self.name}: partition order: {line}" for line in out_of_place(self.deliveries))
         lost = self.missing(sends)
         if lost:
-            yield f"{self.name}: {len(lost)} acknowledged records were handed to nobody, such as {lost[:3]}"
+            yield f"{self.name}: {len(lost)} acknowledged records were not delivered, such as {lost[:3]}"
 
     def summary(self) -> str:
         """Summarize the group in one line."""
         again = len(self.deliveries) - len(self._handed)
         return (
-            f"{self.name}: {len(self._handed)} records, {again} handed out again, {self.killed} members killed, "
+            f"{self.name}: {len(self._handed)} records, {again} delivered again, {self.killed} members killed, "
             f"{max(0, self.restarts - self.killed)} ended by themselves"
             f"{f', {self.unordered} out of the order of their key behind a merge' if self.unordered else ''}"
         )

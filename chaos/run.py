@@ -290,10 +290,10 @@ class ChaosRun:
             if not self.history.complete:
                 self.history.failures += self._undelivered(await self._committed(admin))
             for group in self._groups:
-                if not await self._until(partial(self._all_handed, group), f"{group.name}: every record is handed out"):
+                if not await self._until(partial(self._all_handed, group), f"{group.name}: every record is delivered"):
                     self.history.failures += [line async for line in self._withheld(admin, group.name)]
         if self._shared is not None:
-            await self._until(self._shared.done, "every shared record is dealt with")
+            await self._until(self._shared.done, "every shared record is acknowledged")
 
     async def _withheld(self, admin: Admin, group: str) -> AsyncIterator[str]:
         """Yield why the coordinator withholds partitions from a group, if it does."""

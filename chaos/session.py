@@ -55,9 +55,9 @@ async def expire(hosts: str, session_id: int) -> None:
             async with asyncio.timeout(TIMEOUT_S):
                 if await _take_over_and_close(host, port, session_id) or told:
                     return
-            problem = "it is over, or has another password"
+            problem = "it has ended, or has another password"
         except _SessionReclaimed:
-            problem, told = "it was taken back each time", True  # unless only the response was lost
+            problem, told = "the node reclaimed it each time", True  # unless only the response was lost
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             problem = f"{server}: {error!r}"
     raise NoSession(f"session {session_id:#x} could not be taken over: {problem}")

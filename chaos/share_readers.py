@@ -247,5 +247,5 @@ class SharedTopic:
         again = sum(one.count > 1 for one in handed)
         return (
             f"{GROUP}: {accepted} of {len(self.history.sends)} records accepted, {again} of {len(handed)} handed out "
-            f"again, {self.crashed} members vanished"
+            f"again, {self.crashed} members crashed"
         )

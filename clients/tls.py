@@ -172,8 +172,7 @@ def _read_store(path: Path, kind: str, what: str) -> bytes:
     if store.startswith(JKS_BEGINS):
         raise ValueError(
             f"{what}.location={path} is a JKS store, which is not supported; convert it to PKCS12: keytool "
-            "-importkeystore "
-            f"-srckeystore {path} -destkeystore {path.stem}.p12 -deststoretype PKCS12"
+            f"-importkeystore -srckeystore {path} -destkeystore {path.stem}.p12 -deststoretype PKCS12"
         )
     if kind not in ("JKS", "PKCS12"):
         raise ValueError(f"{what}.type={kind}: write PEM or PKCS12")

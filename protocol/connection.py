@@ -291,7 +291,7 @@ class ClientConnection:
             raise DecodeError("a response without a correlation id", buffer=frame)
         correlation_id: int = _read_int32(frame, 0)[0]
         if not self._waiting:
-            raise DecodeError(f"answer {correlation_id}without an open request", buffer=frame)
+            raise DecodeError(f"answer {correlation_id} without an open request", buffer=frame)
         expected, api, version = self._waiting.popleft()
         if correlation_id != expected:
             raise DecodeError(f"answer {correlation_id} instead of {expected} ({api.name} v{version})", buffer=frame)

@@ -40,8 +40,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "kafka.security.authorizer.AclAuthorizer and StandardAuthorizer name the same authorizer, the only one. The "
-        "log "
-        "names each principal whose requests are refused because it is not a broker.",
+        "log names each principal whose requests are refused because it is not a broker.",
         "tests/broker/authorization/test_authorizer_settings.py",
     ),
     Difference(
@@ -101,8 +100,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "While the active controller is a node without replicas, which clients cannot see, brokers forward its "
-        "requests "
-        "instead of answering NOT_CONTROLLER.",
+        "requests instead of answering NOT_CONTROLLER.",
         "tests/broker/administration/test_topic_creation.py",
     ),
     Difference(
@@ -147,16 +145,14 @@ def page() -> str:
             *(summary(version) for version in VERSIONS),
             "",
             f"`tests/differential` sends the same {asked} requests to Apache Kafka 3.9.0 and to Anabranch, in every "
-            "version and with all known edge cases. "
-            f"**{equal / asked:.1%} of the responses are equal**, field by field, except for ids, times, addresses, "
-            "the order of hash maps and message texts. The last columns count the equal responses. Of "
-            f"{asked_4} responses of Apache Kafka 4.1.1, **{equal_4 / asked_4:.1%} are equal** to those of a node "
-            "with profile 4.1.",
+            f"version and with all known edge cases. **{equal / asked:.1%} of the responses are equal**, field by "
+            "field, except for ids, times, addresses, the order of hash maps and message texts. The last columns "
+            f"count the equal responses. Of {asked_4} responses of Apache Kafka 4.1.1, **{equal_4 / asked_4:.1%} are "
+            "equal** to those of a node with profile 4.1.",
             "",
             "The columns show the advertised versions of each API, by compatibility profile. A cell names two ranges "
-            "if "
-            "that version of Kafka has more API versions than are served. GetTelemetrySubscriptions and PushTelemetry "
-            "are advertised if `client.telemetry.enable` is true, as in Kafka with a telemetry receiver.",
+            "if that version of Kafka has more API versions than are served. GetTelemetrySubscriptions and "
+            "PushTelemetry are advertised if `client.telemetry.enable` is true, as in Kafka with a telemetry receiver.",
             "",
             f"| key | API | {' | '.join(VERSIONS)} | what it does | equal responses | of 4.1 |",
             f"|---:|---|{'---|' * len(VERSIONS)}---|---:|---:|",
@@ -178,8 +174,7 @@ def page() -> str:
             "## Properties without effect",
             "",
             "A node validates and describes these properties like Kafka, but they have no effect. It logs a warning "
-            "for "
-            "each at its start, unless the value is the default. A node with a refused property does not start.",
+            "for each at its start, unless the value is the default. A node with a refused property does not start.",
             "",
             "| why | properties |",
             "|---|---|",

@@ -18,7 +18,7 @@ def a26_unexpected_error(history: History) -> Iterator[str]:
     """A response with an error code that its API does not have, or not in the version of the request."""
     for (api, version, code), count in sorted(history.answers.items()):
         if code != ErrorCode.NONE and version < ALLOWED.get(api, {}).get(ErrorCode(code), version + 1):
-            yield f"{api} v{version} answers {ErrorCode(code).name}, {count} times"
+            yield f"{api} v{version} returns {ErrorCode(code).name}, {count} times"
 
 
 CHECKERS: Final[dict[str, Checker]] = {"A26 unexpected-error": a26_unexpected_error}

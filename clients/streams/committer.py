@@ -203,8 +203,7 @@ class Committer:
             if error.code is ErrorCode.INVALID_PARTITIONS:  # only records of changelogs name their partition
                 raise StreamsError(
                     f"a changelog was deleted and created again with other partitions ({error}): delete it, and start "
-                    "the"
-                    " instance again; it creates the topic and an empty store (changelog_auto_offset_reset)"
+                    "the instance again; it creates the topic and an empty store (changelog_auto_offset_reset)"
                 ) from error
             if error.code not in LOST_MEMBERSHIP:
                 raise

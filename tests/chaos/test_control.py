@@ -35,8 +35,8 @@ def test_a_fault_begins_and_ends_by_its_number(control: Control) -> None:
     ("order", "error", "says"),
     [
         ({"do": "begin", "kind": "melt", "source": "1", "target": "2"}, ValueError, "kind is one of"),
-        ({"do": "begin", "kind": "cut", "source": "9", "target": "2"}, OrderRefused, "no link passes here .* '9'"),
-        ({"do": "reset", "target": "3"}, OrderRefused, "no link passes here .* '3'"),
+        ({"do": "begin", "kind": "cut", "source": "9", "target": "2"}, OrderRefused, "no link has an end '9'"),
+        ({"do": "reset", "target": "3"}, OrderRefused, "no link has an end '3'"),
         ({"do": "dance"}, ValueError, "cannot dance"),
     ],
 )

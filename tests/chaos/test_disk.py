@@ -43,7 +43,7 @@ def test_a_small_file_system_is_filled_and_freed(tmp_path: Path) -> None:
 
 
 def test_a_large_file_system_is_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(disk.TooLarge, match="small file system of its own"):
+    with pytest.raises(disk.TooLarge, match="small separate file system"):
         disk.fill(tmp_path, at_most_bytes=1000)
     assert not list(tmp_path.iterdir())
     assert disk.release(tmp_path) == 0

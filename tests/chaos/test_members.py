@@ -69,7 +69,7 @@ def test_a_child_before_its_parent_is_noticed(tmp_path: Path) -> None:
 def test_what_nobody_was_handed_is_noticed(tmp_path: Path) -> None:
     one = group(tmp_path, row(0, 0, 0), row(2, 3, 0))
     assert one.missing(SENDS) == ["k/1"]
-    assert list(one.judge(SENDS)) == ["g: 1 acknowledged records were handed to nobody, such as ['k/1']"]
+    assert list(one.judge(SENDS)) == ["g: 1 acknowledged records were not delivered, such as ['k/1']"]
 
 
 def test_the_order_of_a_key_is_promised_until_the_topic_shrinks(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_line_that_makes_no_sense_is_told_with_its_number(tmp_path: Path, line
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (python("-c", "raise SystemExit('no such option')"), "ends each time and writes nothing: no such option"),
+        (python("-c", "raise SystemExit('no such option')"), "ends without deliveries each time: no such option"),
         ("no-such-program", "no-such-program cannot be run"),
     ],
     ids=["it ends", "there is none"],
@@ -253,10 +253,10 @@ async def test_a_group_that_reads_the_newest_first_needs_gates(tmp_path: Path, g
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--ungated"], "--ungated is about the groups that --member names"),
-        (["--shrink"], "--shrink is about the groups that --member names"),
-        (["--login", "--member", "mine=true"], "a member is told no password"),
-        (["--member", "mine=true", "--member", "mine=false"], "two groups have one name"),
+        (["--ungated"], "--ungated needs --member"),
+        (["--shrink"], "--shrink needs --member"),
+        (["--login", "--member", "mine=true"], "members get no password"),
+        (["--member", "mine=true", "--member", "mine=false"], "duplicate group"),
     ],
     ids=["no group", "no group that would mind", "no password", "one name"],
 )

@@ -62,7 +62,7 @@ async def test_members_come_and_go_and_all_is_dealt_with() -> None:
 
 def test_brokers_that_share_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--duration", "1", "--sharers", "2", "--kafka", "3.9"]) == 2
-    assert "--sharers goes with --kafka 4.2" in capsys.readouterr().err
+    assert "--sharers needs --kafka 4.2" in capsys.readouterr().err
 
 
 def deadly(fired: Sequence[Fired]) -> bool:

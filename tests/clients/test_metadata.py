@@ -180,5 +180,5 @@ def test_obstacles_are_named() -> None:
     known = after(response(topic(partition(0), partition(1, leader=-1), partition(2, leader=9))))
     assert known.obstacle("t") == known.obstacle("t", 0) == ""
     assert known.obstacle("t", 1) == "t-1 has no leader"
-    assert known.obstacle("t", 2) == "node 9, the leader of t-2, is not there"
+    assert known.obstacle("t", 2) == "node 9, the leader of t-2, is not available"
     assert known.obstacle("t", 3) == "t has no partition 3"

@@ -271,7 +271,7 @@ async def test_a_wait_for_a_topic_that_ends_says_what_was_the_matter() -> None:
         brokers.topic_error, brokers.leader = ErrorCode.NONE, 7
         with pytest.raises(TimeoutError, match="t does not meet the condition"):
             await network.wait_for_topic("t", lambda metadata: False, timeout_ms=40)
-        assert network.error_for("t", 0) == "node 7, the leader of t-0, is not there"
+        assert network.error_for("t", 0) == "node 7, the leader of t-0, is not available"
         brokers.leader = 2
         await network.refresh()
         assert network.error_for("t", 0) == ""

@@ -99,7 +99,7 @@ def test_versions_and_cipher_suites_are_those_that_are_named() -> None:
         ({"truststore_location": "", "truststore_certificates": "x"}, r"no certificates in PEM"),
         ({"truststore_type": "PKCS12"}, r"ssl\.truststore\.location=.*not read with this password"),
         ({"endpoint_identification_algorithm": "ldaps"}, r"write https"),
-        ({"cipher_suites": "TLS_AES_256_GCM_SHA384", "enabled_protocols": "TLSv1.2"}, r"for none of TLSv1\.2"),
+        ({"cipher_suites": "TLS_AES_256_GCM_SHA384", "enabled_protocols": "TLSv1.2"}, r"no suite for TLSv1\.2"),
     ],
 )
 def test_what_does_not_fit_is_refused(given: dict[str, str], says: str) -> None:

@@ -112,7 +112,7 @@ def test_rules_the_clock_and_snapshots(page: Page, lively: str) -> None:
     page.click("New rule…")
     page.type("api", "Produce")
     page.click("Add", "dialog")
-    page.see("dialog [role=alert]", "the rule says nothing of what is to happen")
+    page.see("dialog [role=alert]", "the rule has no action; the actions are")
     page.click("Close", "dialog")
     page.click("Remove late")
     page.until(lambda: not [one for one in control.ask("GET", "/v1/faults") if one["name"] == "late"], "no such rule")

@@ -104,7 +104,7 @@ def test_an_empty_cluster_a_token_and_a_lost_connection(browser: Page) -> None:
         page.see("h1", "Anabranch")
         page.type("token", "wrong", "form")
         page.click("Show the cluster")
-        page.see("[role=alert]", "that is not the token")
+        page.see("[role=alert]", "wrong token; see --control-token")
         page.type("token", "secret", "form")
         page.click("Show the cluster")
         page.see("nav .foot", "live")

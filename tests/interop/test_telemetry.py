@@ -104,9 +104,9 @@ def test_only_those_push_who_are_asked_and_who_may(anabranch: RunningCluster) ->
         anabranch.journal.wait_for(
             api="GetTelemetrySubscriptions", client_id="not-asked", outcome="answered", timeout_s=PATIENCE_S
         )
-        with pytest.raises(ControlError, match="not-asked has pushed 0 of 1 times: nothing is wanted of it"):
+        with pytest.raises(ControlError, match="not-asked has pushed 0 of 1 times: no subscription matches it"):
             anabranch.telemetry.wait_for("not-asked", timeout_s=0)
-        with pytest.raises(ControlError, match="no client 'off' has asked what to push"):
+        with pytest.raises(ControlError, match="no client 'off' has requested a subscription"):
             anabranch.telemetry.wait_for("off", timeout_s=0)
 
 

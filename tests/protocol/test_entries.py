@@ -23,7 +23,7 @@ from anabranch.protocol.varint import encode_uvarint
 
 SERVED = {api.key: (0, api.last_version) for api in APIS}
 LIMIT = 1000
-TOO_MANY = r"entries more than one request may name \(max.request.partition.size.limit\)"
+TOO_MANY = r"entries above the limit of a request \(max.request.partition.size.limit\)"
 
 
 def decoded(message: object, version: int) -> DecodedRequest:

@@ -24,7 +24,6 @@ from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC
 from tests.sim.history import Commit
 from tests.sim.loop import Process
 
-
 SLEEPING = {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 6.0, "pace_s": 0.2, "write_pause_s": 0.03}
 
 

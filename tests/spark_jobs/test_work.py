@@ -161,7 +161,7 @@ def test_where_nothing_was_delivered_there_is_no_verdict(
     stopped.set()
     monkeypatch.setattr(jobs, "until_interrupted", lambda: contextlib.nullcontext(stopped))
     wish = replace(WISH, bootstrap_servers=live.servers, topic=live.create("empty", 1), out=tmp_path)
-    with pytest.raises(command.CannotRun, match=r"^nothing was delivered: empty holds no events") as refusal:
+    with pytest.raises(command.CannotRun, match=r"^nothing was delivered: empty has no audit events") as refusal:
         command.run(replace(wish, follow=True))
     assert refusal.value.exit_code == 2
     nothing = results.of_stream(audit.Target(live.servers, "empty", wish.directory), verdict.judge((), keys=0))

@@ -83,33 +83,31 @@ class AuditOptions:
         if self.deliveries:
             if self.topic or self.expect or self.serve or self.backfill or self.replay is not None or self.groups:
                 raise InvalidOptions(
-                    "--deliveries is all that is read, but for --sent: leave out --topic, --expect, --group, --serve, "
+                    "--deliveries reads no topics: leave out --topic, --expect, --group, --serve, "
                     "--backfill and --replay"
                 )
         elif self.sent:
-            raise InvalidOptions("--sent goes with --deliveries")
+            raise InvalidOptions("--sent needs --deliveries")
         elif not self.topic and not self.serve and self.replay is None:
             raise InvalidOptions("name the audit topic: --topic flights-audit")
         if self.follow and (self.is_batch or self.serve):
-            raise InvalidOptions("--follow goes with a stream; --backfill, --replay and --serve do not follow")
+            raise InvalidOptions("--follow cannot be combined with --backfill, --replay or --serve")
         if self.copy is not None and not self.backfill:
-            raise InvalidOptions("--copy goes with --backfill, which reads everything once")
+            raise InvalidOptions("--copy needs --backfill")
         if self.copy is not None and self.copy.exists():
-            raise InvalidOptions(f"--copy {self.copy}: is there already; name a new directory")
+            raise InvalidOptions(f"--copy {self.copy} already exists; name a new directory")
         if self.replay is not None and self.backfill:
             raise InvalidOptions("--replay is a backfill from a copy; leave --backfill out")
         if self.package is not None and self.serve:
-            raise InvalidOptions(
-                "--package is for one audit: a submitted job has no standard input for the commands of --serve"
-            )
+            raise InvalidOptions("--package cannot be combined with --serve: a submitted job has no standard input")
         if self.groups and not self.expect and not self.serve and self.replay is None:
-            raise InvalidOptions("--group goes with --expect: these groups must get what that topic stores")
+            raise InvalidOptions("--group needs --expect: the topic whose records these groups must get")
         if self.isolation_level != READ_COMMITTED and (self.serve or self.replay is not None):
             raise InvalidOptions(
                 "--isolation-level: --serve is told with each audit; --replay has what was copied, and no more"
             )
         if self.is_batch and (self.metrics_port is not None or self.violations_to):
-            raise InvalidOptions("--metrics-port and --violations-to go with a stream")
+            raise InvalidOptions("--metrics-port and --violations-to need a stream")
 
 
 def settings(pairs: Sequence[str]) -> dict[str, str]:

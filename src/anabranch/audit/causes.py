@@ -68,7 +68,7 @@ async def _asked(servers: str, unread: Sequence[Unread], client: Client) -> dict
                 committed = await committed_offsets(admin.network, name)
                 gates = await closed_gates_of(admin, name, {one.topic for one in its})
             except KafkaError as error:
-                found |= dict.fromkeys(its, f"the group tells nothing ({error})")
+                found |= dict.fromkeys(its, f"the group cannot be described ({error})")
                 continue
             found |= {one: cause_of(one, group, committed, gates) for one in its}
     return found
@@ -84,7 +84,7 @@ def cause_of(one: Unread, group: Group, committed: Mapping[TopicPartition, int],
             )
     at = committed.get(partition)
     if at is not None and at > one.offset:
-        return f"the group has committed {at:,}, behind them, and will not read them again"
+        return f"the group has committed {at:,}, after these records, and will not read them"
     if not group.members:
         return "the group has no members"
-    return f"the group has committed {'nothing' if at is None else f'{at:,}'} there, and may read them yet"
+    return f"the group has committed {'nothing' if at is None else f'{at:,}'}, and may still read them"

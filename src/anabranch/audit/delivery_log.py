@@ -110,11 +110,11 @@ def _of_file(file: Lines, *, timed: bool | None) -> Iterator[Delivery]:
         try:
             given = json.loads(line)
             if not isinstance(given, dict):
-                raise ValueError("it is no JSON object")
+                raise ValueError("not a JSON object")
             if timed is None:
                 timed = "time_ms" in given
             if timed != ("time_ms" in given):
-                raise ValueError("time_ms is in every line or in none, and in all of several files")
+                raise ValueError("time_ms must be in all lines of all files, or in none")
             yield _delivery(given, file.name)
         except ValueError as error:
             raise InvalidLine(f"{file.name}:{number}: {error}: {line.strip()[:200]}") from None
@@ -123,18 +123,18 @@ def _of_file(file: Lines, *, timed: bool | None) -> Iterator[Delivery]:
 def _delivery(given: Mapping[str, Any], name: str) -> Delivery:
     """Raises ValueError."""
     if unknown := sorted(given.keys() - set(KNOWN)):
-        raise ValueError(f"{', '.join(unknown)} is not known; known: {', '.join(KNOWN)}")
+        raise ValueError(f"{', '.join(unknown)} is unknown; the fields are {', '.join(KNOWN)}")
     numbers = {field: _number(given, field) for field in NUMBERS}
     for field in TEXTS:
         if not isinstance(given.get(field, ""), str):
-            raise ValueError(f"{field} is a text")
+            raise ValueError(f"{field} is a string")
     key = given.get("key")
     if not (key is None or isinstance(key, str)):
-        raise ValueError("key is a text, or null")
+        raise ValueError("key is a string or null")
     raw = None if key is None else key.encode(errors="surrogatepass")
     group, member = given.get("group", GROUP), given.get("member", name)
     partition, sequence = numbers["partition"], numbers["sequence"]
-    assert partition is not None and numbers["offset"] is not None, "they are needed"
+    assert partition is not None and numbers["offset"] is not None, "they are required"
     numbered = sequence is not None and raw is not None
     return Delivery(
         generation=wire.NO_GENERATION if numbers["generation"] is None else numbers["generation"],
@@ -156,7 +156,7 @@ def _delivery(given: Mapping[str, Any], name: str) -> Delivery:
 def _number(given: Mapping[str, Any], field: str) -> int | None:
     if field not in given:
         if field in NEEDED:
-            raise ValueError(f"there is no {field}")
+            raise ValueError(f"{field} is missing")
         return None
     number, (least, most) = given[field], NUMBERS[field]
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:

@@ -151,7 +151,7 @@ def _hole(story: Story) -> str:
     count = sum(last - first + 1 for first, last in story["sequences"])
     numbers = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in story["sequences"])
     what = f"1 event of member {story['member']}" if count == 1 else f"{count:,} events of member {story['member']}"
-    return f"{what} never reached the audit topic (number {numbers} of its events in one bucket of keys)"
+    return f"{what} missing from the audit topic (number {numbers} of its events in one bucket of keys)"
 
 
 def read_events(path: Path) -> list[Moment]:

@@ -145,7 +145,7 @@ def read_deliveries(wish: AuditOptions) -> AuditOptions:
         except delivery_log.InvalidLine as error:
             raise service.CannotAudit(str(error)) from None
     if len(audited) > 1:
-        raise service.CannotAudit(f"--sent tells of several topics ({', '.join(sorted(audited))}): audit each alone")
+        raise service.CannotAudit(f"--sent has several topics ({', '.join(sorted(audited))}): audit each alone")
     facts = {"topic": topic, "expect": next(iter(audited), None)}
     (directory / COPY_FACTS).write_text(json.dumps(facts))
     return replace(wish, replay=directory)
@@ -157,7 +157,7 @@ def read_copy(wish: AuditOptions) -> AuditOptions:
     path = wish.replay / COPY_FACTS
     if not path.exists():
         raise service.CannotAudit(
-            f"{wish.replay} holds no copy of an audit: `anabranch audit --backfill --copy` makes one"
+            f"{wish.replay} has no copy of an audit: `anabranch audit --backfill --copy` makes one"
         )
     facts = json.loads(path.read_text())
     groups = wish.groups or tuple(facts.get("groups", ()))
@@ -183,8 +183,8 @@ def conclude(findings: Findings, directory: Path, console: Console, *, allow_emp
         return 1
     if not findings.judgement.get("events") and not allow_empty:
         raise service.CannotAudit(
-            f"nothing was delivered: {findings.topic} holds no events of an audit, which consumers write if they are "
-            f"given audit={findings.topic!r} (--allow-empty takes this for a clean audit)"
+            f"nothing was delivered: {findings.topic} has no audit events. Consumers write them with "
+            f"audit={findings.topic!r} (--allow-empty accepts this)"
         )
     return 0
 

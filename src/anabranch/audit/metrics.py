@@ -58,32 +58,32 @@ FAMILIES: Final = (
     Family(
         "deliveries_total",
         COUNTER,
-        "Deliveries judged, by what became of them.",
+        "Deliveries judged, by verdict.",
         lambda sight: [({"what": name}, sight.judgement.get(name, 0)) for name in COUNTED if name != EVENTS],
     ),
     Family(
         "violations",
         GAUGE,
-        "Violations, by kind; lost as things stand, which may come yet.",
+        "Violations, by kind. Records that count as lost may still be delivered.",
         lambda sight: [({"kind": kind}, sight.judgement.get(kind, 0)) for kind in KINDS],
     ),
-    Family("keys", GAUGE, "Keys that anything was delivered of.", lambda sight: one(sight.judgement.get("keys", 0))),
+    Family("keys", GAUGE, "Keys with at least one delivery.", lambda sight: one(sight.judgement.get("keys", 0))),
     Family(
         "forgotten_keys_total",
         COUNTER,
-        "Keys that nothing was heard of for so long that the state has dropped them.",
+        "Keys without deliveries for so long that the audit has forgotten them.",
         lambda sight: one(sight.judgement.get("forgotten", 0)),
     ),
     Family(
         "waiting_records",
         GAUGE,
-        "Records that are stored and were not delivered yet, over all groups (with --expect).",
+        "Stored records that are not delivered yet, over all groups (with --expect).",
         lambda sight: one(sight.judgement.get("waiting", 0)),
     ),
     Family(
         "passed_records",
         GAUGE,
-        "Those of them that their group has read past in their partition.",
+        "Undelivered records whose group has delivered later records of the partition.",
         lambda sight: one(sight.judgement.get("passed", 0)),
     ),
     Family("records_total", COUNTER, "Records read by the audit since it started.", lambda sight: one(sight.records)),
@@ -91,14 +91,14 @@ FAMILIES: Final = (
     Family(
         "delivered_timestamp_seconds",
         GAUGE,
-        "When the newest delivery that is judged happened.",
+        "The time of the newest judged delivery.",
         lambda sight: one(sight.delivered_ms / 1000),
     ),
-    Family("batches_total", COUNTER, "Batches since it started.", lambda sight: one(len(sight.progress))),
+    Family("batches_total", COUNTER, "Batches since the start of the audit.", lambda sight: one(len(sight.progress))),
     Family(
         "batch_seconds",
         GAUGE,
-        "How long the newest batch took.",
+        "Duration of the newest batch.",
         lambda sight: one(sight.progress[-1].duration_ms / 1000 if sight.progress else 0.0),
     ),
     Family(
@@ -116,7 +116,7 @@ FAMILIES: Final = (
     Family(
         "hand_off_timestamp_seconds",
         GAUGE,
-        "When the newest hand-off ended.",
+        "The end of the newest hand-off.",
         lambda sight: one(newest(sight.hand_offs)),
     ),
 )

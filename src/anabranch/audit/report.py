@@ -24,19 +24,19 @@ IN_HEADLINE: Final = {"wrong_payload": "with a wrong payload", "two_owners": "wi
 PLOTTED_MAX: Final = 4
 """The maximum number of timelines; more would make the page too long."""
 EXPLAINED: Final = {
-    "delivered": "records that were handed to the application for the first time",
-    "redelivered": "read again after a member failed, with all that follows them in their partition; Kafka allows it",
-    "late": "audit events that were stored after events which happened later; they are judged as of their own time",
-    "repeated_events": "the audit's own repetitions, known by their numbers and left out",
-    "forgotten": "keys of which nothing was delivered for days (--forget-after); they begin anew when they come back",
+    "delivered": "records delivered to the application for the first time",
+    "redelivered": "read again after a member failed, with all later records of their partition; Kafka allows this",
+    "late": "audit events that were stored after later events; they are judged by their own time",
+    "repeated_events": "repeated audit events, found by their numbers and ignored",
+    "forgotten": "keys without deliveries for days (--forget-after); their next record counts as their first",
     "unnumbered": "records whose producer does not number them; judged by partition, offset and generation",
     "generation": "grows with each resize of the topic; a key epoch of a partition belongs to one",
-    "hand-off": "a split or merge moves keys to another partition: from the last delivery there to the first here",
-    "waiting": "stored in the topic, and not yet handed to the application",
+    "hand-off": "after a resize moved keys: from the last delivery in the old partition to the first in the new one",
+    "waiting": "stored in the topic, and not yet delivered to the application",
 }
 OWNER_HEAD: Final = 24
 """Long enough for the client's id, which the member's id begins with."""
-_PLACES: Final = (("before", "handed out before"), ("delivered", "the delivery"), ("next", "handed out next"))
+_PLACES: Final = (("before", "delivered before"), ("delivered", "the delivery"), ("next", "delivered next"))
 
 
 def write(path: Path, findings: Findings) -> None:
@@ -62,18 +62,18 @@ def _headline(findings: Findings) -> str:
     delivered, groups = judged.get("delivered", 0), sorted({group for group, _ in findings.audiences()})
     wrong = {kind: judged.get(kind, 0) for kind in KINDS if judged.get(kind, 0) and kind != "before_gate"}
     if not delivered and not wrong:
-        verdict, tone = "Nothing was delivered, so there is nothing to judge", CALM
+        verdict, tone = "Nothing was delivered, so there is no verdict", CALM
     elif clean(judged):
         verdict, tone = f"All {delivered:,} records were delivered in order, each once", GOOD
     else:
         told = ", ".join(f"{count:,} {IN_HEADLINE.get(kind, kind.replace('_', ' '))}" for kind, count in wrong.items())
-        verdict, tone = f"Broken promises: {told}", BAD
+        verdict, tone = f"Violations: {told}", BAD
     sub = f"{pluralize(judged.get('keys', 0), 'key')}, handed to {_named(groups)}; "
     sub += f"judged {findings.how}, delivery by delivery, with Spark."
     if again := judged.get("redelivered", 0):
         sub += f" {again:,} were delivered again after a failure, as Kafka allows."
     if findings.expect is None:
-        sub += " What was stored and never delivered is not known: no topic was named with --expect."
+        sub += " Undelivered records are not counted: no topic was named with --expect."
     return page.headline(f"Order audit of {_subject(findings)}{_period(findings)}", verdict, sub, tone)
 
 
@@ -107,7 +107,7 @@ def _cards(findings: Findings) -> Iterator[Card]:
     counts = Counter(one.kind for one in findings.moments)
     done = sum(count for kind, count in counts.items() if kind not in ("resize", "phase", "restart"))
     if done:
-        yield Card(f"{done:,}", "faults on purpose")
+        yield Card(f"{done:,}", "injected faults")
     took = [one.took_ms for where in findings.audiences() for one in findings.hand_offs(*where)]
     if took:
         yield Card(duration(median(took)), f"hand-off, median of {len(took)}")
@@ -121,12 +121,8 @@ def _course(findings: Findings, group: str, topic: str, *, with_events: bool) ->
     if findings.moments and with_events:
         began_ms = findings.timeline(group, topic).began_ms
         rows = [(f"{(one.t_ms - began_ms) / 1000:,.2f} s", one.kind, one.text) for one in findings.moments]
-        parts.append(
-            page.collapsible(
-                f"Everything that was done ({pluralize(len(rows), 'event')})", page.table(("", "", ""), rows)
-            )
-        )
-    lead = "What the application was given, second by second, and what was done to the cluster meanwhile."
+        parts.append(page.collapsible(f"All actions ({pluralize(len(rows), 'event')})", page.table(("", "", ""), rows)))
+    lead = "Deliveries to the application per second, and actions on the cluster."
     return page.section(f"{topic} in group {group}", lead, *parts)
 
 
@@ -162,7 +158,7 @@ def _violations(findings: Findings) -> str:
     more = findings.found - len(stories)
     if more > 0:
         parts.append(f"<p class=lead>{more:,} more are in the violations directory beside this report.</p>")
-    return page.section("What was wrong", "Each with the records of its key around it.", *parts)
+    return page.section("Violations", "Each with the neighboring records of its key.", *parts)
 
 
 def told(story: Story, path: Sequence[Story] = ()) -> str:
@@ -244,13 +240,13 @@ def _job(findings: Findings) -> Iterator[str]:
         ("state, at the end", f"{batches[-1].state_bytes / 1e6:,.1f} MB"),
     ]
     body = page.table(("", ""), rows, right=[1])
-    yield page.section("The audit's own work", "Whether Spark kept up with the deliveries.", body)
+    yield page.section("The audit's performance", "Whether Spark was as fast as the deliveries.", body)
 
 
 def _glossary(findings: Findings) -> str:
     kinds = [(kind.replace("_", " "), MEANINGS[kind]) for kind in KINDS]
     words = [(word.replace("_", " "), text) for word, text in EXPLAINED.items()]
-    lead = "The audit judges what consumers handed to their applications, not what brokers hold."
+    lead = "The audit judges what consumers delivered to their applications, not what brokers store."
     return page.section("How to read this", lead, page.definitions([*kinds, *words]))
 
 

@@ -18,7 +18,7 @@ from anabranch.report.timeline import median
 
 HAND_OFFS_SHOWN: Final = 5
 BARS: Final = "▁▂▃▄▅▆▇█"
-PLACES: Final = (("before", "handed out before"), ("delivered", "then"), ("next", "handed out next"))
+PLACES: Final = (("before", "delivered before"), ("delivered", "then"), ("next", "delivered next"))
 
 
 class View(Screen):
@@ -48,7 +48,7 @@ def line(sight: AuditSnapshot, now_s: float) -> str:
 def silence(sight: AuditSnapshot) -> str:
     """The message while no broker answers; otherwise empty."""
     since = datetime.datetime.fromtimestamp(sight.answered_ms / 1000, datetime.UTC)
-    return f"no broker has answered since {since:%H:%M:%S} UTC"
+    return f"no broker has responded since {since:%H:%M:%S} UTC"
 
 
 def screen(sight: AuditSnapshot, now_s: float) -> Panel:

@@ -23,7 +23,7 @@ OPERATIONS = (
 def resources(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for the resources of an entry."""
     for option in (
-        click.option("--prefixed", is_flag=True, help="The names are what names begin with."),
+        click.option("--prefixed", is_flag=True, help="The names are prefixes of resource names."),
         click.option("--token", "tokens", multiple=True, metavar="ID", help="Delegation tokens of this id."),
         click.option("--transactional-id", "ids", multiple=True, metavar="ID", help="Producers with this id."),
         click.option("--cluster", is_flag=True, help="The cluster itself."),
@@ -51,12 +51,16 @@ def resources(command: Callable[..., None]) -> Callable[..., None]:
 def subjects(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for the principals of an entry, and its permission."""
     for option in (
-        click.option("--host", metavar="ADDRESS", help="Only from this address, not a name. Default: all."),
+        click.option("--host", metavar="ADDRESS", help="Only from this IP address. Default: all."),
         click.option(
-            "--operation", "operations", multiple=True, type=click.Choice(OPERATIONS), help="What. Default: all."
+            "--operation",
+            "operations",
+            multiple=True,
+            type=click.Choice(OPERATIONS),
+            help="The operation. Default: all.",
         ),
-        click.option("--deny", multiple=True, metavar="User:NAME", help="Who may not; User:* for all."),
-        click.option("--allow", multiple=True, metavar="User:NAME", help="Who may; User:* for all."),
+        click.option("--deny", multiple=True, metavar="User:NAME", help="The denied principal; User:* for all."),
+        click.option("--allow", multiple=True, metavar="User:NAME", help="The allowed principal; User:* for all."),
     ):
         command = option(command)
     return command
@@ -96,9 +100,9 @@ def add(bootstrap: str, **said: Any) -> None:
     """Add entries: one for each user, operation and name."""
     about, says = list(_patterns(said)), list(_entries(said))
     if not about:
-        raise click.UsageError("about what? write --topic, --group, --transactional-id, --token or --cluster")
+        raise click.UsageError("no resource: write --topic, --group, --transactional-id, --token or --cluster")
     if not says:
-        raise click.UsageError("for whom? write --allow User:NAME or --deny User:NAME")
+        raise click.UsageError("no principal: write --allow User:NAME or --deny User:NAME")
 
     async def act(admin: Admin) -> None:
         added = [(pattern, acl) for pattern in about for acl in says]
@@ -114,7 +118,7 @@ def add(bootstrap: str, **said: Any) -> None:
     epilog="""\b
 Examples:
   anabranch acls list
-  anabranch acls list --topic orders              every entry that is about orders, also by prefix or *
+  anabranch acls list --topic orders              all entries that apply to orders, also by prefix or *
   anabranch acls list --allow User:alice --json
 """,
 )
@@ -143,14 +147,14 @@ Examples:
 def remove(bootstrap: str, **said: Any) -> None:
     """Remove the entries that match all options."""
     if not any(said.values()):
-        raise click.UsageError("which? write at least one of --topic, --group, --allow, --deny and so on")
+        raise click.UsageError("no filter: write at least one of --topic, --group, --allow, --deny and so on")
 
     async def act(admin: Admin) -> None:
         gone = await admin.delete_acls(*_filters(said, matching=False))
         for one in gone:
             click.echo(f"removed: {_line(*one)}")
         if not gone:
-            click.echo("no entry fits")
+            click.echo("no entry matches")
 
     run(bootstrap, act)
 
@@ -178,7 +182,7 @@ def _entries(said: dict[str, Any]) -> Iterator[Acl]:
     for permission, users in ((Permission.ALLOW, said["allow"]), (Permission.DENY, said["deny"])):
         for user in users:
             if ":" not in user:
-                raise click.UsageError(f"{user} is no user: write User:{user}")
+                raise click.UsageError(f"{user} is not a principal: write User:{user}")
             for operation in operations:
                 yield Acl(user, said["host"] or ANYWHERE, operation, permission)
 

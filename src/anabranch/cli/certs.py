@@ -32,8 +32,10 @@ Examples:
 """,
 )
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--host", "hosts", multiple=True, help="A name or address of the brokers, beside those of this machine.")
-@click.option("--user", "users", multiple=True, default=("client",), show_default=True, help="Whom to issue one for.")
+@click.option("--host", "hosts", multiple=True, help="A further name or address of the brokers.")
+@click.option(
+    "--user", "users", multiple=True, default=("client",), show_default=True, help="A user that gets a certificate."
+)
 @click.option("--stores", "store", is_flag=True, help="Also as PKCS#12 stores, whose password is `changeit`.")
 def make(directory: Path, hosts: tuple[str, ...], users: tuple[str, ...], store: bool) -> None:
     """Write an authority and certificates to DIRECTORY.
@@ -50,7 +52,7 @@ def make(directory: Path, hosts: tuple[str, ...], users: tuple[str, ...], store:
         raise click.ClickException(f"{directory / taken[0]} exists; write another directory, or remove it")
     authority = CertificateAuthority()
     (directory / "ca.pem").write_bytes(authority.certificate)
-    click.echo(f"{directory / 'ca.pem'}: what clients and brokers trust")
+    click.echo(f"{directory / 'ca.pem'}: the CA that clients and brokers trust")
     issued = {"broker": authority.issue([("CN", "broker")], [*hosts, "localhost", "127.0.0.1", "::1"])}
     issued |= {user: authority.issue([("CN", user)]) for user in users}
     for name, one in issued.items():

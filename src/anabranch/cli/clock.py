@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Examples:
   anabranch up --control 127.0.0.1:9190                   in another terminal
   anabranch clock show
-  anabranch clock advance 45s                             what is due in 45 seconds happens now
-  anabranch clock stop                                    time stands still unless it is advanced
+  anabranch clock advance 45s                             timers of the next 45 seconds fire now
+  anabranch clock stop                                    stop the clock; only `advance` moves it
   anabranch clock run --pace 10
 """,
 )
@@ -63,10 +63,10 @@ def stop(control: ControlClient) -> None:
 @command.command(
     epilog=examples(
         "anabranch clock run",
-        "anabranch clock run --pace 10                           ten seconds in one",
+        "anabranch clock run --pace 10                           ten times as fast",
     )
 )
-@click.option("--pace", default=1.0, show_default=True, help="How many seconds go by in one.")
+@click.option("--pace", default=1.0, show_default=True, help="Seconds of the cluster per real second.")
 @with_control
 def run(control: ControlClient, pace: float) -> None:
     """Run the clock, also faster or slower."""

@@ -25,9 +25,9 @@ NO_LEADER = -1
     epilog="""\b
 Examples:
   anabranch cluster describe
-  anabranch cluster elect                              preferred leaders, wherever another leads
+  anabranch cluster elect                              elect preferred leaders
   anabranch cluster move flights 0 --to 2,3            partition 0, led by broker 2
-  anabranch cluster moves                              what is on its way
+  anabranch cluster moves                              current reassignments
 """,
 )
 def command() -> None:
@@ -77,7 +77,7 @@ async def describe(admin: Admin, as_json: bool) -> None:
         behind = f", {one['out_of_sync']:,} out of sync" if one["out_of_sync"] else ""
         place = f"  broker {one['broker']} at {one['host']}:{one['port']}{rack}"
         lines.append(f"{place}: leads {one['leads']:,} of {one['replicas']:,}{behind}")
-    lines += [f"  broker {one} is down: it holds {holds[one]:,}, {late[one]:,} out of sync" for one in dead]
+    lines += [f"  broker {one} is down, with {holds[one]:,}, {late[one]:,} out of sync" for one in dead]
     if leads[NO_LEADER]:
         lines.append(f"  {leads[NO_LEADER]:,} partitions have no leader")
     tell(as_json, row, lines)
@@ -95,7 +95,9 @@ Examples:
 @click.option(
     "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; may be repeated."
 )
-@click.option("--unclean", is_flag=True, help="Any replica that is alive, where none in sync is: records are lost.")
+@click.option(
+    "--unclean", is_flag=True, help="Elect a replica that is not in sync, if no other is alive: records are lost."
+)
 @bootstrap
 @timeout
 def elect(topic: str | None, partitions: tuple[int, ...], unclean: bool, bootstrap: str, timeout_s: float) -> None:
@@ -121,8 +123,8 @@ def elect(topic: str | None, partitions: tuple[int, ...], unclean: bool, bootstr
 )
 @click.argument("topic", shell_complete=completion.topics)
 @click.argument("partition", type=click.IntRange(0))
-@click.option("--to", metavar="ID[,ID...]", help="The brokers that are to hold it, the preferred leader first.")
-@click.option("--cancel", is_flag=True, help="Call a move off.")
+@click.option("--to", metavar="ID[,ID...]", help="The new replicas, the preferred leader first.")
+@click.option("--cancel", is_flag=True, help="Cancel a move.")
 @bootstrap
 @timeout
 def move(topic: str, partition: int, to: str | None, cancel: bool, bootstrap: str, timeout_s: float) -> None:
@@ -148,7 +150,7 @@ def move(topic: str, partition: int, to: str | None, cancel: bool, bootstrap: st
 @command.command(
     epilog=examples("anabranch cluster moves", "anabranch cluster moves --watch        until all are done"),
 )
-@click.option("--watch", is_flag=True, help="Show them again every second, until there is none.")
+@click.option("--watch", is_flag=True, help="Refresh every second, until all moves are done.")
 @as_json
 @with_admin()
 async def moves(admin: Admin, watch: bool, as_json: bool) -> None:
@@ -168,7 +170,7 @@ async def moves(admin: Admin, watch: bool, as_json: bool) -> None:
             line = f"{partition}: to {_ids(one.adding)}, away from {_ids(one.removing)}, now on {_ids(one.replicas)}"
             tell(as_json, row, [line])
         if not (under_way or as_json):
-            click.echo("nothing is on its way")
+            click.echo("no moves in progress")
         if not (under_way and watch):
             return
         await asyncio.sleep(1)
@@ -179,7 +181,7 @@ def _ids(brokers: tuple[int, ...]) -> str:
 
 
 def _tell_outcomes(outcomes: Mapping[TopicPartition, KafkaError | None], done: str) -> None:
-    """Print the outcome for each partition; raises the errors as one, except if there was nothing to do."""
+    """Print the outcome for each partition; raises the errors as one, except if nothing to do."""
     refused = []
     for partition, error in sorted(outcomes.items()):
         if error is None:
@@ -189,4 +191,4 @@ def _tell_outcomes(outcomes: Mapping[TopicPartition, KafkaError | None], done: s
     if refused:
         raise click.ClickException("; ".join(refused))
     if not any(error is None for error in outcomes.values()):
-        click.echo("there was nothing to do")
+        click.echo("nothing to do")

@@ -33,20 +33,20 @@ Start = int | datetime | None
 @click.command(
     epilog="""\b
 Examples:
-  anabranch consume flights                              from the beginning, and then what comes
-  anabranch consume flights --from latest --count 10     the next ten
-  anabranch consume flights --from 15m --until-end       what came in the last quarter of an hour
+  anabranch consume flights                              all records, then new ones
+  anabranch consume flights --from latest --count 10     the next ten records
+  anabranch consume flights --from 15m --until-end       records of the last 15 minutes
   anabranch consume flights --from 2026-11-23T10:00 --partition 2
-  anabranch consume flights --group audit --json         as a member of a group, which commits what it has shown
+  anabranch consume flights --group audit --json         as a member of a group, with commits
   anabranch consume flights --values --until-end > values.txt
-  anabranch consume flights -f '%t-%p@%o %k %s\\n'         with kcat's tokens
+  anabranch consume flights -f '%t-%p@%o %k %s\\n'         with kcat's format tokens
   anabranch consume flights -s value=avro -r http://127.0.0.1:8081
 """
 )
 @click.argument("topics", nargs=-1, required=True, shell_complete=completion.topics)
 @click.option(
     "--group",
-    help="Read as a member of this group, from where it is, and commit what was shown.",
+    help="Read as a member of this group, from its committed offsets, and commit.",
     shell_complete=completion.groups,
 )
 @click.option(
@@ -55,17 +55,21 @@ Examples:
     default=EARLIEST,
     show_default=True,
     metavar="earliest|latest|OFFSET|TIME",
-    help="TIME is 2026-11-23T10:00 (UTC unless it says otherwise), or 15m, 2h, 1d ago. A group goes on where it is.",
+    help="TIME is 2026-11-23T10:00 (UTC by default), or 15m, 2h, 1d ago. A group starts at its committed offsets.",
 )
 @click.option(
     "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; may be repeated."
 )
-@click.option("--count", type=click.IntRange(1), help="End after so many records.")
-@click.option("--until-end", is_flag=True, help="End with the last record that is there now.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0), help="End when nothing came for so many seconds.")
-@click.option("--committed", is_flag=True, help="Leave out what belongs to open or aborted transactions.")
-@click.option("--json", "style", flag_value="json", help="One object a line, as `anabranch produce --json` reads them.")
-@click.option("--values", "style", flag_value="values", help="The values alone, byte for byte, each with a line's end.")
+@click.option("--count", type=click.IntRange(1), help="End after this many records.")
+@click.option("--until-end", is_flag=True, help="End at the present end of the topic.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0), help="End after this many seconds without records.")
+@click.option("--committed", is_flag=True, help="Skip records of open and aborted transactions.")
+@click.option(
+    "--json", "style", flag_value="json", help="One JSON object per line, in the format of `anabranch produce --json`."
+)
+@click.option(
+    "--values", "style", flag_value="values", help="Only the values, byte for byte, each followed by a newline."
+)
 @click.option(
     "--format",
     "-f",
@@ -99,7 +103,9 @@ def command(
     begin = parse_start(start, now=datetime.now(UTC))
     chosen = bool(partitions) or begin is not None
     if group is not None and chosen:
-        raise click.UsageError("a group reads all partitions from where it is: `anabranch groups reset` moves it")
+        raise click.UsageError(
+            "a group reads all partitions from its committed offsets: `anabranch groups reset` changes them"
+        )
 
     write = writer(style, template, registry=registry, serdes=parse_serdes(serdes, registry))
 
@@ -120,7 +126,7 @@ def command(
                 if not consumer.partitions_of(topic):
                     if until_end:
                         raise click.ClickException(
-                            f"there is no topic {topic}: `anabranch topics list` shows what there is"
+                            f"there is no topic {topic}: `anabranch topics list` shows the topics"
                         )
                     click.echo(f"there is no topic {topic} yet; waiting for it", err=True)
             if chosen:

@@ -26,7 +26,7 @@ from anabranch.cli.remote import as_json, tell_table
 Examples:
   anabranch context create staging --bootstrap-server kafka.example.org:9093 --command-config alice.properties
   anabranch context use staging
-  anabranch topics list                       of staging
+  anabranch topics list                       topics of staging
   anabranch context list
   anabranch context use --none                the local cluster again
   anabranch context delete staging
@@ -50,7 +50,7 @@ def command() -> None:
     default=BOOTSTRAP_DEFAULT,
     show_default=True,
     metavar="HOST:PORT[,...]",
-    help="Brokers of the cluster; the others are learned from them.",
+    help="Bootstrap brokers of the cluster.",
 )
 @click.option(
     "--command-config",

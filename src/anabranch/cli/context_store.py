@@ -42,7 +42,7 @@ class Contexts:
     def get(self, name: str) -> Context:
         """Return a context. Raises UsageError for an unknown name."""
         if name not in self.by_name:
-            known = suggest(name, self.by_name) if self.by_name else "`anabranch context create` makes one"
+            known = suggest(name, self.by_name) if self.by_name else "create one with `anabranch context create`"
             raise click.UsageError(f"there is no context {name}; {known}")
         return self.by_name[name]
 

@@ -27,10 +27,15 @@ url = click.option(
     envvar="ANABRANCH_CONTROL",
     show_envvar=True,
     metavar="URL",
-    help="The control plane, as the ready line names it; HOST:PORT will do.",
+    help="The address of the control plane, from the ready line.",
 )
 token = click.option(
-    "--control-token", "token", default="", envvar="ANABRANCH_CONTROL_TOKEN", show_envvar=True, help="What it asks for."
+    "--control-token",
+    "token",
+    default="",
+    envvar="ANABRANCH_CONTROL_TOKEN",
+    show_envvar=True,
+    help="The token of the control plane.",
 )
 
 
@@ -68,9 +73,9 @@ def with_control(function: Callable[..., None]) -> Callable[..., None]:
 Examples:
   anabranch up --control 127.0.0.1:9190                   in another terminal
   anabranch control kill 2
-  anabranch control wait topic=orders isr=1,3             until it holds
+  anabranch control wait topic=orders isr=1,3             until the ISR is 1,3
   anabranch control start 2
-  anabranch control session expire 1                      a leader that does not know yet that it is none
+  anabranch control session expire 1                      a deposed leader that has not learned it yet
   anabranch control events --follow
   anabranch control state | jq .topics
 """,
@@ -90,25 +95,27 @@ def _node_action(name: str, help: str, done: str, example: str = "") -> None:
 
 _node_action("kill", "Kill a node abruptly.", "is dead")
 _node_action("stop", "Stop a node; its leaderships move first.", "has stopped")
-_node_action("start", "Start a node that does not run.", "runs")
+_node_action("start", "Start a stopped node.", "runs")
 _node_action(
     "freeze",
-    "Stop a node in the middle of what it does.",
+    "Freeze a node.",
     "is frozen",
-    "         as SIGSTOP does: it keeps its connections, and says nothing",
+    "         like SIGSTOP: it keeps its connections, and does not respond",
 )
-_node_action("thaw", "Let a frozen node go on.", "goes on")
+_node_action("thaw", "Resume a frozen node.", "goes on")
 
 
 @command.command(
     epilog=examples(
         "anabranch control elect orders 0",
-        "anabranch control elect orders 0 --unclean     a replica that is not in sync, if no other lives",
+        "anabranch control elect orders 0 --unclean     a replica that is not in sync, if no other is alive",
     )
 )
 @click.argument("topic", shell_complete=completion.topics)
 @click.argument("partition", type=int)
-@click.option("--unclean", is_flag=True, help="Any replica that lives, although records may be lost by that.")
+@click.option(
+    "--unclean", is_flag=True, help="Elect a replica that is not in sync, if no other is alive: records may be lost."
+)
 @with_control
 def elect(control: ControlClient, topic: str, partition: int, unclean: bool) -> None:
     """Elect a leader for a partition."""
@@ -120,7 +127,7 @@ def elect(control: ControlClient, topic: str, partition: int, unclean: bool) -> 
     epilog="""\b
 Examples:
   anabranch control session expire 1
-  anabranch control session suspend 1       it reaches ZooKeeper no more
+  anabranch control session suspend 1       cut it off from ZooKeeper
   anabranch control session resume 1
 """
 )
@@ -177,9 +184,9 @@ Examples:
   anabranch control events --json --after 120
 """
 )
-@click.option("--after", default=0, show_default=True, help="Only what came after the event of this number.")
-@click.option("--follow", is_flag=True, help="Go on with what happens.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
+@click.option("--after", default=0, show_default=True, help="Only events after this number.")
+@click.option("--follow", is_flag=True, help="Follow new events.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @with_control
 def events(control: ControlClient, after: int, follow: bool, as_json: bool) -> None:
     """Show the events."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOG_COLUMNS = 120
 MARK = ".anabranch-demo"
-INSTALL = "the demonstration needs the extras: pip install 'anabranch[audit,demo,java]'"
+INSTALL = "the demo needs extras: pip install 'anabranch[audit,demo,java]'"
 
 
 @click.command(
@@ -27,7 +27,7 @@ INSTALL = "the demonstration needs the extras: pip install 'anabranch[audit,demo
     epilog=examples("anabranch demo", "anabranch demo --flights 50000 --out /tmp/demo      a shorter one"),
 )
 @click.option("--out", default="out/demo", show_default=True, type=click.Path(file_okay=False), help="Logs and report.")
-@click.option("--flights", type=click.IntRange(1000), help="Only the first so many of the 336,776 flights.")
+@click.option("--flights", type=click.IntRange(1000), help="Only the first N of the 336,776 flights.")
 def command(out: str, flights: int | None) -> None:
     """Replay a year of flights through a topic that is resized under fire, and audit every delivery with Spark.
 
@@ -62,7 +62,7 @@ def fresh(directory: Path) -> Path:
     """The directory, without the files of an earlier demonstration. Raises UsageError if it holds anything else."""
     if directory.exists() and any(directory.iterdir()):
         if not (directory / MARK).exists():
-            raise click.UsageError(f"--out {directory}: holds something else; name a new or empty directory")
+            raise click.UsageError(f"--out {directory} contains other files; name a new or empty directory")
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / MARK).touch()
@@ -85,7 +85,7 @@ def show_verdict(console: Console, job: Story, control: Story, wrong: list[str],
     """Print the verdict, as a table and in words."""
     from rich.table import Table
 
-    table = Table("", "the job", "control: as Kafka does it today", title="Verdict of the order audit")
+    table = Table("", "the job", "control: resizes as in Kafka", title="Verdict of the order audit")
     table.add_row("flights acknowledged", f"{job.acked:,}", f"{control.acked:,}")
     for label, key in (
         ("delivered (each counted once)", "delivered"),
@@ -106,7 +106,7 @@ def show_verdict(console: Console, job: Story, control: Story, wrong: list[str],
     if control.examples:
         from anabranch.audit.view import violation_line
 
-        console.print("the first violation that was caught in the control:")
+        console.print("the first violation in the control:")
         console.print(violation_line(control.examples[0]))
     console.print(f"report: {directory / 'report.html'}")
     if wrong:
@@ -114,5 +114,5 @@ def show_verdict(console: Console, job: Story, control: Story, wrong: list[str],
     else:
         console.print(
             f"[bold green]PASSED[/]: {job.total:,} flights delivered in order through 3 resizes and 2 kills; "
-            f"{control.verdict.get('out_of_order', 0):,} violations caught in the control"
+            f"{control.verdict.get('out_of_order', 0):,} violations found in the control"
         )

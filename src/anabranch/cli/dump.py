@@ -10,7 +10,7 @@ import click
     epilog="""\b
 Examples:
   anabranch dump 00120000 00000001 0004 726f6f74       a request
-  anabranch dump --response Metadata 12 00000002 00 ...  a response; it does not say itself what it answers
+  anabranch dump --response Metadata 12 00000002 00 ...  a response; it does not name its API
   tcpdump ... | anabranch dump -                       hex from standard input
 """,
 )

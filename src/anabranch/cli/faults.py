@@ -27,7 +27,7 @@ Examples:
   anabranch up --control 127.0.0.1:9190                   in another terminal
   anabranch faults add --api Produce --topic orders --error NOT_LEADER_OR_FOLLOWER --times 2
   anabranch faults add --name slow --api Fetch --delay-ms 200 --delay-ms 500
-  anabranch faults list                                   what each has hit
+  anabranch faults list                                   each rule with its hits
   anabranch faults wait slow --hits 3
   anabranch faults remove slow
 """,
@@ -90,7 +90,7 @@ def _edit(said: str) -> tuple[str, Any]:
     name="list",
     epilog=examples("anabranch faults list", "anabranch faults list --json | jq '.[] | select(.hits == 0)'"),
 )
-@click.option("--json", "as_json", is_flag=True, help="All that is known, as one JSON list.")
+@click.option("--json", "as_json", is_flag=True, help="All details, as one JSON list.")
 @with_control
 def list_(control: ControlClient, as_json: bool) -> None:
     """List rules and their hits."""
@@ -107,7 +107,7 @@ def list_(control: ControlClient, as_json: bool) -> None:
 
 @command.command(epilog=examples("anabranch faults wait rule-1 --hits 2 --timeout 60"))
 @click.argument("name", shell_complete=completion.rules)
-@click.option("--hits", default=1, show_default=True, type=click.IntRange(1), help="How often it is to have hit.")
+@click.option("--hits", default=1, show_default=True, type=click.IntRange(1), help="The number of hits to wait for.")
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds; then the exit code is 1.")
 @with_control
 def wait(control: ControlClient, name: str, hits: int, timeout_s: float) -> None:

@@ -21,7 +21,7 @@ UPGRADE, SAFE_DOWNGRADE = 1, 2
     epilog="""\b
 Examples:
   anabranch features describe
-  anabranch features upgrade reshard.version        topics may be resized in order from now on
+  anabranch features upgrade reshard.version        allow ordered resizes
   anabranch features downgrade reshard.version      only while no topic has been resized
 """,
 )
@@ -52,7 +52,7 @@ async def describe(admin: Admin, as_json: bool) -> None:
 
 
 @command.command(
-    epilog=examples("anabranch features upgrade reshard.version        topics may be resized in order from now on"),
+    epilog=examples("anabranch features upgrade reshard.version        allow ordered resizes"),
 )
 @click.argument("name")
 @click.option("--level", default=1, show_default=True, type=click.IntRange(1), help="Every broker must support it.")

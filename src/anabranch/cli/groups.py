@@ -34,7 +34,7 @@ Examples:
   anabranch groups list
   anabranch groups list --type share
   anabranch groups describe audit
-  anabranch groups gates audit                  which partitions wait for which, and for whom
+  anabranch groups gates audit                  closed gates, and what they wait for
   anabranch groups reset audit flights --partition 0 --to 1200 --reset-lineage
   anabranch groups delete audit
 """,
@@ -72,13 +72,13 @@ async def list_all(admin: Admin, kind: str | None, as_json: bool) -> None:
 @command.command(
     epilog=examples(
         "anabranch groups describe audit",
-        "anabranch groups describe audit --watch      every second, until Ctrl-C: is it catching up?",
+        "anabranch groups describe audit --watch      refresh every second, until Ctrl-C",
     ),
 )
 @click.argument("group", shell_complete=completion.groups)
-@click.option("--watch", is_flag=True, help="Show it again every second.")
+@click.option("--watch", is_flag=True, help="Refresh every second.")
 @as_json
-@with_admin(hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
+@with_admin(hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows the groups"})
 async def describe(admin: Admin, group: str, watch: bool, as_json: bool) -> None:
     """Show members, partitions, committed offsets and lag.
 
@@ -103,7 +103,7 @@ async def describe(admin: Admin, group: str, watch: bool, as_json: bool) -> None
 @command.command(
     epilog=examples(
         "anabranch groups gates audit",
-        "anabranch groups gates audit --topic flights --watch    until the last one has opened",
+        "anabranch groups gates audit --topic flights --watch    until all are open",
     ),
 )
 @click.argument("group", shell_complete=completion.groups)
@@ -112,11 +112,11 @@ async def describe(admin: Admin, group: str, watch: bool, as_json: bool) -> None
     "only",
     multiple=True,
     shell_complete=completion.topics,
-    help="Only this topic; may be repeated. Default: all that it reads.",
+    help="Only this topic; may be repeated. Default: all topics of the group.",
 )
-@click.option("--watch", is_flag=True, help="Show them again every second, until no gate is closed.")
+@click.option("--watch", is_flag=True, help="Refresh every second, until no gate is closed.")
 @as_json
-@with_admin(hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
+@with_admin(hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows the groups"})
 async def gates(admin: Admin, group: str, only: tuple[str, ...], watch: bool, as_json: bool) -> None:
     """Show closed gates and what would open them.
 
@@ -155,14 +155,14 @@ async def gates(admin: Admin, group: str, only: tuple[str, ...], watch: bool, as
 
 def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
     """A closed gate as lines: the waiting partition, then what would open it."""
-    since = "nothing behind it yet"
+    since = "no records wait yet"
     if gate.waiting_since_ms >= 0:
-        since = f"records behind it for {max(now_ms - gate.waiting_since_ms, 0) / 1000:,.1f} s"
+        since = f"records wait for {max(now_ms - gate.waiting_since_ms, 0) / 1000:,.1f} s"
     owner = gate.owner or "no member"
     head = f"{gate.partition} (generation {gate.generation}, {owner}) stops at {gate.offset:,}: {since}"
     lines = [head]
     for one in gate.blockers:
-        reader = f"{one.owner} has to" if one.owner else "NO MEMBER reads it; one has to"
+        reader = f"{one.owner} must" if one.owner else "NO MEMBER reads it; one must"
         todo = f"read and commit {one.remaining:,} more" if one.remaining else "commit its position"
         lines.append(f"    opens when {one.partition} reaches {one.end:,}: {reader} {todo}")
     return lines
@@ -194,11 +194,11 @@ def gate_row(gate: ClosedGate) -> Mapping[str, Any]:
     epilog="""\b
 Examples:
   anabranch groups reset audit flights --to earliest
-  anabranch groups reset audit flights --to 2h --dry-run                       what came in the last two hours
+  anabranch groups reset audit flights --to 2h --dry-run                       records of the last two hours
   anabranch groups reset audit flights --to -100                               the last hundred offsets again
   anabranch groups reset audit flights --partition 0 --to 1200 --reset-lineage --dry-run
   anabranch groups reset audit flights --partition 0 --to 1200 --only-named    old records may come after newer ones
-  anabranch groups reset fresh flights --to latest --create                    a group that is to begin there
+  anabranch groups reset fresh flights --to latest --create                    a new group that starts at the end
 """,
 )
 @click.argument("group", shell_complete=completion.groups)
@@ -209,7 +209,7 @@ Examples:
     "to",
     required=True,
     metavar="earliest|latest|OFFSET|TIME|-N|+N",
-    help="Where the group is to go on. TIME is 2026-11-23T10:00 (UTC unless it says otherwise), or 15m, 2h, 1d ago. "
+    help="The new position of the group. TIME is 2026-11-23T10:00 (UTC unless it says otherwise), or 15m, 2h, 1d ago. "
     "-N and +N count from the committed offset, and stop at the log's ends.",
 )
 @click.option(
@@ -218,8 +218,8 @@ Examples:
     default=None,
     help="Also reset partitions that hold later records of the same keys. Without them, old records follow newer ones.",
 )
-@click.option("--create", is_flag=True, help="Also for a group that does not exist yet.")
-@click.option("--dry-run", is_flag=True, help="Show what would be committed; change nothing.")
+@click.option("--create", is_flag=True, help="Create the group if it does not exist.")
+@click.option("--dry-run", is_flag=True, help="Show the new offsets; change nothing.")
 @bootstrap
 def reset(
     group: str,
@@ -251,7 +251,7 @@ def reset(
         if known is None and not create:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group)
         if known is not None and known.kind == SHARE:
-            raise click.UsageError(f"{group} is a share group: kafka-share-groups.sh --reset-offsets moves its start")
+            raise click.UsageError(f"{group} is a share group: use kafka-share-groups.sh --reset-offsets")
         if not dry_run:
             refuse_members(known)
         offsets = await new_offsets(admin, group, topic, partition, target, with_lineage=reset_lineage is not False)
@@ -266,9 +266,13 @@ def reset(
             if len(failed) == len(outcomes):
                 refuse_members(await find_group(admin, group))
             raise KafkaError(failed[0], f"{len(failed)} of {len(outcomes)} partitions of {group} were not reset")
-        click.echo("nothing was changed" if dry_run else f"{group} goes on from there")
+        click.echo("nothing was changed" if dry_run else f"{group} continues from there")
 
-    run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows them; --create makes one"})
+    run(
+        bootstrap,
+        act,
+        hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows the groups; --create creates one"},
+    )
 
 
 def reset_lines(
@@ -302,7 +306,7 @@ def refuse_members(group: Group | None) -> None:
         named = ", ".join(f"{one} ({one.member_id})" for one in group.members[:MEMBERS_NAMED_MAX])
         more = len(group.members) - MEMBERS_NAMED_MAX
         raise click.ClickException(
-            f"nothing was reset: {group.group_id} has members, which must stop first: "
+            f"nothing was reset: {group.group_id} has active members; stop them first: "
             f"{named}{f' and {more} more' if more > 0 else ''}"
         )
 
@@ -312,7 +316,7 @@ def refuse_to_leave(later: Sequence[TopicPartition]) -> None:
     if later:
         raise click.UsageError(
             f"later records of the same keys are in {', '.join(map(str, later))}: write --reset-lineage to read those "
-            "again too, behind the older ones, or --only-named to get older records after newer ones"
+            "again, after the older ones, or --only-named to get older records after newer ones"
         )
 
 

@@ -15,7 +15,7 @@ TIMEOUT_MS = 3000
     name="health",
     epilog="""\b
 Examples:
-  anabranch health 127.0.0.1:9092                 a broker: serves, and a controller leads the cluster
+  anabranch health 127.0.0.1:9092                 a broker that serves, in a cluster with a controller
   anabranch health --role controller 127.0.0.1:9099
   anabranch health --role zookeeper 127.0.0.1:2181
 """,
@@ -57,7 +57,7 @@ async def node_trouble(host: str, port: int, role: str) -> str:
         finally:
             await connection.close()
     except (ConnectionError, TimeoutError, OSError) as error:
-        return f"no answer ({error or 'timeout'})"
+        return f"no response ({error or 'timeout'})"
     if answer.controller_id < 0:
-        return "no controller leads the cluster"
+        return "the cluster has no active controller"
     return "" if any(broker.port == port for broker in answer.brokers) else "it is not registered as a broker"

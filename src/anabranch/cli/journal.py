@@ -23,20 +23,20 @@ Examples:
   anabranch up --control 127.0.0.1:9190 --control-journal 1000      in another terminal
   anabranch journal --follow                                       one line for each exchange
   anabranch journal topic=orders error=NOT_LEADER_OR_FOLLOWER
-  anabranch journal explain 41                                     why that one was refused
+  anabranch journal explain 41                                     why exchange 41 was refused
   anabranch journal topic=orders --capture orders.pcapng           for Wireshark; needs up --control-frames
   anabranch journal api=OffsetCommit group=billing --json | jq .request
 """,
 )
 @click.argument("where", nargs=-1, shell_complete=completion.journal_conditions)
-@click.option("--follow", is_flag=True, help="Go on with what comes.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with request and answer.")
-@click.option("--bytes", "with_bytes", is_flag=True, help="With --json: their bytes, too, for `anabranch replay`.")
+@click.option("--follow", is_flag=True, help="Follow new exchanges.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with request and response.")
+@click.option("--bytes", "with_bytes", is_flag=True, help="With --json: also the bytes, for `anabranch replay`.")
 @click.option(
     "--capture",
     type=click.Path(dir_okay=False, writable=True),
     metavar="FILE",
-    help="Write them to a capture for Wireshark (pcapng), in place of showing them.",
+    help="Write a capture for Wireshark (pcapng) instead of showing exchanges.",
 )
 @with_control
 def command(
@@ -48,13 +48,13 @@ def command(
     partition, group, transactional_id, producer_id; between_brokers=true; and error, rule, outcome, after, limit.
     """
     if with_bytes and (not as_json or follow):
-        raise click.UsageError("--bytes goes with --json, and not with --follow")
+        raise click.UsageError("--bytes needs --json, and excludes --follow")
     number = _to_explain(where)
     words: dict[str, Any] = {}
     for one in where if number is None else ():
         name, found, value = one.partition("=")
         if not found:
-            raise click.UsageError(f"exchanges are chosen by NAME=VALUE, such as topic=orders, not {one!r}")
+            raise click.UsageError(f"a filter is NAME=VALUE, such as topic=orders, not {one!r}")
         words[name] = value
     if number is not None:
         click.echo("\n".join(control.journal.explain(number)))
@@ -75,5 +75,5 @@ def _to_explain(where: tuple[str, ...]) -> int | None:
     if where[:1] != ("explain",):
         return None
     if len(where) != 2 or not where[1].isdecimal():
-        raise click.UsageError("explain takes the number of one exchange: anabranch journal explain 41")
+        raise click.UsageError("explain needs the number of one exchange: anabranch journal explain 41")
     return int(where[1])

@@ -47,7 +47,7 @@ OPTIONS = {
 Examples:
   anabranch node --id 1 --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9092 --data-dir ./data/1
   anabranch node --id 9 --roles controller --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9099
-      a spare controller: holds no data, and can be killed without killing any
+      a spare controller without data
   anabranch node --id 1 --zookeeper 127.0.0.1:2181 --kafka 4.1
       a node that looks like Kafka 4.1
   anabranch node --id 1 --zookeeper 127.0.0.1:2181 --metrics-port 9464
@@ -58,26 +58,26 @@ Examples:
 @click.option("--roles", default="broker,controller", show_default=True, help="broker, controller, or both.")
 @click.option("--zookeeper", required=True, metavar="HOST:PORT[,...][/CHROOT]", help="The ZooKeeper ensemble to join.")
 @click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Where to listen.")
-@click.option("--advertise", metavar="HOST[:PORT]", help="What clients are told to connect to, if it differs.")
+@click.option("--advertise", metavar="HOST[:PORT]", help="The advertised address, if it differs.")
 @click.option(
     "--listener",
     "listeners",
     multiple=True,
     metavar="NAME://HOST:PORT",
-    help="Where to listen, in place of --listen; may be repeated: SSL://0.0.0.0:9093.",
+    help="A listener, instead of --listen; may be repeated: SSL://0.0.0.0:9093.",
 )
 @click.option(
     "--advertised-listener",
     "advertised",
     multiple=True,
     metavar="NAME://HOST:PORT",
-    help="What clients of that listener are told to connect to; may be repeated.",
+    help="The advertised address of a listener; may be repeated.",
 )
+@click.option("--data-dir", type=click.Path(file_okay=False), help="The directory of the logs. Default: in memory.")
 @click.option(
-    "--data-dir", type=click.Path(file_okay=False), help="For logs; a broker without one keeps them in memory."
+    "--kafka", metavar="VERSION", default="", help="The version of Kafka that clients see: 2.8 to 4.2. Default: 3.9."
 )
-@click.option("--kafka", metavar="VERSION", default="", help="Which Kafka clients see: 2.8 to 4.2; 3.9 if left out.")
-@click.option("--rack", default="", help="The rack that the node stands in; replicas are spread over racks.")
+@click.option("--rack", default="", help="The rack of the node; replicas are spread over racks.")
 @click.option(
     "--config",
     "--set",
@@ -90,7 +90,7 @@ Examples:
 @click.option(
     "--config-file",
     type=click.Path(dir_okay=False),
-    help="Broker properties from a file, as server.properties has them; for passwords, which --config shows to all.",
+    help="A file of broker properties (server.properties); for passwords, which are visible in --config.",
 )
 @click.option(
     "--metrics-port",
@@ -98,7 +98,7 @@ Examples:
     help="Serve Prometheus metrics at http://HOST:PORT/metrics, on the host of --listen. 0: a free port.",
 )
 @click.option(
-    "--log-level", default="info", show_default=True, type=click.Choice(LOG_LEVELS), help="What is logged to stderr."
+    "--log-level", default="info", show_default=True, type=click.Choice(LOG_LEVELS), help="The log level of stderr."
 )
 def command(
     node_id: int,
@@ -159,7 +159,7 @@ def address(text: str, option: str = "--listen") -> tuple[str, int]:
     except ValueError as error:
         raise click.UsageError(f"{option}: {error}") from None
     if not host:
-        raise click.UsageError(f"{option} {text!r} names no host: {ADVICE}")
+        raise click.UsageError(f"{option} {text!r} has no host: {ADVICE}")
     return host, port
 
 

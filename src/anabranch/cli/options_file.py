@@ -35,7 +35,7 @@ def options_file(ctx: click.Context, _: click.Parameter, path: str | None) -> No
     for name, value in said.items():
         option = known.get(name.replace("_", "-"))
         if option is None or option.name is None or option.is_eager:
-            raise click.UsageError(f"--options {path}: no option is called {name}; {suggest(name, known)}")
+            raise click.UsageError(f"--options {path}: unknown option {name}; {suggest(name, known)}")
         defaults[option.name] = _given(path, name, option, value)
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
 
@@ -44,7 +44,7 @@ def _given(path: str, name: str, option: click.Option, value: Any) -> Any:
     """Convert a value of the file to what click expects."""
     if isinstance(value, dict):
         if not option.multiple:
-            raise click.UsageError(f"--options {path}: {name} is one value, and no table")
+            raise click.UsageError(f"--options {path}: {name} is one value, not a table")
         return [f"{key}={_text(one)}" for key, one in value.items()]
     if option.is_flag and not isinstance(value, bool):
         raise click.UsageError(f"--options {path}: {name} is true or false, not {value!r}")

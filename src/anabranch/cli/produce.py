@@ -35,30 +35,40 @@ Examples:
   anabranch produce flights --separator : < flights.txt           LH400:delayed, one record a line
   anabranch produce flights --json < flights.jsonl                {"key": "LH400", "value": {"delay": 12}}
   anabranch consume flights --until-end --json | anabranch produce copies --json
-  anabranch produce flights --key LH400 --null                    a tombstone: compaction forgets the key
+  anabranch produce flights --key LH400 --null                    a tombstone
   anabranch produce flights -s value=avro -r http://127.0.0.1:8081 --value-schema flight.avsc < flights.jsonl
 """
 )
 @click.argument("topic", shell_complete=completion.topics)
 @click.argument("values", nargs=-1)
-@click.option("--key", help="The key of every record that has none of its own.")
+@click.option("--key", help="The key of records without a key.")
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record; may be repeated."
 )
-@click.option("--partition", type=click.IntRange(0), help="This partition. Default: the one that has the key.")
-@click.option("--null", is_flag=True, help="One record without a value.")
+@click.option("--partition", type=click.IntRange(0), help="The partition. Default: by the key.")
+@click.option("--null", is_flag=True, help="Send one record without a value.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Each line is an object: key, value, headers, partition, timestamp."
+    "--json", "as_json", is_flag=True, help="Each line is a JSON object: key, value, headers, partition, timestamp."
 )
-@click.option("--separator", metavar="TEXT", help="What stands between key and value in each line.")
-@click.option("--skip-bad", is_flag=True, help="Leave out lines that are no records, and name them.")
+@click.option("--separator", metavar="TEXT", help="The separator of key and value in each line.")
+@click.option("--skip-bad", is_flag=True, help="Skip and report invalid lines.")
 @click.option(
-    "--from-line", type=click.IntRange(1), default=1, metavar="N", help="Begin with line N: go on after a wrong line."
+    "--from-line",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Begin with line N, to continue after an invalid line.",
 )
 @click.option(
-    "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who has to have it."
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="The required acknowledgements.",
 )
-@click.option("--compression", type=click.Choice(CODECS), default="none", show_default=True, help="Of each batch.")
+@click.option(
+    "--compression", type=click.Choice(CODECS), default="none", show_default=True, help="The compression of each batch."
+)
 @registry_options
 @schema_options
 @bootstrap
@@ -90,9 +100,9 @@ def command(
     from anabranch.inspect.record_text import LineRecord, parse_json, split_line
 
     if as_json and separator:
-        raise click.UsageError("--json has the key in each line: leave --separator away")
+        raise click.UsageError("--json and --separator are mutually exclusive")
     if null and values:
-        raise click.UsageError("--null is a record without a value: leave the values away")
+        raise click.UsageError("--null takes no values")
     shared = tuple(_header(one) for one in headers)
     schemas = {"key": key_schema, "value": value_schema}
     encoders = serializers(registry, topic, parse_serdes(serdes, registry), schemas)
@@ -177,7 +187,7 @@ class Stored:
                 if self._skip_bad:
                     self._skip(number, error)
                     continue
-                self._stop(number, from_line, error, "leave such lines out with --skip-bad, or mend it and ")
+                self._stop(number, from_line, error, "skip such lines with --skip-bad, or correct it and ")
                 return
             try:
                 await self.send(producer, record)
@@ -188,13 +198,13 @@ class Stored:
     def _skip(self, number: int, error: ValueError) -> None:
         self._skipped += 1
         if self._skipped <= SKIPPED_NAMED_MAX:
-            click.echo(f"left out line {number}: {error}", err=True)
+            click.echo(f"skipped line {number}: {error}", err=True)
 
     def _stop(self, number: int, from_line: int, error: Exception, other_way: str) -> None:
         self._wrong_line = f"line {number}: {error}"
         if number > from_line:
             before = f"line {from_line} is" if number == from_line + 1 else f"lines {from_line} to {number - 1} are"
-            self._wrong_line += f"; {before} sent: {other_way}go on with --from-line {number}"
+            self._wrong_line += f"; {before} sent: {other_way}continue with --from-line {number}"
 
     def lines(self) -> Iterator[str]:
         """The partitions and offsets of the records."""
@@ -204,7 +214,7 @@ class Stored:
             where = f"up to offset {last:,}" if last >= 0 else "unacknowledged"
             yield f"  partition {partition:>4}: {count:,}, {where}"
         if self._skipped:
-            yield f"{self._skipped:,} line{'' if self._skipped == 1 else 's'} left out"
+            yield f"{self._skipped:,} line{'' if self._skipped == 1 else 's'} skipped"
 
     def judge(self) -> None:
         """Raise an exception, with one line, if records were not stored or lines were invalid."""

@@ -25,56 +25,58 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   anabranch proxy --upstream kafka:9092 --control 127.0.0.1:9190
-                                                clients of 127.0.0.1:19092 get what the cluster answers, and
+                                                clients of 127.0.0.1:19092 get the cluster's responses, and
   anabranch faults add --api Produce --topic orders --error NOT_LEADER_OR_FOLLOWER --times 2
                                                 two of their Produce requests are refused
   anabranch proxy --upstream kafka:9092 --control 127.0.0.1:9190 --control-journal 1000
-  anabranch journal --follow                    what clients ask, and what they get
+  anabranch journal --follow                    requests and responses
   anabranch proxy --upstream kafka:9093 --upstream-config client.properties --config-file server.properties
-                                                TLS on both sides: a CA to trust there, a certificate to show here
+                                                TLS on both sides: the upstream's CA, and the proxy's certificate
 """,
 )
-@click.option(
-    "--upstream", required=True, metavar="HOST:PORT[,...]", help="Brokers of the cluster; the others are learned."
-)
+@click.option("--upstream", required=True, metavar="HOST:PORT[,...]", help="Bootstrap brokers of the cluster.")
 @click.option(
     "--port",
     default=19092,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="The first port; brokers get those that follow. 0: free.",
+    help="The first port; each broker gets one of the next. 0: free ports.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--advertise", metavar="HOST", help="The host that clients are told, if not the one at which they came.")
+@click.option("--advertise", metavar="HOST", help="The advertised host. Default: the one that the client connected to.")
 @click.option(
     "--upstream-config",
     type=click.Path(dir_okay=False),
-    help="How the cluster is reached: a file of Kafka's client properties, as security.protocol. Logins are those "
-    "of the clients, and pass.",
+    help="A file of Kafka client properties for the cluster, such as security.protocol. SASL of "
+    "clients passes through.",
 )
-@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A property of the ports here: ssl.*.")
+@click.option(
+    "--config", "config", multiple=True, metavar="NAME=VALUE", help="A property of the proxy's listeners: ssl.*."
+)
 @click.option(
     "--config-file",
     type=click.Path(dir_okay=False),
-    help="The same from a file, as server.properties has them: with ssl.keystore.location clients come by TLS.",
+    help="A file of listener properties; with ssl.keystore.location, clients connect with TLS.",
 )
 @click.option(
-    "--control", metavar="HOST:PORT", help="Serve the control plane there: rules, journal. Port 0: a free one."
+    "--control",
+    metavar="HOST:PORT",
+    help="Serve the control plane (rules, journal) at this address. Port 0: a free one.",
 )
 @click.option(
     "--control-token",
     envvar="ANABRANCH_CONTROL_TOKEN",
     show_envvar=True,
     metavar="TOKEN",
-    help="What has to be shown to the control plane; needed elsewhere than on loopback.",
+    help="The token of the control plane; required for non-loopback addresses.",
 )
 @click.option(
     "--control-journal", default=0, type=click.IntRange(0), metavar="N", help="Keep the last N exchanges of clients."
 )
-@click.option("--control-frames", is_flag=True, help="Keep their bytes, too; but none that may hold secrets.")
-@click.option("--rules", type=click.Path(dir_okay=False), help="Follow the rules of this file from the start.")
+@click.option("--control-frames", is_flag=True, help="Also keep their bytes, except those that may contain secrets.")
+@click.option("--rules", type=click.Path(dir_okay=False), help="Apply the rules of this file from the start.")
 @click.option(
-    "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="What is logged to stderr."
+    "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="The log level of stderr."
 )
 def command(
     upstream: str,
@@ -148,7 +150,7 @@ def _own_tls(path: str | None, pairs: tuple[str, ...]) -> ReportingContext | Non
     given = properties_of(path, pairs)
     if not any(name.startswith("ssl.keystore.") for name in given):
         if given:
-            raise click.UsageError(f"{', '.join(given)}: a proxy takes what TLS needs, ssl.keystore.location at least")
+            raise click.UsageError(f"{', '.join(given)}: TLS needs at least ssl.keystore.location")
         return None
     properties = ListenerProperties(Listener("SSL", "SSL", "", 0), given)
     return server_context(TlsSettings.read(properties.get), properties.client_auth, ReportingContext)

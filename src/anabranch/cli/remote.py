@@ -33,7 +33,7 @@ _bootstrap = click.option(
     envvar="ANABRANCH_BOOTSTRAP_SERVERS",
     show_envvar=True,
     metavar="HOST:PORT[,...]",
-    help="Brokers of the cluster; the others are learned from them.",
+    help="Bootstrap brokers of the cluster.",
 )
 SECURITY = "anabranch.security"
 """The key under which click keeps the file with this command's client properties."""
@@ -50,7 +50,7 @@ _command_config = click.option(
     show_envvar=True,
     expose_value=False,
     callback=_keep_path,
-    help="How to be let in: a file of Kafka's client properties, such as security.protocol and sasl.jaas.config.",
+    help="A file of Kafka client properties for authentication, such as security.protocol and sasl.jaas.config.",
 )
 
 
@@ -94,10 +94,8 @@ def _blamed() -> Iterator[None]:
         raise click.UsageError(f"{place}: {error}") from None
 
 
-timeout = click.option(
-    "--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to wait for the outcome."
-)
-as_json = click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
+timeout = click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="The timeout in seconds.")
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 
 
 def tell(as_json: bool, row: Mapping[str, Any], lines: Iterable[str]) -> None:
@@ -171,7 +169,7 @@ def refusals(bootstrap_servers: str, *, hints: Mapping[ErrorCode, str] | None = 
         hint = (hints or {}).get(error.code) or HINTS.get(error.code)
         raise click.ClickException(f"{error}{'; ' + hint if hint else ''}") from None
     except AuthenticationFailed as error:
-        raise click.ClickException(f"not let in: {error}") from None
+        raise click.ClickException(f"authentication failed: {error}") from None
     except (ConnectionError, TimeoutError) as error:
         reason = str(error) or "no answer"
         raise click.ClickException(f"{reason}; is a cluster running at {bootstrap_servers}?") from None
@@ -180,6 +178,6 @@ def refusals(bootstrap_servers: str, *, hints: Mapping[ErrorCode, str] | None = 
 
 
 HINTS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic: `anabranch topics list` shows those that exist",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic: `anabranch topics list` shows the topics",
     ErrorCode.INVALID_CONFIG: "write --config NAME=VALUE with one of Kafka's topic properties",
 }

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   anabranch up --control 127.0.0.1:9190 --control-journal 10000 --control-frames
-  anabranch journal --capture said.pcapng          what clients have said to it, or to a cluster behind anabranch proxy
-  anabranch replay said.pcapng --to kafka:9092     the same to another one, and what that answers otherwise
+  anabranch journal --capture said.pcapng          record requests of this cluster, or behind anabranch proxy
+  anabranch replay said.pcapng --to kafka:9092     send them to another cluster, and compare
   anabranch replay said.pcapng --to kafka:9092 --pace 1x
   anabranch journal group=billing --json --bytes > billing.jsonl
   anabranch replay billing.jsonl --to kafka:9092 --json | jq .differences
 """,
 )
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--to", "servers", required=True, metavar="HOST:PORT", help="A broker of the cluster to send it to.")
-@click.option("--pace", metavar="1x|10x", help="Not faster than it was, or than ten times as fast. Left out: at once.")
+@click.option("--to", "servers", required=True, metavar="HOST:PORT", help="A broker of the target cluster.")
+@click.option("--pace", metavar="1x|10x", help="At the recorded pace, or ten times as fast. Default: at once.")
 @click.option(
     "--command-config",
     type=click.Path(dir_okay=False),
     envvar="ANABRANCH_COMMAND_CONFIG",
-    help="How to be let in: a file of Kafka's client properties. Recorded logins are not repeated.",
+    help="A file of Kafka client properties for authentication. Recorded logins are not repeated.",
 )
 @as_json
 def command(file: str, servers: str, pace: str | None, command_config: str | None, as_json: bool) -> None:
@@ -67,7 +67,7 @@ def _pace(said: str | None) -> float | None:
 
     found = parse_pace(said)
     if not found:
-        raise ValueError(f"--pace {said}: nothing would ever be sent; write 1x")
+        raise ValueError(f"--pace {said}: no request would be sent; write 1x")
     return found
 
 
@@ -85,8 +85,8 @@ async def _play(recorded: list[RecordedExchange], servers: str, pace: float | No
         left_out += bool(one.left_out)
         differ += bool(one.differences)
     if not as_json:
-        left = f"; {left_out} left out" if left_out else ""
-        click.echo(f"{sent} requests sent{left}: {sent - differ} answers alike, {differ} different")
+        left = f"; {left_out} skipped" if left_out else ""
+        click.echo(f"{sent} requests sent{left}: {sent - differ} equal responses, {differ} different")
     return differ
 
 

@@ -10,23 +10,23 @@ import socket
 from typing import Final
 
 ADDRESS_ADVICE: Final = {
-    errno.EADDRINUSE: "another process listens there already: stop it, or write another port (0: a free one)",
-    errno.EADDRNOTAVAIL: "this machine does not have that address: listen on one of its own, or on 0.0.0.0, and name "
-    "with --advertise what clients shall connect to",
-    errno.EACCES: "this user may not listen there: ports below 1024 are for root",
-    errno.EPERM: "this user may not listen there: ports below 1024 are for root",
+    errno.EADDRINUSE: "another process uses this address: stop it, or write another port (0: a free one)",
+    errno.EADDRNOTAVAIL: "this machine does not have that address: listen on one of its own, or on 0.0.0.0, and write "
+    "--advertise with the address for clients",
+    errno.EACCES: "no permission for this port: ports below 1024 are for root",
+    errno.EPERM: "no permission for this port: ports below 1024 are for root",
 }
-FILES_ADVICE: Final = "this process may open no more files: raise `ulimit -n`, or begin with fewer brokers"
-NAME_ADVICE: Final = "no address is known for that name: write an address of this machine, such as 127.0.0.1"
+FILES_ADVICE: Final = "too many open files: raise `ulimit -n`, or start fewer brokers"
+NAME_ADVICE: Final = "cannot resolve the host name: write an address of this machine, such as 127.0.0.1"
 PATH_ADVICE: Final = {
-    errno.ENOENT: "that folder is not there and cannot be made: name another --data-dir",
+    errno.ENOENT: "the directory does not exist and cannot be created: name another --data-dir",
     errno.ENOTDIR: "a part of that path is a file: name another --data-dir",
-    errno.EEXIST: "there is a file where a folder should be: name another --data-dir",
-    errno.EACCES: "this user may not write there: name another --data-dir, or change its owner",
-    errno.EPERM: "this user may not write there: name another --data-dir, or change its owner",
-    errno.EROFS: "that file system is read-only: name another --data-dir",
-    errno.ENOSPC: "that disk is full: make room, or name another --data-dir",
-    errno.EDQUOT: "the disk quota is used up: make room, or name another --data-dir",
+    errno.EEXIST: "a file has the name of the directory: name another --data-dir",
+    errno.EACCES: "no permission to write there: name another --data-dir, or change its owner",
+    errno.EPERM: "no permission to write there: name another --data-dir, or change its owner",
+    errno.EROFS: "the file system is read-only: name another --data-dir",
+    errno.ENOSPC: "the disk is full: free space, or name another --data-dir",
+    errno.EDQUOT: "the disk quota is exhausted: free space, or name another --data-dir",
 }
 
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   anabranch up --control 127.0.0.1:9190                   in another terminal
-  anabranch state reset                                   as after the start
+  anabranch state reset                                   reset the cluster to its start
   anabranch state take seeded
-  anabranch state restore seeded                          topics, records and groups are as they were
+  anabranch state restore seeded                          restore topics, records and groups
   anabranch state save seeded seeded.zip
   anabranch up --from seeded.zip                          on another machine
 """,

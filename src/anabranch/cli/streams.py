@@ -34,7 +34,10 @@ Examples:
 @bootstrap
 @click.option("--application-id", required=True, help="The group's id, and the prefix of the application's own topics.")
 @click.option(
-    "--state-dir", required=True, type=click.Path(file_okay=False, path_type=Path), help="For this instance alone."
+    "--state-dir",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The state directory of this instance.",
 )
 @click.option(
     "--config",
@@ -101,7 +104,7 @@ def load_topology(where: str) -> Topology:
     found = getattr(module, name, None)
     made = found() if callable(found) else found
     if not isinstance(made, Topology):
-        raise ValueError(f"{name} in {place} is no topology")
+        raise ValueError(f"{name} in {place} is not a topology")
     return made
 
 

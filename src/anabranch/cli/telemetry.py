@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anabranch.control.telemetry_routes import MetricsRow
 
 SETTINGS: Final[tuple[str, ...]] = ("interval.ms", "match", "metrics")
-OTHER_KAFKA: Final = "only a Kafka without ZooKeeper has subscriptions: anabranch up --kafka 4.1"
+OTHER_KAFKA: Final = "client metrics subscriptions need a KRaft profile: anabranch up --kafka 4.1"
 HINTS: Final = {ErrorCode.INVALID_REQUEST: OTHER_KAFKA, ErrorCode.UNSUPPORTED_VERSION: OTHER_KAFKA}
 
 
@@ -30,9 +30,9 @@ HINTS: Final = {ErrorCode.INVALID_REQUEST: OTHER_KAFKA, ErrorCode.UNSUPPORTED_VE
 Examples:
   anabranch up --kafka 4.1 --config client.telemetry.enable=true --control 127.0.0.1:9190      in another terminal
   anabranch telemetry subscribe all --interval-ms 1000      every metric of every client, each second
-  anabranch telemetry clients                               who was asked, who pushes, who was refused
-  anabranch telemetry show shop                             what the client shop has pushed last
-  anabranch telemetry wait shop --pushes 2                  until it has pushed twice
+  anabranch telemetry clients                               clients with their pushes and errors
+  anabranch telemetry show shop                             the last metrics of client shop
+  anabranch telemetry wait shop --pushes 2                  wait for two pushes
   anabranch telemetry unsubscribe all
 """,
 )
@@ -55,7 +55,8 @@ def clients(control: ControlClient, as_json: bool) -> None:
         tell(as_json, row, [client_line(row)])
     if not rows:
         click.echo(
-            "no client has asked: none is connected, it knows no KIP-714, or has it off (enable.metrics.push)", err=True
+            "no client has requested a subscription: this needs KIP-714 and enable.metrics.push=true",
+            err=True,
         )
 
 
@@ -64,12 +65,12 @@ def clients(control: ControlClient, as_json: bool) -> None:
 Examples:
   anabranch telemetry show shop
   anabranch telemetry show shop --json | jq .name
-  anabranch telemetry show shop --save shop.otlp       what OpenTelemetry's collectors take
+  anabranch telemetry show shop --save shop.otlp       for OpenTelemetry collectors
 """
 )
 @click.argument("client")
 @click.option(
-    "--save", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Write what came to a file: OTLP."
+    "--save", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Write the metrics to a file (OTLP)."
 )
 @as_json
 @with_control
@@ -90,7 +91,7 @@ def show(control: ControlClient, client: str, save: str | None, as_json: bool) -
             for point in row["metrics"] or ():
                 click.echo(point_line(point))
         if row["last"] is not None and row["metrics"] == []:
-            click.echo("in its last push are no metrics", err=True)
+            click.echo("its last push has no metrics", err=True)
         if row["unread"]:
             click.echo(f"its metrics are not shown: {row['unread']}", err=True)
 
@@ -98,12 +99,14 @@ def show(control: ControlClient, client: str, save: str | None, as_json: bool) -
 @command.command(
     epilog=examples(
         "anabranch telemetry wait shop",
-        "anabranch telemetry wait shop --terminated        it was closed, and has pushed for the last time",
+        "anabranch telemetry wait shop --terminated        wait for the last push, at its close",
     )
 )
 @click.argument("client")
-@click.option("--pushes", default=1, show_default=True, type=click.IntRange(1), help="How often it has to have pushed.")
-@click.option("--terminated", is_flag=True, help="And for the last time.")
+@click.option(
+    "--pushes", default=1, show_default=True, type=click.IntRange(1), help="The number of pushes to wait for."
+)
+@click.option("--terminated", is_flag=True, help="Wait for the terminating push.")
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds; then the exit code is 1.")
 @with_control
 def wait(control: ControlClient, client: str, pushes: int, terminated: bool, timeout_s: float) -> None:
@@ -128,20 +131,20 @@ Examples:
     default="*",
     show_default=True,
     metavar="PREFIX,...",
-    help="What their names begin with; * is every metric.",
+    help="Prefixes of metric names; *: every metric.",
 )
 @click.option(
     "--interval-ms",
     default=1000,
     show_default=True,
     type=click.IntRange(100, 3_600_000),
-    help="How often a client pushes.",
+    help="The push interval.",
 )
 @click.option(
     "--match",
     multiple=True,
     metavar="NAME=EXPRESSION",
-    help="Only clients of which this matches: client_id, client_instance_id, client_software_name, "
+    help="Only matching clients: client_id, client_instance_id, client_software_name, "
     "client_software_version, client_source_address, client_source_port. May be repeated.",
 )
 @bootstrap
@@ -157,7 +160,7 @@ def subscribe(name: str, metrics: str, interval_ms: int, match: tuple[str, ...],
     async def act(admin: Admin) -> None:
         unset = [one for one in SETTINGS if one not in wanted]
         await admin.alter_configs(client_metrics=name, changes=wanted, unset=unset)
-        click.echo(f"clients are asked by {name} for {metrics} every {interval_ms} ms")
+        click.echo(f"subscription {name}: clients push {metrics} every {interval_ms} ms")
 
     run(bootstrap, act, hints=HINTS)
 
@@ -168,7 +171,7 @@ def subscribe(name: str, metrics: str, interval_ms: int, match: tuple[str, ...],
 async def unsubscribe(admin: Admin, name: str) -> None:
     """Delete a subscription."""
     await admin.alter_configs(client_metrics=name, unset=SETTINGS)
-    click.echo(f"{name} asks clients for nothing any more")
+    click.echo(f"{name} is removed")
 
 
 @command.command(epilog=examples("anabranch telemetry subscriptions"))
@@ -197,12 +200,12 @@ def client_line(row: TelemetryRow | MetricsRow) -> str:
     who = f"node {row['node']}  {row['client'] or '-':<20} {row['software']} {row['software_version']:<10}"
     if last is not None:
         times = f"{row['pushes']} push{'' if row['pushes'] == 1 else 'es'}"
-        ended = ", and will push no more" if row["terminated"] else ""
+        ended = ", terminated" if row["terminated"] else ""
         done = f"{times}, the last at {last['at']:.3f} of {last['bytes']} bytes ({last['compression']}){ended}"
     elif row["wanted"]:
-        done = f"has not pushed yet; is asked for {','.join(row['wanted'])} every {row['interval_ms']} ms"
+        done = f"has not pushed yet; subscription: {','.join(row['wanted'])} every {row['interval_ms']} ms"
     else:
-        done = "nothing is wanted of it: anabranch telemetry subscribe NAME"
+        done = "no subscription matches it: anabranch telemetry subscribe NAME"
     refused = f"; refused with {row['refused']}" if row["refused"] else ""
     return f"{who}  {done}{refused}"
 

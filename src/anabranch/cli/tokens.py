@@ -50,15 +50,21 @@ def command() -> None:
     )
 )
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--owner", metavar="User:NAME", help="For whom; this takes the right CreateTokens. Default: oneself.")
-@click.option("--renewer", "renewers", multiple=True, metavar="User:NAME", help="Who may renew and end it, too.")
+@click.option("--owner", metavar="User:NAME", help="The owner; needs the permission CreateTokens. Default: yourself.")
 @click.option(
-    "--hours", type=click.FloatRange(min=0, min_open=True), help="How long it may live. Default: the brokers'."
+    "--renewer",
+    "renewers",
+    multiple=True,
+    metavar="User:NAME",
+    help="A further principal that may renew and expire the token.",
+)
+@click.option(
+    "--hours", type=click.FloatRange(min=0, min_open=True), help="The maximum lifetime. Default: the brokers' setting."
 )
 @click.option(
     "--protocol",
     type=click.Choice(["SASL_SSL", "SASL_PLAINTEXT"]),
-    help="Of the listener to log in at. Default: that of --command-config, else SASL_SSL.",
+    help="The protocol of the listener. Default: that of --command-config, else SASL_SSL.",
 )
 @bootstrap
 def create(
@@ -88,7 +94,7 @@ def create(
     trust = "".join(f"{name}={given[name]}\n" for name in TRUST if name in given and chosen == "SASL_SSL")
     text = trust + PROPERTIES.format(protocol=chosen, mechanism=scram, id=token.token_id, secret=token.secret)
     write_private_file(file, text.encode())
-    click.echo(f"token {token.token_id} of {token.owner}, good until {_time(token.expires_ms)}: {file}")
+    click.echo(f"token {token.token_id} of {token.owner}, valid until {_time(token.expires_ms)}: {file}")
 
 
 @command.command(
@@ -109,24 +115,24 @@ async def list_tokens(admin: Admin, owners: tuple[str, ...], as_json: bool) -> N
             "expires": _time(token.expires_ms),
             "may_be_renewed_until": _time(token.max_ms),
         }
-        until = f"good until {row['expires']}, or {row['may_be_renewed_until']} if it is renewed"
+        until = f"valid until {row['expires']}, or {row['may_be_renewed_until']} if it is renewed"
         tell(as_json, row, [f"{token.token_id} of {token.owner}, {until}"])
 
 
 @command.command(epilog=examples("anabranch tokens renew tokenid", "anabranch tokens renew tokenid --hours 8"))
 @click.argument("token_id")
-@click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: the brokers'.")
+@click.option("--hours", type=click.FloatRange(min=0), help="The time from now on. Default: the brokers' setting.")
 @with_admin()
 async def renew(admin: Admin, token_id: str, hours: float | None) -> None:
     """Extend the lifetime of the token TOKEN_ID."""
     token = await _found(admin, token_id)
     ends_ms = await admin.renew_token(token.secret, -1 if hours is None else round(hours * HOUR_MS))
-    click.echo(f"token {token_id} is good until {_time(ends_ms)}")
+    click.echo(f"token {token_id} is valid until {_time(ends_ms)}")
 
 
 @command.command(epilog=examples("anabranch tokens expire tokenid", "anabranch tokens expire tokenid --hours 1"))
 @click.argument("token_id")
-@click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: it ends at once.")
+@click.option("--hours", type=click.FloatRange(min=0), help="The time from now on. Default: expire immediately.")
 @with_admin()
 async def expire(admin: Admin, token_id: str, hours: float | None) -> None:
     """Expire the token TOKEN_ID, later or at once."""

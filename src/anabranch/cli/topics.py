@@ -25,10 +25,10 @@ Examples:
   anabranch topics list
   anabranch topics describe flights              leaders, ISRs, generations
   anabranch topics config flights --config retention.ms=60000
-  anabranch topics alter flights --partitions 8  split: keys move, their order stays
-  anabranch topics alter flights --partitions 5  merge: the same, the other way
+  anabranch topics alter flights --partitions 8  split; keys move, and keep their order
+  anabranch topics alter flights --partitions 5  merge partitions
   anabranch topics lineage flights               the tree of splits and merges
-  anabranch topics drain flights                 what groups still have to read before merged partitions go
+  anabranch topics drain flights                 retiring partitions that groups still have to read
   anabranch topics delete flights
 """,
 )
@@ -43,13 +43,13 @@ def command() -> None:
     ),
 )
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="How many partitions. Default: the broker's num.partitions.")
+@click.option("--partitions", type=click.IntRange(1), help="The partition count. Default: the broker's num.partitions.")
 @click.option(
     "--replication-factor",  # as in Kafka's own tools
     "--replicas",
     "replicas",
     type=click.IntRange(1),
-    help="Of each partition. Default: the broker's default.replication.factor.",
+    help="The replication factor. Default: the broker's default.replication.factor.",
 )
 @click.option(
     "--config",
@@ -60,7 +60,7 @@ def command() -> None:
     help="A topic property; may be repeated.",
     shell_complete=completion.topic_properties,
 )
-@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is, and exit with 0.")
+@click.option("--if-not-exists", is_flag=True, help="Exit with 0 if the topic exists, without changing it.")
 @bootstrap
 @timeout
 def create(
@@ -102,7 +102,7 @@ def create(
     name="list",
     epilog=examples("anabranch topics list --internal        __consumer_offsets and __transaction_state too"),
 )
-@click.option("--internal", is_flag=True, help="List internal topics too.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @as_json
 @with_admin()
 async def list_topics(admin: Admin, internal: bool, as_json: bool) -> None:
@@ -137,7 +137,7 @@ async def describe(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
 Examples:
   anabranch topics config flights
   anabranch topics config flights --config retention.ms=60000 --unset min.insync.replicas
-  anabranch topics config flights --all            every property, its value, and what it does
+  anabranch topics config flights --all            all properties with their documentation
 """,
 )
 @click.argument("name", shell_complete=completion.topics)
@@ -157,7 +157,7 @@ Examples:
     help="Return a property to its default; may be repeated.",
     shell_complete=completion.topic_property_names,
 )
-@click.option("--all", "everything", is_flag=True, help="Show defaults too, and what each property does.")
+@click.option("--all", "everything", is_flag=True, help="Also show defaults and the documentation of properties.")
 @as_json
 @bootstrap
 def config(
@@ -197,14 +197,19 @@ SOURCES = {1: "topic", 2: "this broker", 3: "all brokers", 4: "start of the brok
 @command.command(
     epilog="""\b
 Examples:
-  anabranch topics alter flights --partitions 8 --dry-run    what would move, and what would wait for what
-  anabranch topics alter flights --partitions 8              split: keys move, their order stays
-  anabranch topics alter flights --partitions 5              merge: the same, the other way
+  anabranch topics alter flights --partitions 8 --dry-run    show moved keys and gates
+  anabranch topics alter flights --partitions 8              split; keys move, and keep their order
+  anabranch topics alter flights --partitions 5              merge partitions
 """,
 )
 @click.argument("name", shell_complete=completion.topics)
-@click.option("--partitions", required=True, type=click.IntRange(1), help="The new count: more split, fewer merge.")
-@click.option("--dry-run", is_flag=True, help="Show the plan, and whether it would be accepted; change nothing.")
+@click.option(
+    "--partitions",
+    required=True,
+    type=click.IntRange(1),
+    help="The new partition count: a higher one splits, a lower one merges.",
+)
+@click.option("--dry-run", is_flag=True, help="Validate the resize and show its plan; change nothing.")
 @bootstrap
 @timeout
 def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: float) -> None:
@@ -234,7 +239,7 @@ def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: 
         await admin.create_partitions(name, partitions, allow_shrink=True, validate_only=dry_run)
         click.echo("nothing was changed" if dry_run else f"{name} has {partitions} partitions")
 
-    too_few = "new partitions get as many replicas as the topic has: start the brokers that are down, and try again"
+    too_few = "new partitions need as many replicas as the topic has: start the stopped brokers, and try again"
     run(bootstrap, act, timeout_s, hints={ErrorCode.INVALID_REPLICATION_FACTOR: too_few})
 
 
@@ -242,8 +247,8 @@ def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: 
     epilog="""\b
 Examples:
   anabranch topics lineage flights
-  anabranch topics lineage flights --partition 4    only what ever shared keys with partition 4
-  anabranch topics lineage flights --json           each key epoch, where it ends, and what it comes from
+  anabranch topics lineage flights --partition 4    only partitions that ever shared keys with partition 4
+  anabranch topics lineage flights --json           each key epoch with its end and parents
 """,
 )
 @click.argument("name", shell_complete=completion.topics)
@@ -274,7 +279,7 @@ async def lineage(admin: Admin, name: str, partition: int | None, as_json: bool)
     epilog="""\b
 Examples:
   anabranch topics drain flights
-  anabranch topics drain flights --delete-drained            what every group has read goes now, not when it expires
+  anabranch topics drain flights --delete-drained            delete records that all groups have read now
 """,
 )
 @click.argument("name", shell_complete=completion.topics)
@@ -290,7 +295,7 @@ def drain(name: str, delete_drained: bool, force: bool, as_json: bool, bootstrap
     Per draining partition and group; the controller removes an empty one.
     """
     if force and not delete_drained:
-        raise click.UsageError("--force goes with --delete-drained")
+        raise click.UsageError("--force needs --delete-drained")
 
     async def act(admin: Admin) -> None:
         from anabranch.inspect.draining import delete_read, drain_lines, draining
@@ -336,7 +341,7 @@ def describe_lines(topic: Topic) -> list[str]:
     head = f"{topic.name}: {len(topic.live)} partitions"
     if topic.lineage is not None:
         steps = ", ".join(f"{count} (generation {generation})" for generation, count in topic.lineage.history)
-        head += f", keys keep their order; so far: {steps}"
+        head += f", ordered; history: {steps}"
     lines = [head]
     for index, partition in sorted(topic.partitions.items()):
         isr, replicas = (",".join(map(str, ids)) for ids in (partition.isr, partition.replicas))

@@ -26,14 +26,14 @@ STOP_S: Final = 20
 @click.command(
     epilog="""\b
 Examples:
-  anabranch tour                               the stories there are
-  anabranch tour leader                        on a cluster of its own, which ends with it
-  anabranch tour order --control http://127.0.0.1:9190       on that one: watch its dashboard meanwhile
-  anabranch tour --all --no-wait               all of them, as a check
+  anabranch tour                               list the stories
+  anabranch tour leader                        on a temporary cluster
+  anabranch tour order --control http://127.0.0.1:9190       on a running cluster, with its dashboard
+  anabranch tour --all --no-wait               all stories, as a test
 """
 )
 @click.argument("story", required=False, shell_complete=completion.stories)
-@click.option("--all", "every", is_flag=True, help="Every story, one after the other.")
+@click.option("--all", "every", is_flag=True, help="Run all stories.")
 @click.option("--wait/--no-wait", default=True, help="Wait for Enter between steps.")
 @url
 @token
@@ -55,7 +55,7 @@ def command(story: str | None, every: bool, wait: bool, url: str, token: str) ->
         console = Console()
         held = [_tell(console, control, stories[one], wait=wait) for one in (stories if every else [str(story)])]
     if not all(held):
-        raise click.ClickException("something that was claimed was not so")
+        raise click.ClickException("a claim of a story was false")
 
 
 @contextlib.contextmanager
@@ -72,7 +72,7 @@ def _own() -> Iterator[ControlClient]:
             assert process.stdout is not None
             ready = process.stdout.readline()
             if " control=" not in ready:
-                raise click.ClickException("a cluster for the tour could not be started")
+                raise click.ClickException("the cluster of the tour did not start")
             with connected(ready.split(" control=")[1].strip(), "") as control:
                 yield control
         finally:
@@ -87,7 +87,7 @@ def _list(stories: Mapping[str, StoryRow]) -> None:
     width = max(map(len, stories))
     for name, one in stories.items():
         click.echo(f"{name:<{width}}  {one['title']}: {one['summary']}")
-    click.echo("\nanabranch tour STORY tells one.")
+    click.echo("\nanabranch tour STORY runs one.")
 
 
 def _tell(console: Console, control: ControlClient, story: StoryRow, *, wait: bool) -> bool:
@@ -100,7 +100,7 @@ def _tell(console: Console, control: ControlClient, story: StoryRow, *, wait: bo
         _show(console, step)
         held = held and all(claim["holds"] for claim in step["claims"])
         if wait:
-            console.input("[dim]Enter goes on [/dim]")
+            console.input("[dim]press Enter [/dim]")
     return held
 
 

@@ -39,17 +39,17 @@ INSTEAD: Final = {
     epilog="""\b
 Examples:
   anabranch up                                  three brokers on 127.0.0.1:9092, 9093 and 9094
-  anabranch up --brokers 1 --port 0             one broker on a free port; the ready line tells which
-  anabranch up --data-dir ./data                logs that outlive the process
+  anabranch up --brokers 1 --port 0             one broker on a free port, shown in the ready line
+  anabranch up --data-dir ./data                keep the logs on disk
   anabranch up --config num.partitions=4        any broker property; broker.id=0 counts the brokers from 0
   anabranch up --kafka 4.1                      clients see a Kafka 4.1; --kafka 1=3.9,2=4.1 one in an upgrade
   anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
   anabranch up --options anabranch.toml         these options from a file: brokers = 3, [config] "num.partitions" = 4
   anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
-  anabranch up --control 127.0.0.1:9190         a dashboard there; nodes are killed, looked at, over HTTP
-  anabranch up --from seeded.zip                what `anabranch state save` has written
-  anabranch up --clock 10x                      ten seconds of the cluster in one
-  anabranch up --rules faults.json              follow rules of faults from the start
+  anabranch up --control 127.0.0.1:9190         a dashboard and an HTTP API to control nodes
+  anabranch up --from seeded.zip                start from a saved snapshot
+  anabranch up --clock 10x                      ten times as fast
+  anabranch up --rules faults.json              apply fault rules from the start
   anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
 """,
 )
@@ -60,25 +60,30 @@ Examples:
     is_eager=True,
     expose_value=False,
     callback=options_file,
-    help="Any of these options from a TOML file, such as anabranch.toml; what is written here wins.",
+    help="A TOML file of these options, such as anabranch.toml; the command line has priority.",
 )
+@click.option("--brokers", type=click.IntRange(1, 64), help="The number of brokers. Default: 3, or that of --from.")
 @click.option(
-    "--brokers", type=click.IntRange(1, 64), help="How many brokers; 3, or as many as --from has, if left out."
+    "--port",
+    default=9092,
+    show_default=True,
+    help="The first broker's port; the others get the next ones. 0: free ports.",
 )
-@click.option("--port", default=9092, show_default=True, help="The first broker's; the others follow. 0: free ports.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--listener",
     "listeners",
     multiple=True,
     metavar="NAME://HOST:PORT",
-    help="Where the first broker listens, in place of --host and --port; may be repeated: SSL://127.0.0.1:9093.",
+    help="A listener of the first broker, instead of --host and --port; may be repeated: SSL://127.0.0.1:9093.",
 )
-@click.option("--advertise", metavar="HOST", help="The host that clients are told to connect to, if it differs.")
+@click.option("--advertise", metavar="HOST", help="The advertised host, if it differs.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Keep logs here instead of in memory.")
 @click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
-@click.option("--zookeeper", metavar="local|HOST:PORT", help="With --processes: start one here, or use this one.")
-@click.option("--racks", metavar="NAME,...", help="The brokers' racks, by turns; consumers may then read nearby.")
+@click.option(
+    "--zookeeper", metavar="local|HOST:PORT", help="With --processes: start a ZooKeeper (local), or use this one."
+)
+@click.option("--racks", metavar="NAME,...", help="The racks of the brokers, in turn.")
 @click.option(
     "--config",
     "--set",
@@ -91,13 +96,13 @@ Examples:
 @click.option(
     "--config-file",
     type=click.Path(dir_okay=False),
-    help="Broker properties from a file, as server.properties has them; for passwords, which --config shows to all.",
+    help="A file of broker properties (server.properties); for passwords, which are visible in --config.",
 )
 @click.option(
     "--kafka",
     metavar="VERSION|ID=VERSION,...",
     default="",
-    help="Which Kafka clients see: 2.8, 3.5, 3.9 (the default), 4.0, 4.1 or 4.2; 1=3.9,2=4.1 in an upgrade.",
+    help="The version of Kafka that clients see: 2.8, 3.5, 3.9 (default), 4.0, 4.1, 4.2; per broker: 1=3.9,2=4.1.",
 )
 @click.option(
     "--metrics-port",
@@ -107,21 +112,21 @@ Examples:
 @click.option(
     "--control",
     metavar="HOST:PORT",
-    help="Serve the control plane there: kill nodes, look at the state, wait for it. Port 0: a free one.",
+    help="Serve the control plane (actions, state, waits) at this address. Port 0: a free one.",
 )
 @click.option(
     "--control-token",
     envvar="ANABRANCH_CONTROL_TOKEN",
     show_envvar=True,
     metavar="TOKEN",
-    help="What has to be shown to the control plane; needed elsewhere than on loopback.",
+    help="The token of the control plane; required for non-loopback addresses.",
 )
 @click.option(
     "--control-journal",
     default=0,
     type=click.IntRange(0),
     metavar="N",
-    help="Keep the last N exchanges of clients, and as many of brokers, to be asked for at --control.",
+    help="Keep the last N exchanges of clients, and as many of brokers, for the control plane.",
 )
 @click.option(
     "--control-file-mib",
@@ -134,27 +139,27 @@ Examples:
 @click.option(
     "--control-frames",
     is_flag=True,
-    help="Keep the bytes of exchanges, too, for `anabranch journal --capture`; but none that may hold secrets.",
+    help="Also keep the bytes of exchanges, for `anabranch journal --capture`, except those that may contain secrets.",
 )
 @click.option(
     "--from",
     "snapshot",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Begin with what a snapshot holds, in memory; its brokers' ids are those of --config broker.id and on.",
+    help="Start from a snapshot, in memory; broker ids begin with --config broker.id.",
 )
 @click.option(
     "--clock",
     metavar="steps|10x",
-    help="The cluster's time: it stands still unless `anabranch clock` moves it on, or goes ten times as fast.",
+    help="The cluster's clock: `steps` stops it, for `anabranch clock advance`; 10x makes it ten times as fast.",
 )
 @click.option(
     "--rules",
     type=click.Path(dir_okay=False),
-    help="Follow the rules of this file from the start: a JSON list, or [[rules]] in TOML.",
+    help="Apply the rules of this file from the start: a JSON list, or [[rules]] in TOML.",
 )
 @click.option(
-    "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="What is logged to stderr."
+    "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="The log level of stderr."
 )
 def command(
     brokers: int | None,
@@ -265,7 +270,7 @@ def check_processes(processes: bool, zookeeper: str | None, metrics_port: int | 
     """Raise UsageError for options that a cluster of processes does not have, or only such a cluster has."""
     if not processes:
         if zookeeper:
-            raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
+            raise click.UsageError("--zookeeper needs --processes; otherwise an in-memory ZooKeeper is used")
         return
     if not zookeeper:
         raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
@@ -273,7 +278,7 @@ def check_processes(processes: bool, zookeeper: str | None, metrics_port: int | 
         raise click.UsageError("--metrics-port with --processes is the port of the first broker; write one")
     for name, given in options.items():
         if given:
-            raise click.UsageError(f"--{name} is for a cluster in one process{INSTEAD.get(name, '')}")
+            raise click.UsageError(f"--{name} needs a cluster in one process{INSTEAD.get(name, '')}")
 
 
 def read_snapshot(path: str, data_dir: str | None) -> Snapshot:
@@ -281,7 +286,7 @@ def read_snapshot(path: str, data_dir: str | None) -> Snapshot:
     from anabranch.state.snapshot import InvalidSnapshot, Snapshot
 
     if data_dir:
-        raise click.UsageError(f"--from keeps what it holds in memory; for --data-dir, unzip {path} there")
+        raise click.UsageError(f"--from keeps its data in memory; for --data-dir, unzip {path} there")
     try:
         return Snapshot.from_bytes(Path(path).read_bytes())
     except (InvalidSnapshot, OSError) as error:
@@ -310,7 +315,7 @@ def clock_pace(clock: str | None, control: str | None) -> float | None:
     except ValueError as error:
         raise click.UsageError(f"--clock {clock}: {error}") from None
     if not found and not control:
-        raise click.UsageError("--clock steps goes with --control, by which `anabranch clock advance` moves it on")
+        raise click.UsageError("--clock steps needs --control, for `anabranch clock advance`")
     return found
 
 
@@ -369,6 +374,6 @@ async def serve(
         sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{metrics.ready}{controlled}\n")
         sys.stdout.flush()
         if endpoint is not None:
-            click.echo(f"the dashboard is at {endpoint.url}/", err=True)
+            click.echo(f"dashboard: {endpoint.url}/", err=True)
         async with contextlib.nullcontext() if endpoint is None else endpoint.open(cluster, clock):
             await stop.wait(cluster.failed())

@@ -18,7 +18,7 @@ mechanism = click.option(
     "mechanisms",
     multiple=True,
     type=click.Choice(MECHANISMS),
-    help="For which mechanism; may be repeated. Default: both.",
+    help="The mechanism; may be repeated. Default: both.",
 )
 
 
@@ -26,8 +26,8 @@ mechanism = click.option(
     name="users",
     epilog="""\b
 Examples:
-  anabranch users set alice                           asks for the password
-  anabranch users set alice --password-file secret    for scripts: the file's first line; - reads it from a pipe
+  anabranch users set alice                           prompt for the password
+  anabranch users set alice --password-file secret    read it from a file, or from a pipe with -
   anabranch users list
   anabranch users delete alice --mechanism SCRAM-SHA-256
 """,
@@ -48,12 +48,16 @@ Examples:
 @click.argument("user")
 @mechanism
 @click.option(
-    "--iterations", default=4096, show_default=True, type=click.IntRange(4096, 16384), help="Rounds of hashing."
+    "--iterations",
+    default=4096,
+    show_default=True,
+    type=click.IntRange(4096, 16384),
+    help="The iterations of the hash.",
 )
 @click.option(
     "--password-file",
     type=click.File(),
-    help="Where the password is, on the first line; - for a pipe. It is no option, as all users see those.",
+    help="A file with the password in its first line; -: standard input.",
 )
 @bootstrap
 def set_password(
@@ -68,7 +72,7 @@ def set_password(
     else:
         password = password_file.readline().rstrip("\r\n")
     if not password:
-        raise click.UsageError("a password is not empty")
+        raise click.UsageError("the password must not be empty")
 
     async def act(admin: Admin) -> None:
         await admin.set_password(user, password, mechanisms=mechanisms or MECHANISMS, iterations=iterations)

@@ -25,27 +25,23 @@ SERVER: Final = re.compile(r"(?P<number>\d+)=(?P<host>[^:\s\[\]]+|\[[^\[\]\s]+\]
     epilog="""\b
 Examples:
   anabranch zookeeper --data-dir ./data/zookeeper    on 127.0.0.1:2181
-  anabranch zookeeper --listen 127.0.0.1:0           on a free port, forgotten at the end
+  anabranch zookeeper --listen 127.0.0.1:0           on a free port, without permanent data
   anabranch zookeeper --listen 10.0.0.1:2181 --data-dir ./zk \\
       --id 1 --server 1=10.0.0.1 --server 2=10.0.0.2 --server 3=10.0.0.3
-                                                     one of three; the same on the others, with --id 2 and 3
+                                                     one of three servers; the others with --id 2 and 3
 """,
 )
 @click.option("--listen", default="127.0.0.1:2181", show_default=True, metavar="HOST:PORT", help="Where to listen.")
-@click.option(
-    "--data-dir", type=click.Path(file_okay=False), help="Keep its data here; without it, they are temporary."
-)
-@click.option("--id", "server_id", type=click.IntRange(1, 255), help="Which of the ensemble's servers this is.")
+@click.option("--data-dir", type=click.Path(file_okay=False), help="The data directory. Default: temporary.")
+@click.option("--id", "server_id", type=click.IntRange(1, 255), help="The id of this server in the ensemble.")
 @click.option(
     "--server",
     "servers",
     multiple=True,
     metavar="ID=HOST[:PORT:PORT]",
-    help=f"A server of the ensemble, with the ports where the others reach it: {PEER_PORTS}. Repeat for each.",
+    help=f"A server of the ensemble, with its peer ports: {PEER_PORTS}. Repeat for each.",
 )
-@click.option(
-    "--jaas", type=click.Path(exists=True, dir_okay=False), help="A file with users, as ZooKeeper has it in Java."
-)
+@click.option("--jaas", type=click.Path(exists=True, dir_okay=False), help="A JAAS file with users.")
 def command(listen: str, data_dir: str | None, server_id: int | None, servers: Sequence[str], jaas: str | None) -> None:
     """Run one ZooKeeper server until SIGINT or SIGTERM. Needs the extra `audit`, and Java 17 or the extra `java`."""
     from anabranch.cluster.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, java_version
@@ -78,14 +74,12 @@ def quorum_of(servers: Sequence[str], server_id: int | None, data_dir: str | Non
             raise click.UsageError(f"--server {text!r}: write ID=HOST or ID=HOST:PORT:PORT, for example 1=10.0.0.1")
         number = int(said["number"])
         if number in quorum:
-            raise click.UsageError(f"--server {text!r}: there is a server {number} already")
+            raise click.UsageError(f"--server {text!r}: duplicate server {number}")
         quorum[number] = f"{said['host']}:{said['ports'] or PEER_PORTS}"
     if (server_id is not None) != bool(quorum) or (quorum and server_id not in quorum):
-        raise click.UsageError(
-            "an ensemble needs --server for each of its servers, and --id, which says which one this is"
-        )
+        raise click.UsageError("an ensemble needs --server for each server, and --id for this one")
     if quorum and data_dir is None:
-        raise click.UsageError("a server of an ensemble needs --data-dir: it must not forget what it has voted for")
+        raise click.UsageError("a server of an ensemble needs --data-dir, to keep its votes")
     return quorum
 
 

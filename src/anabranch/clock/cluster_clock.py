@@ -105,14 +105,14 @@ class ClusterClock:
     def run_at(self, scale: float) -> None:
         """Set the pace; 0 stops the clock. ValueError for an invalid pace."""
         if not (0 <= scale < math.inf):
-            raise ValueError(f"the pace of a clock is 0 or more, not {scale}")
+            raise ValueError(f"the pace of a clock must be 0 or more, not {scale}")
         self._set(self.now_s())
         self._scale = scale
 
     async def advance(self, seconds: float) -> None:
         """Advance the time, and wait until everything due until then has happened. ValueError for negative seconds."""
         if not (0 <= seconds < math.inf):
-            raise ValueError(f"a clock only moves on, not by {seconds} seconds")
+            raise ValueError(f"a clock cannot move by {seconds} seconds")
         async with self._turn:
             self._set(self.now_s())
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -191,5 +191,5 @@ class ClusterClock:
         self._at_s, self._since_s = at_s, self._real_s()
 
 
-CLOCK: contextvars.ContextVar[ClusterClock | None] = contextvars.ContextVar("whose time it is", default=None)
+CLOCK: contextvars.ContextVar[ClusterClock | None] = contextvars.ContextVar("the event loop is known", default=None)
 """The clock of the running cluster code; None in real time."""

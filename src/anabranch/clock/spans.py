@@ -22,7 +22,7 @@ def parse_seconds(said: object) -> float:
             raise ValueError(f"a span of time is a number and one of {', '.join(UNITS_S)}, such as 45s, not {said!r}")
         found = float(words[1]) * UNITS_S[words[2]]
     if not 0 <= found <= SPAN_MAX_S:
-        raise ValueError(f"a clock is moved on by 0 seconds to a hundred years, not by {said}")
+        raise ValueError(f"a clock can be advanced by 0 seconds to 100 years, not by {said}")
     return found
 
 
@@ -32,5 +32,5 @@ def parse_pace(said: str) -> float:
         return 0.0
     words = re.fullmatch(r"(\d+(?:\.\d+)?)x", said)
     if words is None or float(words[1]) == 0:
-        raise ValueError(f"a clock goes at 1x, 10x or 0.5x, or in `{STEPS}`, not {said!r}")
+        raise ValueError(f"a clock runs at 1x, 10x or 0.5x, or in `{STEPS}`, not {said!r}")
     return float(words[1])

@@ -80,7 +80,7 @@ async def send_order(path: Path, what: str, **details: Any) -> Answer:
         with contextlib.suppress(OSError):
             await writer.wait_closed()
     if not line:
-        raise OrderRefused(f"the process that listened at {path} ended without an answer")
+        raise OrderRefused(f"the process that listened at {path} ended without a response")
     answer: Answer = json.loads(line)
     if "error" in answer:
         raise OrderRefused(answer["error"])

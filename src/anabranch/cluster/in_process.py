@@ -338,7 +338,7 @@ class Cluster(Startable):
             if not isinstance(error, Exception):
                 raise
             raise InvalidSnapshot(
-                f"brokers do not start with this snapshot, what was there is back: {error}"
+                f"brokers do not start with this snapshot; the previous state is restored: {error}"
             ) from error
 
     async def reset(self) -> None:
@@ -397,13 +397,13 @@ class Cluster(Startable):
         if isinstance(self.zookeeper, JournaledZooKeeper):
             from anabranch.state.snapshot import NotInMemory
 
-            raise NotInMemory("this cluster keeps its data in a directory: stop it, and work on copies of that")
+            raise NotInMemory("this cluster keeps its data in a directory: stop it, and use copies of the directory")
 
     def _check(self, snapshot: Snapshot) -> None:
         if snapshot.node_ids != self.node_ids:
             from anabranch.state.snapshot import InvalidSnapshot
 
-            raise InvalidSnapshot(f"a snapshot of the brokers {snapshot.node_ids}; this cluster has {self.node_ids}")
+            raise InvalidSnapshot(f"the snapshot has brokers {snapshot.node_ids}; this cluster has {self.node_ids}")
 
     def _hold(self, snapshot: Snapshot, tree: ZnodeTree | None = None, *, every_broker: bool = False) -> None:
         self._check(snapshot)
@@ -563,4 +563,4 @@ class Cluster(Startable):
             known = await node.services.metadata.wait_until(told, READY_TIMEOUT_MS)
             if not known:
                 seen = sorted(node.services.metadata.image.brokers)
-                raise TimeoutError(f"broker {node.settings.node_id} knows only the brokers {seen}, not {count}")
+                raise TimeoutError(f"broker {node.settings.node_id} sees only the brokers {seen}, not {count}")

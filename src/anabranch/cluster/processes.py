@@ -407,7 +407,7 @@ async def wait_for_live_brokers(
     try:
         await wait_while_progressing(converge(), numbers.copy, stall_timeout_s=stall_timeout_s)
     except Stalled as error:
-        raise NodeFailed(f"not every broker knows {count} brokers: {error}; known by node: {numbers}") from None
+        raise NodeFailed(f"not every broker sees {count} brokers: {error}; seen by node: {numbers}") from None
 
 
 def _must_run(nodes: Sequence[NodeProcess], count: int) -> None:

@@ -91,7 +91,7 @@ def class_path() -> str:
         if any(Path(jar).name.startswith("zookeeper-") for jar in jars):
             return os.pathsep.join(jars)
     raise ZooKeeperUnavailable(
-        f"a local ZooKeeper needs the jars that PySpark carries: pip install 'anabranch[audit]'; {INSTEAD}"
+        f"a local ZooKeeper needs the jars of PySpark: pip install 'anabranch[audit]'; {INSTEAD}"
     )
 
 
@@ -274,11 +274,11 @@ class LocalZooKeeper(Startable):
                 stall_timeout_s=self._stall_timeout_s,
             )
         except Stalled as error:
-            what = f"does not answer: {error}"
+            what = f"does not respond: {error}"
         else:
             if code is None:
                 return
-            what = f"ended at once with code {code}"
+            what = f"ended immediately with code {code}"
         raise ZooKeeperUnavailable(f"ZooKeeper at {self.hosts} {what}; its log ends with:\n{self._log_tail()}")
 
     async def _first_answer(self, process: subprocess.Popen[bytes]) -> int | None:

@@ -59,11 +59,10 @@ class Actions:
         """Start a stopped node. Raises UnknownNode, or ActionRefused if it is running."""
         async with self._turn(node_id):
             if node_id in self._cluster.nodes:
-                raise ActionRefused(f"node {node_id} runs already")
+                raise ActionRefused(f"node {node_id} is already running")
             if frozen := [str(one) for one in self._cluster.nodes if self._cluster.is_frozen(one)]:
                 raise ActionRefused(
-                    f"node {node_id} would not be ready: node {', '.join(frozen)} is frozen and cannot learn of it; "
-                    f"thaw it first"
+                    f"node {node_id} cannot become ready while node {', '.join(frozen)} is frozen; thaw it first"
                 )
             self._events.publish("node starting", node=node_id)
             await self._cluster.start_broker(node_id)
@@ -81,7 +80,7 @@ class Actions:
         """Disconnect a node from ZooKeeper until `resume_session`. Raises UnknownNode or ActionRefused."""
         session = self._session(node_id)
         if session.link is Link.SUSPENDED:
-            raise ActionRefused(f"node {node_id} is cut off from ZooKeeper already")
+            raise ActionRefused(f"node {node_id} is already cut off from ZooKeeper")
         self._events.publish("session suspended", node=node_id)
         self._cluster.zookeeper.suspend(session)
         return state.node_row(self._cluster, node_id)
@@ -102,7 +101,7 @@ class Actions:
         self._known(node_id)
         self._running(node_id)
         if self._cluster.is_frozen(node_id):
-            raise ActionRefused(f"node {node_id} is frozen already")
+            raise ActionRefused(f"node {node_id} is already frozen")
         self._events.publish("node frozen", node=node_id)
         try:
             self._cluster.freeze_broker(node_id)
@@ -137,12 +136,12 @@ class Actions:
 
     def _running(self, node_id: int) -> None:
         if node_id not in self._cluster.nodes:
-            raise ActionRefused(f"node {node_id} does not run")
+            raise ActionRefused(f"node {node_id} is not running")
 
     def _session(self, node_id: int) -> MemorySession:
         self._known(node_id)
         self._running(node_id)
         session = session_of(self._cluster, node_id)
         if session is None:
-            raise ActionRefused(f"node {node_id} has no session now")
+            raise ActionRefused(f"node {node_id} has no session")
         return session

@@ -318,9 +318,9 @@ class ControlClient:
                 reason = content.decode(errors="replace")
             raise ControlError(refused.code, reason) from None
         except urllib.error.URLError as error:
-            raise ConnectionError(f"nobody answers at {self._url}: {error.reason}") from None
+            raise ConnectionError(f"cannot connect to {self._url}: {error.reason}") from None
         except TimeoutError:
-            raise ConnectionError(f"no answer from {self._url} within {patience_s:g} s") from None
+            raise ConnectionError(f"no response from {self._url} within {patience_s:g} s") from None
 
 
 def _path_of(topic: str) -> str:

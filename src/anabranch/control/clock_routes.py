@@ -35,7 +35,7 @@ async def change_clock(on: ControlledCluster, asked: ControlRequest) -> ClockRow
     """Change the clock's pace, advance it, or both; respond when everything due until then has happened."""
     clock, body = _clock(on), asked.body
     if not body or body.keys() - ClockBody.__annotations__.keys():
-        raise ValueError('say {"advance": "45s"}, or {"pace": 10}, where 0 stands still')
+        raise ValueError('send {"advance": "45s"}, or {"pace": 10}; pace 0 stops the clock')
     pace = body.get("pace", clock.scale)
     if isinstance(pace, bool) or not isinstance(pace, int | float):
         raise ValueError(f"the pace is a number, such as 10 or 0, not {pace!r}")
@@ -51,9 +51,7 @@ async def change_clock(on: ControlledCluster, asked: ControlRequest) -> ClockRow
 
 def _clock(on: ControlledCluster) -> ClusterClock:
     if on.clock is None:
-        raise ActionRefused(
-            "this cluster runs on a loop that has one time for all; `anabranch up --control` has another"
-        )
+        raise ActionRefused("this cluster has no clock of its own; start it with `anabranch up --control`")
     return on.clock
 
 
@@ -62,6 +60,6 @@ def _row(clock: ClusterClock) -> ClockRow:
 
 
 CLOCK_ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/v1/clock", "What time it is in the cluster, and at which pace it goes.", get_clock),
-    Route("POST", "/v1/clock", "Move the clock on, or change its pace; 0 stands still.", change_clock, body=ClockBody),
+    Route("GET", "/v1/clock", "The time and pace of the cluster's clock.", get_clock),
+    Route("POST", "/v1/clock", "Advance the clock, or change its pace; 0 stops it.", change_clock, body=ClockBody),
 )

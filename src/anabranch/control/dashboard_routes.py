@@ -25,7 +25,7 @@ class PastRowsQuery(TypedDict):
 class ZnodeQuery(TypedDict, total=False):
     """The znode to get."""
 
-    path: Annotated[str, "the znode; / if left out"]
+    path: Annotated[str, "the znode; default: /"]
 
 
 class ZnodeChildRow(TypedDict):
@@ -61,12 +61,12 @@ async def get_past_dashboard_rows(on: ControlledCluster, asked: ControlRequest) 
     try:
         at_s = float(said)
     except ValueError:
-        raise ValueError(f"at is a time as events have it, in seconds, not {said!r}") from None
+        raise ValueError(f"at is a time in seconds, as in events, not {said!r}") from None
     history = _feed(on).history
     found = history.at(at_s)
     if found is None:
         begin_s = history.begin_s
-        raise UnknownNode("nobody has looked yet" if begin_s is None else f"what is known begins at {begin_s:.3f}")
+        raise UnknownNode("nothing is recorded yet" if begin_s is None else f"the record begins at {begin_s:.3f}")
     since_s, rows = found
     return {"at": since_s, "rows": rows}
 
@@ -105,14 +105,14 @@ SIGHT_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "GET",
         "/v1/watch",
-        "What the dashboard shows, as rows; as server-sent events for who accepts text/event-stream: a snapshot, then "
+        "The rows of the dashboard; as server-sent events with Accept: text/event-stream: a snapshot, then "
         "what changes, at most five times a second.",
         get_dashboard_rows,
     ),
     Route(
         "GET",
         "/v1/history",
-        "The rows as they were at a moment of the last hour, as far as somebody has looked.",
+        "The rows at a past time of the last hour, if a client was connected then.",
         get_past_dashboard_rows,
         query=PastRowsQuery,
     ),

@@ -165,7 +165,7 @@ class ControlEndpoint:
             try:
                 from anabranch.control.server import ControlServer
             except OSError as error:  # no file descriptor is free now
-                log.warning("the control plane cannot be loaded, its requests wait: %s", error)
+                log.warning("the control plane cannot be loaded yet, its requests wait: %s", error)
                 await asyncio.sleep(LOAD_AGAIN_S)
             else:
                 break
@@ -195,13 +195,13 @@ def make_control_endpoint(
     if wanted is None:
         if token or journal_size or frames:
             name = "token" if token else "journal" if journal_size else "frames"
-            raise click.UsageError(f"--control-{name} goes with --control")
+            raise click.UsageError(f"--control-{name} needs --control")
         return None
     if frames and not journal_size:
-        raise click.UsageError("--control-frames goes with --control-journal, whose exchanges they are of")
+        raise click.UsageError("--control-frames needs --control-journal")
     address = Address.parse(wanted)
     if not address.is_local and not token:
-        raise click.UsageError(f"--control {wanted}: elsewhere than on loopback write --control-token TOKEN, too")
+        raise click.UsageError(f"--control {wanted}: a non-loopback address needs --control-token TOKEN")
     if importlib.util.find_spec("aiohttp") is None:
         raise click.UsageError("--control needs aiohttp: pip install 'anabranch[control]'")
     return ControlEndpoint(address, token or "", journal_size, frames=frames, file_bytes_max=file_bytes_max)

@@ -110,5 +110,5 @@ class FaultsClient:
             gone = next((row for row in self.rows() if row["name"] == added.name), None)
             row = gone and added.remove()
         if row and not row["hits"] and not optional:
-            about = f"and was about {row['met']} requests" if row["met"] else "and no request came that it is about"
-            raise RuleNeverHit(f"rule {added.name} has hit nothing, {about}")
+            about = f"but matched {row['met']} requests" if row["met"] else "no request matched it"
+            raise RuleNeverHit(f"rule {added.name} has no hits: {about}")

@@ -85,16 +85,16 @@ def _armed(on: ControlledCluster, asked: ControlRequest) -> ActiveRule:
 
 
 FAULT_ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/v1/faults", "Every rule, with what it has hit.", get_faults, query=FaultsQuery),
-    Route("POST", "/v1/faults", "Follow a rule from now on.", add_fault, body=RuleFields),
-    Route("DELETE", "/v1/faults", "Follow no rule any more.", remove_faults),
+    Route("GET", "/v1/faults", "All rules with their hits.", get_faults, query=FaultsQuery),
+    Route("POST", "/v1/faults", "Add a rule.", add_fault, body=RuleFields),
+    Route("DELETE", "/v1/faults", "Remove all rules.", remove_faults),
     Route("GET", "/v1/faults/{rule}", "One rule.", get_fault),
-    Route("DELETE", "/v1/faults/{rule}", "Follow a rule no more, and let go what it holds.", remove_fault),
-    Route("POST", "/v1/faults/{rule}/release", "Let go what a rule holds.", release_fault),
+    Route("DELETE", "/v1/faults/{rule}", "Remove a rule, and release the requests that it holds.", remove_fault),
+    Route("POST", "/v1/faults/{rule}/release", "Release the requests that a rule holds.", release_fault),
     Route(
         "GET",
         "/v1/faults/{rule}/wait",
-        "Answers when a rule has hit so often, or with 408.",
+        "Wait until a rule has this many hits; 408 at the timeout.",
         wait_for_hits,
         query=HitsQuery,
         query_help=TIMEOUT,

@@ -91,12 +91,12 @@ async def clear_journal(on: ControlledCluster, asked: ControlRequest) -> Done:
 
 def _needs_bytes(journal: Journal) -> None:
     if not journal.keeps_frames:
-        raise ActionRefused("the journal keeps no bytes; start the cluster with --control-frames")
+        raise ActionRefused("the journal has no bytes; start the cluster with --control-frames")
 
 
 def _journal(on: ControlledCluster) -> Journal:
     if on.journal is None:
-        raise ActionRefused("no journal is kept; start the cluster with --control-journal 1000")
+        raise ActionRefused("there is no journal; start the cluster with --control-journal 1000")
     return on.journal
 
 
@@ -104,7 +104,7 @@ JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "GET",
         "/v1/journal",
-        "The last exchanges, the oldest first.",
+        "The last exchanges, oldest first.",
         get_journal,
         query=ExchangesQuery,
         query_help=WORDS,
@@ -112,7 +112,7 @@ JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "GET",
         "/v1/journal/wait",
-        "Answers when so many are there, or with 408.",
+        "Wait until there are this many exchanges; 408 at the timeout.",
         wait_for_exchanges,
         query=ExchangesWaitQuery,
         query_help={**WORDS, **TIMEOUT},
@@ -121,12 +121,12 @@ JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "GET",
         "/v1/journal/capture",
-        "As a capture for Wireshark: pcapng.",
+        "Exchanges as a capture for Wireshark (pcapng).",
         get_capture,
         query=JournalFilter,
         query_help=WORDS,
         gives_file=True,
     ),
-    Route("GET", "/v1/journal/{number}/explain", "Why one exchange ended as it did.", explain_exchange),
-    Route("DELETE", "/v1/journal", "Forget all exchanges.", clear_journal),
+    Route("GET", "/v1/journal/{number}/explain", "Explain the outcome of one exchange.", explain_exchange),
+    Route("DELETE", "/v1/journal", "Clear the journal.", clear_journal),
 )

@@ -51,7 +51,7 @@ def parse_error(content: bytes) -> str:
     try:
         from opentelemetry.proto.metrics.v1 import metrics_pb2  # noqa: F401
     except ImportError:
-        return "to see them: pip install 'anabranch[telemetry]'"
+        return "to show them: pip install 'anabranch[telemetry]'"
     if len(content) > READ_BYTES_MAX:
         return f"{len(content)} bytes, and up to {READ_BYTES_MAX} are read; save them to a file"
     return ""
@@ -69,7 +69,7 @@ def _parsed(content: bytes) -> MetricsData:
     try:
         data: MetricsData = MetricsData.FromString(content)
     except DecodeError as error:
-        raise ValueError(f"these are no metrics of OTLP: {error}") from None
+        raise ValueError(f"not OTLP metrics: {error}") from None
     return data
 
 

@@ -45,7 +45,7 @@ def page_file(name: str) -> tuple[bytes, str] | None:
 def policy(index: str) -> str:
     """The content security policy of the page: its own files, and its one inline script."""
     inline = INLINE.search(index)
-    assert inline is not None, "the page says which module is where"
+    assert inline is not None, "the page has an import map"
     digest = base64.b64encode(hashlib.sha256(inline.group(1).encode()).digest()).decode()
     return (
         f"default-src 'self'; script-src 'self' 'sha256-{digest}'; style-src 'self' 'unsafe-inline'; "
@@ -77,9 +77,9 @@ class AccessControl:
         """Refuse a request of another site's page, or with another machine's name; None if it is neither."""
         host, origin = headers.get("Host", ""), headers.get("Origin")
         if origin is not None and _netloc(origin) != host:
-            return 403, f"a page of {origin[:NAME_CHARS_SHOWN]} may not ask this"
+            return 403, f"a page of {origin[:NAME_CHARS_SHOWN]} may not send this request"
         if self._local and not _is_here(host):
-            return 403, f"this is 127.0.0.1, not {host[:NAME_CHARS_SHOWN]!r}"
+            return 403, f"the Host header must be a loopback address, not {host[:NAME_CHARS_SHOWN]!r}"
         return None
 
     def refusal(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> tuple[int, str] | None:

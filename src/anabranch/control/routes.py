@@ -187,23 +187,26 @@ async def get_events(on: ControlledCluster, asked: ControlRequest) -> list[Event
 
 ELECTIONS: Final = ("preferred", "unclean")
 ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/v1/state", "Nodes, topics, groups and transactions at one moment.", get_state),
-    Route("GET", "/v1/nodes", "Every node, running or not.", get_nodes),
-    Route("POST", "/v1/nodes/{node}/kill", "End a node without a word.", kill_node),
+    Route("GET", "/v1/state", "Nodes, topics, groups and transactions at one time.", get_state),
+    Route("GET", "/v1/nodes", "All nodes, running or not.", get_nodes),
+    Route("POST", "/v1/nodes/{node}/kill", "Kill a node abruptly.", kill_node),
     Route("POST", "/v1/nodes/{node}/stop", "Stop a node; its leaderships move first.", stop_node),
-    Route("POST", "/v1/nodes/{node}/start", "Start a node that does not run.", start_node),
+    Route("POST", "/v1/nodes/{node}/start", "Start a stopped node.", start_node),
+    Route("POST", "/v1/nodes/{node}/freeze", "Freeze a node, like SIGSTOP.", freeze_node),
+    Route("POST", "/v1/nodes/{node}/thaw", "Resume a frozen node.", thaw_node),
     Route(
-        "POST", "/v1/nodes/{node}/freeze", "Stop a node in the middle of what it does, as SIGSTOP does.", freeze_node
+        "POST",
+        "/v1/nodes/{node}/session/expire",
+        "End a node's ZooKeeper session; the node keeps running.",
+        expire_session,
     ),
-    Route("POST", "/v1/nodes/{node}/thaw", "Let a frozen node go on.", thaw_node),
-    Route("POST", "/v1/nodes/{node}/session/expire", "End a node's ZooKeeper session; it runs on.", expire_session),
     Route("POST", "/v1/nodes/{node}/session/suspend", "Cut a node off from ZooKeeper.", suspend_session),
-    Route("POST", "/v1/nodes/{node}/session/resume", "Let it reach ZooKeeper again.", resume_session),
+    Route("POST", "/v1/nodes/{node}/session/resume", "Reconnect a node to ZooKeeper.", resume_session),
     Route("GET", "/v1/topics", "Every topic, with the log of every replica.", get_topics),
     Route(
         "POST",
         "/v1/topics",
-        "Create a topic; answers when it can be used.",
+        "Create a topic; respond when it is usable.",
         create_topic,
         body=NewTopicBody,
         waits=True,
@@ -213,7 +216,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "POST",
         "/v1/topics/{topic}/partitions/{partition}/elect",
-        "Have the preferred leader elected, or one that is not in sync, if no other lives.",
+        "Elect the preferred leader, or one that is not in sync, if no other is alive.",
         elect_leader,
         body=ElectionBody,
         waits=True,
@@ -222,7 +225,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "GET",
         "/v1/wait",
-        "Answers when all of this holds, or with 408 and what was missing.",
+        "Wait until all conditions hold; 408 with the missing ones at the timeout.",
         wait_for_state,
         query=StateQuery,
         query_help={**WORDS, **TIMEOUT},
@@ -231,7 +234,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "GET",
         "/v1/events",
-        "What has happened; as server-sent events for who accepts text/event-stream, without an end.",
+        "Events; with Accept: text/event-stream, an endless stream of server-sent events.",
         get_events,
         query=EventsQuery,
     ),

@@ -155,7 +155,7 @@ class ControlServer:
             return _refusal(status, str(error) or type(error).__name__)
         except Exception:
             log.exception("bug in the control plane: %s %s", request.method, request.path)
-            return _refusal(500, "a bug; the log tells more")
+            return _refusal(500, "a bug; see the log")
 
     async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
         """Await work that is not cancelled with its request."""
@@ -180,7 +180,7 @@ class ControlServer:
     async def _page(self, request: web.Request) -> web.Response:
         found = page_file(request.match_info.get("name", INDEX))
         if found is None:
-            return _refusal(404, "the dashboard has no such file")
+            return _refusal(404, "no such file of the dashboard")
         content, kind = found
         headers = {"Content-Type": kind, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
         if kind.startswith("text/html"):
@@ -191,7 +191,7 @@ class ControlServer:
         """Set a cookie that stands for the token."""
         session = self._admission.log_in(parse_object(await _content(request, LOGIN_BYTES_MAX)).get("token"))
         if session is None:
-            return _refusal(401, "that is not the token that was given by --control-token")
+            return _refusal(401, "wrong token; see --control-token")
         response = web.json_response({})
         response.set_cookie(self._admission.cookie, session, httponly=True, samesite="Strict", path="/")
         return response
@@ -210,7 +210,7 @@ class ControlServer:
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         """Send the dashboard's rows (SSE): the whole state, then the changes."""
         response = await _stream(request)
-        assert self._feed is not None, "who has none cannot be watched"
+        assert self._feed is not None, "only a running feed can be watched"
         async with contextlib.aclosing(self._feed.follow()) as messages:
             async for kind, body in messages:
                 await response.write(f"event: {kind}\ndata: {body}\n\n".encode())
@@ -224,7 +224,11 @@ class _PeerErrors(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError):
             reason = " ".join(error.message.split())[:NOT_HTTP_CHARS_SHOWN]
-            record.msg, record.args, record.exc_info = "a request to the control plane is no HTTP: %s", (reason,), None
+            record.msg, record.args, record.exc_info = (
+                "malformed HTTP request to the control plane: %s",
+                (reason,),
+                None,
+            )
             record.levelno, record.levelname = logging.WARNING, "WARNING"
         return not isinstance(error, ConnectionError)
 
@@ -271,7 +275,7 @@ async def _content(request: web.Request, bytes_max: int) -> bytes:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 part = await request.content.readany()
         except TimeoutError:
-            raise web.HTTPRequestTimeout(reason=f"nothing of the body came for {BODY_TIMEOUT_S:g} s") from None
+            raise web.HTTPRequestTimeout(reason=f"no bytes of the body arrived for {BODY_TIMEOUT_S:g} s") from None
         if not part:
             return bytes(content)
         content += part

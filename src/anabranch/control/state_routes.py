@@ -111,19 +111,19 @@ def _row(name: str, one: Snapshot) -> SnapshotRow:
 
 ONE: Final = "/v1/state/snapshots/{name}"
 STATE_ROUTES: Final[tuple[Route, ...]] = (
-    Route("POST", "/v1/state/reset", "Be as after the start; connections are closed.", reset_state),
-    Route("GET", "/v1/state/snapshots", "Every snapshot that is kept.", get_snapshots),
-    Route("POST", ONE, "Keep what the cluster holds, by this name.", take_snapshot),
-    Route("DELETE", ONE, "Keep a snapshot no more.", remove_snapshot),
-    Route("POST", ONE + "/restore", "Hold what a snapshot holds; connections are closed.", restore_snapshot),
+    Route("POST", "/v1/state/reset", "Reset the cluster to its start; connections are closed.", reset_state),
+    Route("GET", "/v1/state/snapshots", "All snapshots.", get_snapshots),
+    Route("POST", ONE, "Take a snapshot with this name.", take_snapshot),
+    Route("DELETE", ONE, "Remove a snapshot.", remove_snapshot),
+    Route("POST", ONE + "/restore", "Restore a snapshot; connections are closed.", restore_snapshot),
     Route("GET", ONE + "/file", "A snapshot as a file.", get_snapshot_file, gives_file=True),
     Route(
-        "PUT", ONE + "/file", "Keep what a file holds, by this name.", put_snapshot_file, takes_file=True, waits=True
+        "PUT", ONE + "/file", "Load a snapshot file under this name.", put_snapshot_file, takes_file=True, waits=True
     ),
     Route(
         "POST",
         "/v1/state/forks",
-        "Start another cluster that holds the same, or what a snapshot holds; tells where it is.",
+        "Start another cluster with the same state, or that of a snapshot; return its addresses.",
         fork_state,
         body=ForkBody,
         waits=True,

@@ -189,12 +189,12 @@ class ClientTelemetry:
         """The unmet condition of a wait, in one line; empty if it holds."""
         rows = self.rows(client)
         if not rows:
-            return f"no client {client!r} has asked what to push"
+            return f"no client {client!r} has requested a subscription"
         count = sum(row["pushes"] for row in rows)
         if count < pushes:
             return f"{client} has pushed {count} of {pushes} times: {missing_reason(rows[0])}"
         if terminated and not all(row["terminated"] for row in rows):
-            return f"{client} has not pushed for the last time"
+            return f"{client} has not sent its terminating push"
         return ""
 
 
@@ -203,10 +203,10 @@ def missing_reason(row: TelemetryRow) -> str:
     if row["refused"]:
         return f"refused with {row['refused']}"
     if row["wanted"] is None:
-        return "it is gone"
+        return "it has disconnected"
     if not row["wanted"]:
-        return "nothing is wanted of it"
-    return f"it is asked for {', '.join(row['wanted'])} every {row['interval_ms']} ms"
+        return "no subscription matches it"
+    return f"its subscription is {', '.join(row['wanted'])} every {row['interval_ms']} ms"
 
 
 def _names(client: Client) -> tuple[str, str]:

@@ -67,7 +67,7 @@ async def wait_for_pushes(on: ControlledCluster, asked: ControlRequest) -> list[
 def _rows(telemetry: ClientTelemetry, asked: ControlRequest) -> list[TelemetryRow]:
     client = asked.words["client"]
     if not (rows := telemetry.rows(client)):
-        raise UnknownNode(f"no client {client!r} has asked what to push")
+        raise UnknownNode(f"no client {client!r} has requested a subscription")
     return rows
 
 
@@ -83,26 +83,23 @@ def _with_metrics(row: TelemetryRow, content: bytes) -> MetricsRow:
 def _telemetry(on: ControlledCluster) -> ClientTelemetry:
     if on.telemetry is None or not on.telemetry.is_taken:
         raise ActionRefused(
-            "no broker takes metrics of clients; "
-            "start the cluster with --kafka 4.1 --config client.telemetry.enable=true"
+            "no broker accepts client metrics; start the cluster with --kafka 4.1 --config client.telemetry.enable=true"
         )
     return on.telemetry
 
 
 TELEMETRY_ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        "GET", "/v1/telemetry", "Every client that has asked which metrics to push, or has pushed some.", get_telemetry
-    ),
+    Route("GET", "/v1/telemetry", "All clients that requested a subscription or pushed metrics.", get_telemetry),
     Route(
         "GET",
         "/v1/telemetry/{client}",
-        "The same of one client id, or one client instance id, with the metrics that were pushed last.",
+        "One client, by client id or client instance id, with its last pushed metrics.",
         get_pushed_metrics,
     ),
     Route(
         "GET",
         "/v1/telemetry/{client}/wait",
-        "Answers when a client has pushed so often, or with 408 and what was missing.",
+        "Wait until a client has pushed this often; 408 with the reason at the timeout.",
         wait_for_pushes,
         query=PushesQuery,
         query_help=TIMEOUT,
@@ -111,7 +108,7 @@ TELEMETRY_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "GET",
         "/v1/telemetry/{client}/otlp",
-        "What a client has pushed last as it came: OTLP's MetricsData, which collectors take.",
+        "The last push of a client, unchanged: OTLP MetricsData, for collectors.",
         get_otlp,
         gives_file=True,
     ),

@@ -154,7 +154,7 @@ async def write_records(on: ControlledCluster, asked: ControlRequest) -> list[St
     """Write records as a producer does that keeps keys in order; the response has their offsets."""
     topic, said = topic_of(on, asked), asked.body.get("records")
     if not isinstance(said, list) or not 0 < len(said) <= RECORDS_MAX:
-        raise ValueError(f'say {{"records": [{{"key": "a", "value": "b"}}]}}, of 1 to {RECORDS_MAX} records')
+        raise ValueError(f'send {{"records": [{{"key": "a", "value": "b"}}]}}, of 1 to {RECORDS_MAX} records')
     records = [parsed(one) for one in said]
     async with on.producer() as producer:
         sent = [
@@ -234,7 +234,7 @@ def leader_of(on: ControlledCluster, topic: TopicImage, index: int) -> Partition
 def _partitions(asked: ControlRequest) -> int:
     count = number_of(asked.query, "partitions")
     if count > NEW_PARTITIONS_MAX:
-        raise ValueError(f"a topic is resized to at most {NEW_PARTITIONS_MAX} partitions, not {count}")
+        raise ValueError(f"a topic can have at most {NEW_PARTITIONS_MAX} partitions, not {count}")
     return count
 
 
@@ -253,14 +253,14 @@ TOPIC_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "GET",
         ONE + "/plan",
-        "What a resize would do: which keys move, what waits for what.",
+        "The plan of a resize: which keys move, which partitions get gates.",
         get_plan,
         query=PlanQuery,
     ),
     Route(
         "POST",
         ONE + "/partitions",
-        "Resize a topic, up or down; answers when the new count is published.",
+        "Resize a topic, up or down; respond when the new count is published.",
         resize_topic,
         body=ResizeBody,
         waits=True,
@@ -268,7 +268,7 @@ TOPIC_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "POST",
         ONE + "/records",
-        "Store records, and tell where they are.",
+        "Store records, and return their offsets.",
         write_records,
         body=NewRecordsBody,
         body_bytes_max=RECORDS_BODY_BYTES_MAX,

@@ -44,4 +44,4 @@ class TourClient:
         finally:
             self._ask("DELETE", "/v1/tour", patience_s=PATIENCE_S)
         if "broken" in told:
-            raise ControlError(409, f"the story could not go on: {told['broken']}")
+            raise ControlError(409, f"the story could not continue: {told['broken']}")

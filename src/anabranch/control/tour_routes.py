@@ -47,8 +47,8 @@ def _guide(on: ControlledCluster) -> TourGuide:
 
 
 TOUR_ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/v1/tour", "The stories of the guided tour, and where the one is that is told.", get_tour),
+    Route("GET", "/v1/tour", "The stories of the guided tour, and the state of the running one.", get_tour),
     Route("POST", "/v1/tour/next", "The next step of the story.", continue_story, waits=True),
-    Route("POST", "/v1/tour/{story}", "Begin a story; tells its first step.", begin_story, waits=True),
-    Route("DELETE", "/v1/tour", "End the story, and put the cluster right.", end_story, waits=True),
+    Route("POST", "/v1/tour/{story}", "Start a story, and run its first step.", begin_story, waits=True),
+    Route("DELETE", "/v1/tour", "End the story, and repair the cluster.", end_story, waits=True),
 )

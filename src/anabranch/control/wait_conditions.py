@@ -46,16 +46,16 @@ class WaitCondition(TypedDict, total=False):
 
 WORDS: Final[Mapping[str, str]] = {
     "topic": "this topic exists, and every partition of it has a leader",
-    "partitions": "with `topic`: it has so many partitions to write to",
-    "partition": "with `topic`: only this one is looked at",
+    "partitions": "with `topic`: the count of its writable partitions",
+    "partition": "with `topic`: check only this partition",
     "leader": "with `topic` and `partition`: this broker leads it",
-    "isr": "with `topic`: the in-sync replicas are these, as 1,2,3; or so many, as 3+",
-    "high_watermark": "with `topic` and `partition`: it is at least this",
+    "isr": "with `topic`: the in-sync replicas, as 1,2,3; or their least number, as 3+",
+    "high_watermark": "with `topic` and `partition`: the least high watermark",
     "group": "this group exists",
-    "state": "with `group`: it is in this state, such as Stable or Empty",
-    "members": "with `group`: it has so many members",
-    "lag": "with `group`: it is at most so far behind",
-    "node": "this node runs, and leads or follows what it should",
+    "state": "with `group`: its state, such as Stable or Empty",
+    "members": "with `group`: the number of members",
+    "lag": "with `group`: its largest lag",
+    "node": "this node runs, and all of its replicas are in sync",
     "controller": "this node is the active controller; `any`: some node is",
 }
 
@@ -75,7 +75,7 @@ class Condition:
 def condition(words: Mapping[str, str]) -> Condition:
     """Parse a request's condition. Raises ValueError with the cause."""
     if unknown := words.keys() - WORDS.keys():
-        raise ValueError(f"there is no condition {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
+        raise ValueError(f"unknown conditions {', '.join(sorted(unknown))}; the conditions are {', '.join(WORDS)}")
     for word, needed in (
         *((word, "topic") for word in ("partitions", "partition", "isr")),
         *((word, "partition") for word in ("leader", "high_watermark")),
@@ -93,7 +93,7 @@ def condition(words: Mapping[str, str]) -> Condition:
     if "controller" in words:
         parts.append(_controller(words["controller"]))
     if not parts:
-        raise ValueError(f"say what to wait for: {', '.join(WORDS)}")
+        raise ValueError(f"name a condition: {', '.join(WORDS)}")
     depends_on = Dependencies(words.get("topic", ""), all_topics="node" in words, group=words.get("group", ""))
     return Condition(tuple(parts), depends_on)
 
@@ -189,7 +189,7 @@ def _group(words: Mapping[str, str]) -> Missing:
         if len(row["members"]) != numbers.get("members", len(row["members"])):
             return f"{name} has {len(row['members'])} members"
         if "lag" in numbers and (row["lag"] > numbers["lag"] or not row["offsets"]):
-            return f"{name} is {row['lag']} behind" if row["offsets"] else f"{name} has committed nothing"
+            return f"{name} has a lag of {row['lag']}" if row["offsets"] else f"{name} has no committed offsets"
         return ""
 
     return missing
@@ -198,7 +198,7 @@ def _group(words: Mapping[str, str]) -> Missing:
 def _node(node_id: int) -> Missing:
     def missing(cluster: Cluster) -> str:
         if node_id not in cluster.nodes:
-            return f"node {node_id} does not run"
+            return f"node {node_id} is not running"
         for row in state.topics(cluster):
             for one in row["partitions"]:
                 if any(replica["node"] == node_id for replica in one["replicas"]) and node_id not in one["isr"]:

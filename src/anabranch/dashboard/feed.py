@@ -223,7 +223,7 @@ class Feed:
             try:
                 self.look()
             except Exception:
-                log.exception("bug in the dashboard: it looks again")
+                log.exception("bug in the dashboard, retrying")
             if self._traffic is not None and began_s - told_s >= TRAFFIC_S:
                 told_s = began_s
                 taken = {"at": self.now_s(), **self._traffic.take()}

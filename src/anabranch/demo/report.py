@@ -32,8 +32,8 @@ def _headline(job: Story) -> str:
         else f"{wrong:,} violations among {job.total:,} records"
     )
     sub = f"The topic was resized {resizes} times under load, and {kills} processes were killed. "
-    sub += "Spark checked what was handed to applications, delivery by delivery, while it happened."
-    return page.headline(f"{job.topic}: resized under fire", verdict, sub, GOOD if good else BAD)
+    sub += "Spark checked what was delivered to applications, delivery by delivery, during the run."
+    return page.headline(f"{job.topic}: resized under load and faults", verdict, sub, GOOD if good else BAD)
 
 
 def _cards(story: Story) -> list[Card]:
@@ -51,16 +51,16 @@ def _cards(story: Story) -> list[Card]:
 
 
 def _section(story: Story, *, control: bool) -> str:
-    title = "Control: the same resizes as Kafka does them today" if control else "The job"
+    title = "Control: the same resizes as in Kafka" if control else "The job"
     lead = (
-        "Hash modulo count, and consumers that do not wait. That the audit finds violations here is what gives its "
-        "silence about the job a meaning."
+        "Hash modulo count, and consumers that do not wait. The audit finds violations here, which "
+        "shows that its check works."
         if control
-        else "What was done to the cluster, what came of it, and how long keys waited when they changed hands."
+        else "Actions on the cluster, their effects, and how long keys waited during hand-offs."
     )
     parts = [page.cards(_cards(story))] if control else []
     parts.append(plots.timeline(_timeline(story)))
-    parts += [_hand_offs(story), _examples(story), page.collapsible("Everything that happened", _moments(story))]
+    parts += [_hand_offs(story), _examples(story), page.collapsible("All events", _moments(story))]
     return page.section(title, lead, *parts)
 
 
@@ -107,4 +107,4 @@ def _examples(story: Story) -> str:
         return ""
     from anabranch.audit.report import told
 
-    return "<h3>The first of them</h3>" + "".join(told(one) for one in story.examples)
+    return "<h3>The first violation</h3>" + "".join(told(one) for one in story.examples)

@@ -315,6 +315,9 @@ def failures(job: Story, control: Story) -> list[str]:
         (job.verdict.get("out_of_order") == 0, f"{job.verdict.get('out_of_order')} were out of order"),
         (job.verdict.get("lost") == 0, f"{job.verdict.get('lost')} were lost"),
         (job.verdict.get("repeated") == 0, f"{job.verdict.get('repeated')} were repeated"),
-        (control.verdict.get("out_of_order", 0) > 0, "the audit found nothing in the control: its check has no bite"),
+        (
+            control.verdict.get("out_of_order", 0) > 0,
+            "the audit found no violations in the control: its check does not work",
+        ),
     ]
     return [text for good, text in checks if not good]

@@ -219,8 +219,8 @@ class ActiveRule:
     def account(self) -> str:
         """The rule's result in one line."""
         if not self.met:
-            return f"rule {self.rule.name} was about none of the requests that came"
-        return f"rule {self.rule.name} has hit {self.hits} of {self.met} requests that it is about"
+            return f"rule {self.rule.name} matched no request"
+        return f"rule {self.rule.name} has hit {self.hits} of {self.met} matching requests"
 
     def row(self) -> RuleRow:
         """The rule as a JSON row."""

@@ -241,7 +241,7 @@ async def _answered(armed: ActiveRule, view: RequestView, level: Level | None, r
 def _some(response: Any, armed: ActiveRule) -> Any:
     """The response; without one (Produce with acks=0), an error closes the connection, as in Kafka."""
     if response is None:
-        raise CloseConnection(f"rule {armed.rule.name}: {armed.rule.error}, and no answer to tell it in")
+        raise CloseConnection(f"rule {armed.rule.name}: {armed.rule.error}, without a response that could carry it")
     return response
 
 

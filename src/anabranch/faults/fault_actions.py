@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 
-NO_CLOCK: Final = "brokers are stopped short in a cluster with a clock only: clock.running(cluster), on a ClockLoop"
+NO_CLOCK: Final = "brokers can be frozen only in a cluster with a clock: clock.running(cluster), on a ClockLoop"
 
 
 class FaultTarget(Protocol):
@@ -114,7 +114,7 @@ class FaultActions:
 
     def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run postponed work in the background."""
-        self._begin(work(), "what was put off")
+        self._begin(work(), "deferred actions")
 
     async def settled(self) -> None:
         """Wait for all actions in the background."""
@@ -153,4 +153,4 @@ class FaultActions:
         async with Admin(servers, **secured) as admin:
             for one, error in (await admin.elect_leaders(partitions, unclean=how == "unclean")).items():
                 if error is not None:
-                    log.warning("elect %s for %s: %s", how, one, error)
+                    log.warning("cannot elect %s for %s: %s", how, one, error)

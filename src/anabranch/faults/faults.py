@@ -93,7 +93,7 @@ class Faults:
         if not rule.name:
             rule = self._named(rule)
         if rule.name in self._rules:
-            raise InvalidRule(f"there is a rule {rule.name} already; remove it, or give this one another name")
+            raise InvalidRule(f"rule {rule.name} already exists; remove it, or use another name")
         self._refuse(rule)
         check(rule, self._node_ids, self._listener_names, self._spans(rule))
         if (rule.node == FREEZE or (rule.step and rule.node == KILL)) and self._strikes is not None:

@@ -45,7 +45,7 @@ def check(message: type[Any], version: int, path: str, value: object) -> str:
             return f"{struct.__name__} v{version} has no {name}; {suggest(name, fields)}"
         last = number == len(steps) - 1
         if index is not None and not field.is_array:
-            return f"{name} of {struct.__name__} is no list; leave out [{'*' if index == EACH else index}]"
+            return f"{name} of {struct.__name__} is not a list; leave out [{'*' if index == EACH else index}]"
         if field.is_array and index is None:
             return f"{name} of {struct.__name__} is a list; write {name}[*], or {name}[0]"
         if not last and field.struct is None:
@@ -68,12 +68,12 @@ def _fits(field: WireField, version: int, value: object) -> str:
         low, high = _range(kind)
         return "" if low <= value <= high else f"{field.name} is {low} to {high}, not {value}"
     if kind is Kind.TEXT:
-        return "" if isinstance(value, str) else f"{field.name} is a text, not {value!r}"
+        return "" if isinstance(value, str) else f"{field.name} is a string, not {value!r}"
     if kind is Kind.BOOLEAN:
         return "" if isinstance(value, bool) else f"{field.name} is true or false, not {value!r}"
     if kind is Kind.FLOAT64:
         return "" if isinstance(value, float) else f"{field.name} is a number, not {value!r}"
-    return f"{field.name} holds bytes: a rule sets numbers, texts, true and false"
+    return f"{field.name} holds bytes: a rule can set only numbers, strings and booleans"
 
 
 def _range(kind: Kind) -> tuple[int, int]:

@@ -20,7 +20,7 @@ def read_rules(path: str | Path) -> list[Rule]:
         content = path.read_text(encoding="utf-8")
         said: Any = tomllib.loads(content) if path.suffix == ".toml" else json.loads(content)
     except ValueError as error:
-        raise InvalidRule(f"{path} is neither JSON nor, with the ending .toml, TOML: {error}") from None
+        raise InvalidRule(f"{path} is neither JSON nor TOML (*.toml): {error}") from None
     if isinstance(said, dict):
         said = said.get("rules")
     if not isinstance(said, list):

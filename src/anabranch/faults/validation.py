@@ -71,18 +71,18 @@ def check(
         return
     for name in rule.api:
         if name not in SPANS:
-            raise InvalidRule(f"no API is called {name!r}; {suggest(name, SPANS)}")
+            raise InvalidRule(f"unknown API {name!r}; {suggest(name, SPANS)}")
         if name not in spans:
-            raise InvalidRule(f"nobody is served {name} here; there are {_listed(spans)}")
+            raise InvalidRule(f"{name} is not served; the APIs are {_listed(spans)}")
     if rule.listener and listeners and rule.listener not in listeners:
-        raise InvalidRule(f"no listener is called {rule.listener!r}; {suggest(rule.listener, listeners)}")
+        raise InvalidRule(f"unknown listener {rule.listener!r}; {suggest(rule.listener, listeners)}")
     versions = _versions(rule, spans)
     _check_askers(rule, brokers)
     _check_names(rule, versions)
     if rule.error:
         _check_error(rule, versions)
     elif rule.level:
-        raise InvalidRule("level goes with error")
+        raise InvalidRule("level needs error")
     for path, value in rule.edit.items():
         _check_edit(rule, versions, path, value)
 
@@ -95,18 +95,16 @@ def _check_numbers(rule: Rule) -> None:
         if getattr(rule, name) < least:
             raise InvalidRule(f"{name} is at least {least}, not {getattr(rule, name)}")
     if not 0 < rule.probability <= 1:
-        raise InvalidRule(f"probability is above 0 and at most 1, not {rule.probability:g}")
+        raise InvalidRule(f"probability must be above 0 and at most 1, not {rule.probability:g}")
     delays = rule.delay_ms
     if any(one < 0 for one in delays) or list(delays) != sorted(delays):
-        raise InvalidRule(
-            f"delay_ms is one number, or several of which each is less than the next, not {_listed(delays)}"
-        )
+        raise InvalidRule(f"delay_ms must be one number, or several in increasing order, not {_listed(delays)}")
     try:
         over = rule.until and parse_seconds(rule.until) == 0
     except ValueError as error:
         raise InvalidRule(f"until: {error}") from None
     if over:
-        raise InvalidRule(f"until {rule.until} is over at once")
+        raise InvalidRule(f"until {rule.until} has no duration")
     if rule.while_rule and rule.while_rule == rule.name:
         raise InvalidRule(f"rule {rule.name} waits for itself")
     for field in FIELDS:
@@ -118,15 +116,15 @@ def _check_numbers(rule: Rule) -> None:
 def _check_actions(rule: Rule) -> None:
     said = [name for name in ACTIONS if is_set(rule, name)]
     if not set(said) - set(HOW):
-        raise InvalidRule(f"the rule says nothing of what is to happen; there is {_listed(set(ACTIONS) - set(HOW))}")
+        raise InvalidRule(f"the rule has no action; the actions are {_listed(set(ACTIONS) - set(HOW))}")
     silent = [name for name in said if name in NO_ANSWER and rule.disconnect != "middle"]
     if len(silent) > 1:
-        raise InvalidRule(f"{_listed(silent)}: one of them")
+        raise InvalidRule(f"{_listed(silent)} are mutually exclusive")
     answers = [name for name in said if name not in (*NO_ANSWER, *HOW, "delay_ms", "hold", "node", "elect")]
     if rule.node == KILL and not rule.on and (silent or answers):
-        raise InvalidRule(f"of a broker that is killed there is no {_listed([*silent, *answers])}")
+        raise InvalidRule(f"a killed broker sends no responses: leave out {_listed([*silent, *answers])}")
     if silent and answers:
-        raise InvalidRule(f"with {silent[0]} there is no answer for {_listed(answers)}")
+        raise InvalidRule(f"{silent[0]} sends no response: leave out {_listed(answers)}")
 
 
 def _versions(rule: Rule, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, range]:
@@ -154,11 +152,11 @@ def _check_brokers(rule: Rule, brokers: Collection[int]) -> None:
         if broker not in brokers:
             raise InvalidRule(f"there is no broker {broker}; there are {_listed(brokers)}")
     if rule.on and not rule.node:
-        raise InvalidRule("on goes with node")
+        raise InvalidRule("on needs node")
     if rule.node == START and not rule.on:
-        raise InvalidRule("a broker that is asked runs; say with `on` which one to start")
+        raise InvalidRule("start needs `on`: the broker that gets the request is running")
     if rule.elect and not (rule.topic and rule.partition):
-        raise InvalidRule("elect is for partitions; name topic and partition")
+        raise InvalidRule("elect needs topic and partition")
 
 
 def _check_happening(rule: Rule) -> None:
@@ -171,12 +169,12 @@ def _check_happening(rule: Rule) -> None:
         if field.metadata["part"] != WHEN and is_set(rule, field.name) and field.name not in takes
     ]
     if other:
-        raise InvalidRule(f"a rule about {about} is not about requests: leave out {_listed(other)}")
+        raise InvalidRule(f"a rule about {about} has no conditions on requests: leave out {_listed(other)}")
     known = {*STEPS, *COORDINATOR_STEPS}
     for step in rule.step:
         name, _, count = step.rpartition(":")
         if step not in known and not (count.isdigit() and name in known):
-            raise InvalidRule(f"no step is called {step!r}; {suggest(step, known)}")
+            raise InvalidRule(f"unknown step {step!r}; {suggest(step, known)}")
 
 
 def _check_askers(rule: Rule, brokers: Collection[int]) -> None:
@@ -184,18 +182,18 @@ def _check_askers(rule: Rule, brokers: Collection[int]) -> None:
     between = is_about_links(rule)
     only = [name for name in rule.api if BY_NAME[name].key in BROKERS_ONLY]
     if only and not between:
-        raise InvalidRule(f"only brokers and controllers ask {_listed(only)}; say between_brokers, too")
+        raise InvalidRule(f"only brokers and controllers send {_listed(only)}; add between_brokers")
     never = [name for name in rule.api if name in CLIENTS_ONLY]
     if never and between:
-        raise InvalidRule(f"brokers never ask {_listed(never)} of each other; leave out between_brokers")
+        raise InvalidRule(f"brokers never send {_listed(never)} to each other; leave out between_brokers")
     if rule.stale_metadata and rule.api not in ((), UPDATES):
-        raise InvalidRule(f"brokers hear of the cluster by {_listed(UPDATES)}; leave out api")
+        raise InvalidRule(f"brokers get metadata by {_listed(UPDATES)}; leave out api")
     if rule.client_id and between:
         names = [f"{name}-{broker}" for name in REQUESTER_FIELDS for broker in brokers]
         if not any(fnmatch.fnmatchcase(one, rule.client_id) for one in (*names, *(f"{one}-fetcher" for one in names))):
-            raise InvalidRule(f"no broker asks as {rule.client_id!r}; they ask as {_listed(names)}")
+            raise InvalidRule(f"no broker has the client id {rule.client_id!r}; their client ids are {_listed(names)}")
     if BROKER_CLIENT.fullmatch(rule.client_id) and not between:
-        raise InvalidRule(f"a broker asks as {rule.client_id!r}; say between_brokers, too")
+        raise InvalidRule(f"{rule.client_id!r} is the client id of a broker; add between_brokers")
     if rule.principal and ":" not in rule.principal:
         raise InvalidRule(f"a principal is written as User:{rule.principal}")
 
@@ -208,9 +206,9 @@ def _check_names(rule: Rule, versions: Mapping[str, range]) -> None:
         unable = [api for api in rule.api if api not in able]
         if unable:
             others = _listed(sorted(api for api in SPANS if _names(api, SPANS[api][1], kind)))
-            raise InvalidRule(f"{_listed(unable)} names no {kind}; such as do are {others}")
+            raise InvalidRule(f"{_listed(unable)} has no {kind}; APIs that have one are {others}")
     if rule.first and rule.first < 1:
-        raise InvalidRule("first is a number of requests")
+        raise InvalidRule("first must be at least 1")
 
 
 def _names(api: str, version: int, kind: str) -> bool:
@@ -220,27 +218,27 @@ def _names(api: str, version: int, kind: str) -> bool:
 
 def _check_error(rule: Rule, versions: Mapping[str, range]) -> None:
     if rule.error not in ErrorCode.__members__ or rule.error == ErrorCode.NONE.name:
-        raise InvalidRule(f"no error is called {rule.error!r}; {suggest(rule.error, ErrorCode.__members__)}")
+        raise InvalidRule(f"unknown error {rule.error!r}; {suggest(rule.error, ErrorCode.__members__)}")
     code = ErrorCode[rule.error]
     for name in rule.api:
         api, span = BY_NAME[name], versions[name]
         possible = answerable(name, kinds_of(api.request, span[-1]))
         if code not in possible:
             raise InvalidRule(
-                f"{name} never answers {rule.error}; it may answer {_listed(one.name for one in possible)}"
+                f"{name} never returns {rule.error}; it may return {_listed(one.name for one in possible)}"
             )
         able = [version for version in span if version >= possible[code]]
         if not able:
-            raise InvalidRule(f"{name} answers {rule.error} from version {possible[code]} on")
+            raise InvalidRule(f"{name} returns {rule.error} from version {possible[code]} on")
         if all(level_for(rule, api, version) is None for version in able):
             levels = {one.title for version in able for one in levels_of(api, version)}
             raise InvalidRule(
-                f"{name} has no place for an error of level {rule.level}; it has {_listed(sorted(levels))}"
+                f"{name} has no error of level {rule.level}; its levels are {_listed(sorted(levels))}"
                 if levels
-                else f"{name} v{able[0]}-{able[-1]} has no place for an error"
+                else f"{name} v{able[0]}-{able[-1]} has no error code"
             )
         if rule.partition and all(_level_title(rule, name, version) == TOP for version in able) and not rule.level:
-            raise InvalidRule(f"an error of {name} is about all that it asks; leave out partition, or say level=top")
+            raise InvalidRule(f"an error of {name} applies to the whole request; leave out partition, or set level=top")
 
 
 def _level_title(rule: Rule, api: str, version: int) -> str:
@@ -250,7 +248,7 @@ def _level_title(rule: Rule, api: str, version: int) -> str:
 
 def _check_edit(rule: Rule, versions: Mapping[str, range], path: str, value: object) -> None:
     if len(rule.api) != 1:
-        raise InvalidRule("edit is for one api; name it")
+        raise InvalidRule("edit needs one api")
     (name,) = rule.api
     wrong = [paths.check(BY_NAME[name].response, version, path, value) for version in reversed(versions[name])]
     if all(wrong):

@@ -53,7 +53,7 @@ async def draining(admin: Admin, name: str) -> list[Draining]:
     """The sealed partitions of a topic, with the groups' committed offsets. Raises KafkaError."""
     topic = await admin.describe_topic(name)
     if topic.lineage is None:
-        raise ValueError(f"{name} has enable.ordered.delivery=false: none of its partitions was merged away")
+        raise ValueError(f"{name} has enable.ordered.delivery=false: it has no retiring partitions")
     network = admin.network
     network.follow(name)
     await network.refresh()
@@ -86,7 +86,7 @@ async def _read_by_sharers(network: Network, group_id: str) -> dict[TopicPartiti
 def drain_lines(name: str, states: list[Draining]) -> list[str]:
     """The groups' progress as lines of text."""
     if not states:
-        return [f"{name} has no partition that was merged away"]
+        return [f"{name} has no retiring partitions"]
     lines = [f"{'partition':>9}  {'end':>12}  {'group':<24} {'committed':>12} {'to read':>12}"]
     for state in states:
         rows = state.committed or {"(no group reads the topic)": state.end}
@@ -107,7 +107,7 @@ async def delete_read(admin: Admin, name: str, states: list[Draining], *, force:
         behind = sorted(group for group, committed in state.committed.items() if committed < state.end)
         if upto > 0:
             await _delete_before(admin, state.partition, upto)
-            lines.append(f"{state.partition}: deleted what was before offset {upto:,}")
+            lines.append(f"{state.partition}: deleted records before offset {upto:,}")
         if behind and not force:
             lines.append(f"{state.partition}: kept the rest for {', '.join(behind)}")
     return lines

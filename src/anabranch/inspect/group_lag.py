@@ -116,7 +116,7 @@ def member_line(member: Member) -> str:
 def withheld_lines(group: Group) -> Iterator[str]:
     """The partitions that the coordinator withholds from the group's members, as lines of text."""
     for partition, reason in sorted(group.withheld.items()):
-        yield f"  {partition!s:<32} withheld by the coordinator, as members hold no gates: {reason}"
+        yield f"  {partition!s:<32} withheld by the coordinator for stock consumers: {reason}"
 
 
 def withheld_rows(group: Group) -> list[Mapping[str, Any]]:

@@ -62,9 +62,7 @@ async def new_offsets(
         there = {one: at for one, at in before.items() if network.metadata.partition(name, one) is not None}
         for one in there:
             if any(key_epoch not in ends for key_epoch in list(topic.lineage.key_epochs(one))[:-1]):
-                raise KafkaError(
-                    ErrorCode.OFFSET_NOT_AVAILABLE, f"{name}-{one} is being removed or made now: try again"
-                )
+                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{name}-{one} is being created or removed: try again")
         for index, offset in list(targets.items()):
             for one, rewound in rewind_lineage(topic.lineage, ends, there, index, offset).items():
                 targets[one] = min(rewound, targets.get(one, rewound))
@@ -77,7 +75,7 @@ async def _targets(
     """Partition -> its new offset, without regard to lineage."""
     if isinstance(to, Shift):
         if missing := [one for one in chosen if one.partition not in before]:
-            raise ValueError(f"{missing[0]} has no committed offset from which to count {to.by:+}")
+            raise ValueError(f"{missing[0]} has no committed offset, which is needed for {to.by:+}")
         starts, ends = await _offsets(network, chosen, EARLIEST), await _offsets(network, chosen, LATEST)
         return {one: min(max(before[one] + to.by, starts[one]), ends[one]) for one in starts}
     if isinstance(to, int):

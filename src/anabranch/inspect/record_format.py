@@ -53,7 +53,7 @@ def _part(text: str) -> Formatter | bytes:
     if text.startswith("\\x") and len(text) == 4:
         return bytes.fromhex(text[2:])
     known = " ".join([*TOKENS, *LITERALS, r"\xHH"])
-    raise ValueError(f"a format has no {text!s}; there are {known}")
+    raise ValueError(f"unknown token {text!s}; the tokens are {known}")
 
 
 def _length(content: bytes | None) -> int:

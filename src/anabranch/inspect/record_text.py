@@ -46,7 +46,7 @@ def split_line(line: bytes, separator: bytes | None) -> LineRecord:
         return LineRecord(line)
     key, found, value = line.partition(separator)
     if not found:
-        raise ValueError(f"there is no {separator.decode()!r} between a key and a value in {printable(line)}")
+        raise ValueError(f"no separator {separator.decode()!r} in {printable(line)}")
     return LineRecord(value, key)
 
 
@@ -69,7 +69,7 @@ def parsed(record: object, encoders: Encoders = MappingProxyType({})) -> LineRec
         said = printable(json.dumps(record).encode())
         raise ValueError(f'a record is an object such as {{"key": "a", "value": "b"}}, not {said}')
     if unknown := record.keys() - FIELDS - PLACE:
-        raise ValueError(f"a record has {', '.join(sorted(FIELDS))}, but no {', '.join(sorted(unknown))}")
+        raise ValueError(f"the fields of a record are {', '.join(sorted(FIELDS))}, not {', '.join(sorted(unknown))}")
     return LineRecord(
         value=encoders.get("value", _to_bytes)(record.get("value")),
         key=encoders.get("key", _to_bytes)(record.get("key")),

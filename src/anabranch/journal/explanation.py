@@ -86,9 +86,9 @@ class _Explanation:
             for row in rows:
                 yield self._refusal(code, row)
         if entry.outcome == "answered" and not entry.refusals:
-            yield f"{self._who()} was answered without an error, after {_ms(entry.took_s or 0.0)}."
+            yield f"{self._who()} was processed without an error, after {_ms(entry.took_s or 0.0)}."
         elif entry.outcome == "unanswered" and not entry.rules:
-            yield f"{self._who()} wanted no answer."
+            yield f"{self._who()} requested no response."
 
     def _who(self) -> str:
         request = self._entry.view.request
@@ -99,13 +99,13 @@ class _Explanation:
     def _rules(self) -> Iterator[str]:
         overruled = self._entry.overruled
         for name in self._entry.rules:
-            heard = ", but another rule had the last word" if name in overruled else ""
+            heard = ", but another rule overruled it" if name in overruled else ""
             yield f"Rule {name} has hit it{heard}."
 
     def _unanswered(self) -> str:
         how = {
             "closed": "got no answer, and its connection was closed",
-            "given up": "was given up by its client",
+            "given up": "was cancelled by its client",
             "open": "is not answered yet",
         }[self._entry.outcome]
         node_id = self._entry.view.at.node_id
@@ -116,8 +116,8 @@ class _Explanation:
         place = _place(row)
         head = f"{self._who()} was refused with {code}{f' for {place}' if place else ''}"
         if any(rule.error == code for rule in self._entry.hit_rules):
-            return f"{head}, as a rule says."
-        return f"{head}: {self._cause(code, row) or 'nothing that is kept tells why'}."
+            return f"{head}, because of a rule."
+        return f"{head}: {self._cause(code, row) or 'the journal has no reason'}."
 
     def _cause(self, code: str, row: Row) -> str:
         topic, partition = row.get(TOPIC), row.get(PARTITION)
@@ -180,9 +180,9 @@ class _Explanation:
             if key is not None and seen:
                 index = partition_of_group(str(key), max(seen) + 1)
                 cause = self._leader(topic, index)
-                return f"it is looked after by the leader of {topic}-{index}: {cause}" if cause else ""
+                return f"its coordinator is the leader of {topic}-{index}: {cause}" if cause else ""
             if key is not None and (reason := self._missing_coordinator(str(key))):
-                return f"{topic}, which coordinators are the leaders of, cannot be created: {reason}"
+                return f"{topic}, the topic of the coordinators, cannot be created: {reason}"
         return self._last(lambda one: one.kind in DISTURBANCES, _disturbance)
 
     def _missing_coordinator(self, key: str) -> str:
@@ -215,8 +215,8 @@ class _Explanation:
             return gone
         known = self._partitions(topic)
         if known and partition is not None:
-            return f"{topic} has partitions 0 to {max(known)}, as far as is known"
-        return "" if known or topic is None else "no event tells of such a topic"
+            return f"{topic} has partitions 0 to {max(known)}, as far as the journal shows"
+        return "" if known or topic is None else "no event names such a topic"
 
     def _partitions(self, topic: Any) -> set[int]:
         """The partitions of a topic that events name."""

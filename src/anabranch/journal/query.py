@@ -29,8 +29,8 @@ WORDS: Final[Mapping[str, str]] = {
     "error": "answered with this error code, at any level",
     "rule": "hit by this rule",
     "outcome": "answered, unanswered, closed, given up, open",
-    "after": "only what began after the exchange of this number",
-    "limit": "only the last so many",
+    "after": "only exchanges after this number",
+    "limit": "only the last N exchanges",
 }
 
 
@@ -59,7 +59,7 @@ class Query:
     def of(cls, words: Mapping[str, Any], brokers: Collection[int]) -> Query:
         """Parse the conditions of a request or call. InvalidRule names the error."""
         if unknown := words.keys() - WORDS.keys():
-            raise InvalidRule(f"the journal is not asked by {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
+            raise InvalidRule(f"unknown filters: {', '.join(sorted(unknown))}; the filters are {', '.join(WORDS)}")
         rule = from_json({"hold": True, **{name: read(name, words[name]) for name in PLACES if name in words}})
         check(rule, brokers)
         return cls(

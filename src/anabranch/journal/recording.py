@@ -47,7 +47,7 @@ def read_recording(content: bytes) -> list[RecordedExchange]:
     found = list(_of_capture(content) if content.startswith(PCAPNG) else _of_lines(content))
     if not found:
         raise InvalidRecording(
-            "there are no exchanges with their bytes in it; write one with anabranch journal --capture FILE, or "
+            "the file has no exchanges with bytes; write one with anabranch journal --capture FILE, or "
             "--json --bytes, of a cluster that runs with --control-frames"
         )
     return sorted(found, key=lambda one: (one.at_s, one.number))
@@ -64,7 +64,7 @@ def _of_lines(content: bytes) -> Iterator[RecordedExchange]:
             if row.get("bytes") is not None:
                 yield _of_row(row)
         except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
-            raise InvalidRecording(f"line {number} is no exchange of the journal: {error}") from None
+            raise InvalidRecording(f"line {number} is not an exchange of the journal: {error}") from None
 
 
 def _of_row(row: Mapping[str, Any]) -> RecordedExchange:
@@ -107,9 +107,7 @@ def _frames(stream: bytearray) -> Iterator[bytes]:
     while len(stream) >= 4:
         length = int.from_bytes(stream[:4], "big")
         if length > FRAME_BYTES_MAX:
-            raise InvalidRecording(
-                f"a frame of {length} bytes: that is no capture of Kafka's protocol on port {KAFKA_PORT}"
-            )
+            raise InvalidRecording(f"a frame of {length} bytes: not a capture of Kafka's protocol on port {KAFKA_PORT}")
         if len(stream) < 4 + length:
             return
         yield bytes(stream[4 : 4 + length])
@@ -121,7 +119,7 @@ def _packets(content: bytes) -> Iterator[tuple[float, Way, bytes]]:
     try:
         for kind, block in _blocks(content):
             if kind == INTERFACE_BLOCK and struct.unpack_from("<H", block)[0] != RAW_IP:
-                raise InvalidRecording("the capture has other frames than those of IP; the journal writes such as have")
+                raise InvalidRecording("the capture has frames that are not IP; captures of the journal have only IP")
             if kind != PACKET:
                 continue
             _, high, low, size, _ = struct.unpack_from("<IIIII", block)
@@ -135,7 +133,7 @@ def _packets(content: bytes) -> Iterator[tuple[float, Way, bytes]]:
             length: int = struct.unpack_from(">H", packet, 2)[0]
             yield (high << 32 | low) / 1e6, (source, source_port, target, target_port), packet[start:length]
     except (struct.error, IndexError):
-        raise InvalidRecording("the capture ends too early, or is none that the journal has written") from None
+        raise InvalidRecording("the capture is truncated, or not written by the journal") from None
 
 
 def _blocks(content: bytes) -> Iterator[tuple[int, bytes]]:

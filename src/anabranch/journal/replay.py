@@ -136,15 +136,13 @@ class Replay:
         try:
             request = decode_request(recorded.request, READABLE, len(recorded.request))
         except DecodeError as error:
-            return ReplayedExchange(recorded, "?", -1, "", (), f"it cannot be read here: {error.reason}")
+            return ReplayedExchange(recorded, "?", -1, "", (), f"it cannot be decoded: {error.reason}")
         if request.body is None or request.api.key in LOGINS:
-            return _left_out(
-                recorded, request, "logins are those of who replays" if request.body else "unknown version"
-            )
+            return _left_out(recorded, request, "logins are not replayed" if request.body else "unknown version")
         message = self._counterparts.translated(request.body)
         sent = _Sent(recorded, request, message)
         if (codes := _errors(sent.then)) and codes <= NOT_YET:
-            return _left_out(recorded, request, "it could not be done yet then, and was asked again")
+            return _left_out(recorded, request, "the client retried it")
         try:
             if request.api.key == PRODUCE and message.acks == 0:
                 (await self._connection(sent)).send_oneway(message, version=request.version)
@@ -179,7 +177,7 @@ class Replay:
         """Wait for the responses that were recorded before this time; also yield others that have arrived."""
         waiting, self._under_way = self._under_way, []
         for sent in waiting:
-            assert sent.answer is not None, "it is under way"
+            assert sent.answer is not None, "it is in progress"
             then_s = sent.recorded.answered_s
             if not sent.answer.done() and (then_s is None or then_s > at_s) and at_s != float("inf"):
                 self._under_way.append(sent)
@@ -194,7 +192,7 @@ class Replay:
         end_s = loop.time() + READY_S
         expected = _errors(sent.then)
         while True:
-            assert sent.answer is not None, "it is under way"
+            assert sent.answer is not None, "it is in progress"
             try:
                 now = await sent.answer
                 self._routes.learn(request.api.name, sent.message, now)

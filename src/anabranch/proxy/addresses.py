@@ -109,7 +109,7 @@ def addresses_in(frame: bytes, key: int, version: int) -> Found:
         if position > len(frame):
             raise IndexError
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise DecodeError("ends too early, or is no text", path=f"{api.name} v{version}", buffer=frame) from error
+        raise DecodeError("is truncated, or not UTF-8", path=f"{api.name} v{version}", buffer=frame) from error
     return found
 
 

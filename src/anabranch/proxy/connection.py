@@ -257,7 +257,7 @@ class ProxiedConnection(FrameHandler):
         try:
             answer = read_answer(request, frame)
         except DecodeError as error:
-            raise CloseConnection(f"the upstream's answer cannot be read: {error}") from None
+            raise CloseConnection(f"cannot decode the upstream's response: {error}") from None
         slot.read = answer, frame
         return answer
 

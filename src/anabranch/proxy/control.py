@@ -27,12 +27,12 @@ SERVED: Final = ("/v1/events", "/v1/faults", "/v1/journal")
 NODES: Final = "/v1/nodes"
 INSTEAD: Final[Mapping[str, str]] = {
     "/v1/nodes/": "a proxy cannot stop a broker; a rule with `brokers` and `disconnect` closes its clients",
-    "/v1/topics": "ask the cluster itself, with any Kafka client through this proxy",
-    "/v1/groups": "ask the cluster itself, with any Kafka client through this proxy",
-    "/v1/clock": "the time of another cluster is its own; rules can delay and hold what it answers",
+    "/v1/topics": "ask the cluster, with any Kafka client through this proxy",
+    "/v1/groups": "ask the cluster, with any Kafka client through this proxy",
+    "/v1/clock": "a proxy cannot change the clock of its cluster; rules can delay and hold responses",
     "/v1/wait": "a proxy does not see the cluster's state; wait for a rule's hits, or for exchanges of the journal",
 }
-OTHERWISE: Final = "a proxy does not hold the state of the cluster that it is in front of"
+OTHERWISE: Final = "a proxy does not have the state of its cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _route(route: Route) -> Route:
     if route.path.startswith(SERVED):
         return route
     if route.path == NODES:
-        return dataclasses.replace(route, summary="Every broker that is known, and its port here.", handler=get_nodes)
+        return dataclasses.replace(route, summary="All known brokers, with their proxy ports.", handler=get_nodes)
     instead = next((why for path, why in INSTEAD.items() if route.path.startswith(path)), OTHERWISE)
 
     async def refuse(on: ControlledProxy, asked: ControlRequest) -> NoReturn:

@@ -171,7 +171,7 @@ class Conversation:
                     continue
                 if not self.slots:
                     if answers.held_bytes:
-                        raise DecodeError("an answer, but nothing was asked")
+                        raise DecodeError("a response without a request")
                     return None
                 slot = self.slots[0]
                 if not slot.sent or slot.answered or slot.done or not slot.head.answered:
@@ -230,7 +230,7 @@ class Conversation:
         if slot.head is TOKEN:
             return True
         if end - start < 4:
-            raise DecodeError("an answer without a correlation id", buffer=buffer, position=start)
+            raise DecodeError("a response without a correlation id", buffer=buffer, position=start)
         if len(buffer) - start < 4:
             return False
         found = _int32.unpack_from(buffer, start)[0]
@@ -240,7 +240,7 @@ class Conversation:
 
     def close(self, slot: Slot, chunks: Sequence[Buffer]) -> None:
         """Answer an intercepted request at the front."""
-        assert slot is self.slots[0], "answers leave in the order of their requests"
+        assert slot is self.slots[0], "responses leave in the order of their requests"
         self.slots.popleft()
         self.to_client += chunks
 

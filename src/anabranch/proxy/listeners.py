@@ -151,7 +151,7 @@ class ProxyListener:
             self.told(reason_of(error))
             raise
         except (ValueError, OverflowError) as error:  # a response has named an impossible host or port
-            self.told(f"that is no address: {error}")
+            self.told(f"not an address: {error}")
             raise OSError(str(error)) from None
         self.told("")
         return transport
@@ -159,11 +159,9 @@ class ProxyListener:
     def told(self, trouble: str) -> None:
         """Log an upstream failure once, and its recovery once."""
         if trouble and not self._trouble:
-            log.warning(
-                "%s does not answer, so clients of it are closed: %s", format_host_port(*self.upstream), trouble
-            )
+            log.warning("%s does not respond, closing its clients: %s", format_host_port(*self.upstream), trouble)
         elif self._trouble and not trouble:
-            log.warning("%s answers again", format_host_port(*self.upstream))
+            log.warning("%s responds again", format_host_port(*self.upstream))
         self._trouble = trouble
 
     def handling_of(self, head: RequestHeader, peer: Peer) -> Handling:
@@ -248,7 +246,7 @@ class ListenerPorts:
             except OSError:
                 if not self.brokers and not self._first:
                     raise
-                log.warning("port %d is taken; the next broker gets a free one", port)
+                log.warning("port %d is in use; the broker gets a free one", port)
         return socket.create_server((host, 0), family=family, backlog=BACKLOG)
 
     async def begin_at(self, upstream: Place) -> ProxyListener:
@@ -256,7 +254,7 @@ class ListenerPorts:
         door = self._first[upstream] = ProxyListener(self.settings, -1 - len(self._first), upstream, self)
         if upstream[1] == door.port and upstream[0] in (self.settings.host, *LOOPBACK):
             raise OSError(
-                errno.EADDRINUSE, f"a proxy at {format_host_port(upstream[0], door.port)} cannot be in front of itself"
+                errno.EADDRINUSE, f"a proxy at {format_host_port(upstream[0], door.port)} cannot be its own upstream"
             )
         self._on_door(door, door.node_id)
         await door.open()
@@ -296,8 +294,8 @@ class ListenerPorts:
         if key not in self._unknown:
             self._unknown.add(key)
             log.warning(
-                "API %d v%d passes as it is: it is newer than any known here, and was not shown; clients that learn of "
-                "brokers from it go around this proxy",
+                "API %d v%d is unknown and passes unchanged; clients that get addresses of "
+                "brokers from it bypass this proxy",
                 key,
                 version,
             )

@@ -158,7 +158,7 @@ class Proxy(Startable):
             for one in sorted(answer.brokers, key=lambda one: one.node_id):
                 self.ports.meet(one.node_id, one.host, one.port)
         except (OSError, KafkaError, DecodeError) as error:
-            log.info("%s tells only who has logged in what brokers there are (%s)", format_host_port(host, port), error)
+            log.info("%s lists its brokers only to authenticated clients (%s)", format_host_port(host, port), error)
             return True
         finally:
             await connection.close()

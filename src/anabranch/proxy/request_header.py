@@ -69,7 +69,7 @@ def read_request_header(buffer: Buffer, at: int, end: int) -> RequestHeader | No
     except (IndexError, struct.error, DecodeError) as error:
         if here < end:
             return None
-        raise DecodeError("a Produce that ends too early", buffer=buffer, position=at) from error
+        raise DecodeError("a truncated Produce", buffer=buffer, position=at) from error
     return RequestHeader(key, version, correlation_id, client_id, acks != 0)
 
 

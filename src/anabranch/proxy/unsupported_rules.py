@@ -9,16 +9,16 @@ from anabranch.faults.rule_json import InvalidRule
 if TYPE_CHECKING:
     from anabranch.faults.rule import Rule
 
-CLIENTS: Final = "cut its clients off with disconnect=before, or leave them without an answer with silence or half_open"
+CLIENTS: Final = "use disconnect=before, silence or half_open for its clients"
 INSTEAD: Final = {
     "node": f"a proxy cannot {{value}} a broker of another cluster; {CLIENTS}",
-    "elect": "a proxy has no leaders elected; error=NOT_LEADER_OR_FOLLOWER is what clients hear",
-    "stale_metadata": "a proxy does not know what brokers know; edit the answers to Metadata",
-    "disk": "a proxy does not reach the disks of another cluster; error=KAFKA_STORAGE_ERROR is what clients hear",
-    "step": "a proxy does not see what controllers do; name an api",
-    "link": "what brokers ask each other does not pass through a proxy; name brokers, for what clients ask them",
-    "between_brokers": "what brokers ask each other does not pass through a proxy; leave it out, for what clients ask",
-    "principal": "a proxy does not know as whom a client logs in; name its client_id, or its address",
+    "elect": "a proxy cannot elect leaders; use error=NOT_LEADER_OR_FOLLOWER",
+    "stale_metadata": "a proxy cannot change the metadata of brokers; edit responses of Metadata",
+    "disk": "a proxy cannot change the disks of its cluster; use error=KAFKA_STORAGE_ERROR",
+    "step": "a proxy does not see steps of controllers; name an api",
+    "link": "requests between brokers do not pass the proxy; name brokers for requests of clients",
+    "between_brokers": "requests between brokers do not pass the proxy; leave it out for requests of clients",
+    "principal": "a proxy does not know the principal of a client; name its client_id, or its address",
 }
 """Field of a rule -> why a proxy cannot apply it."""
 

@@ -22,11 +22,9 @@ EVEN = 1e-9
 def plan_lines(topic: Topic, count: int) -> list[str]:
     """The lines of the plan for a resize to `count` partitions. Raises KafkaError where the broker would."""
     if topic.lineage is None:
-        return [
-            f"{topic.name} has enable.ordered.delivery=false: it grows as in Kafka, and keys do not keep their order"
-        ]
+        return [f"{topic.name} has enable.ordered.delivery=false: it grows as in Kafka, without the order of keys"]
     if count == topic.lineage.count:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic.name} has {count} partitions already")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic.name} already has {count} partitions")
     try:
         plan = plan_resize(topic.lineage, count)
     except ValueError as error:
@@ -57,7 +55,7 @@ def lineage_lines(topic: Topic, ends: Mapping[KeyEpoch, int], partition: int | N
         raise ValueError(f"{topic.name} has enable.ordered.delivery=false: it has no lineage")
     width = max(count for _, count in lineage.history)
     if partition is not None and partition >= width:
-        raise ValueError(f"{topic.name} never had a partition {partition}")
+        raise ValueError(f"{topic.name} has no partition {partition}")
     shown = sorted(range(width) if partition is None else family(lineage, partition))
     if len(shown) > DRAWN_MAX:
         raise ValueError(f"{len(shown)} partitions are too many to draw: choose one with --partition")

@@ -26,7 +26,7 @@ async def plan(admin: Admin, topic: Topic, count: int, configs: Mapping[str, Con
     try:
         groups = await stock_groups_of(admin.network, topic.name)
     except (KafkaError, ConnectionError, TimeoutError) as error:
-        return [f"{_HEAD}which groups read it is not known: {error}"]
+        return [f"{_HEAD}cannot list the groups that read it: {error}"]
     others = [one for one in groups if one.protocol not in (STREAM, STREAMS)]  # see `streams_lines`
     return group_lines(topic, count, configs, others)
 
@@ -42,8 +42,8 @@ def group_lines(
         names.append(f"and {len(groups) - _NAMED_MAX} more")
     lines = [f"{_HEAD}read it in {names[0]}", *(f"{_MORE}{name}" for name in names[1:])]
     if count < topic.lineage.count:
-        return [*lines, f"{_MORE}keys do not keep their order for them across a merge"]
+        return [*lines, f"{_MORE}a merge breaks their order of keys"]
     if are_gated(topic, configs):
-        return [*lines, f"{_MORE}keys keep their order for them: new partitions come when the old ones are read"]
+        return [*lines, f"{_MORE}they keep the order of keys: they get new partitions after reading the old ones"]
     why = f"{GATES}={configs[GATES].value}"
-    return [*lines, f"{_MORE}keys do not keep their order for them ({why}), as in Kafka"]
+    return [*lines, f"{_MORE}they lose the order of keys ({why}), as in Kafka"]

@@ -32,13 +32,13 @@ def stock_lines(topic: Topic, count: int, configs: Mapping[str, ConfigEntry]) ->
         )
     why = f"{POLICY}={configs[POLICY].value}{', ' if why else ''}{why}"
     if policy == "refuse":
-        return [f"{_HEAD}are refused from then on ({why})"]
+        return [f"{_HEAD}are refused after the resize ({why})"]
     if policy == "verify":
-        return [f"{_HEAD}are let in where all keys lie by linear hashing over {count} ({why})"]
-    lines = [f"{_HEAD}go on as in Kafka, and the order of their keys is not kept ({why})"]
+        return [f"{_HEAD}are accepted if they place keys by linear hashing over {count} ({why})"]
+    lines = [f"{_HEAD}continue as in Kafka, without the order of keys ({why})"]
     if count < topic.lineage.count:
         sealed = ", ".join(str(index) for index in range(count, topic.lineage.count))
-        lines.append(f"{_MORE}but are refused on {sealed} until that is drained: some of their keys have no place")
+        lines.append(f"{_MORE}but are refused on {sealed} until it is drained")
     if policy == "auto":
-        lines.append(f"{_MORE}to refuse them set {ORDERED}=true before; the first producer with generations does so")
+        lines.append(f"{_MORE}to refuse them, set {ORDERED}=true before; the first producer with generations sets it")
     return lines

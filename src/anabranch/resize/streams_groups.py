@@ -48,7 +48,7 @@ async def streams_lines(admin: Admin, topic: str) -> list[str]:
         groups = await asyncio.gather(*(described(one) for one in await list_groups(admin.network)))
         others = await asyncio.gather(*(dealt(one) for one in await list_groups(admin.network, STREAMS)))
     except (KafkaError, ConnectionError, TimeoutError) as error:
-        return [f"{_HEAD}whether it reads the topic is not known: {error}"]
+        return [f"{_HEAD}cannot check whether it reads the topic: {error}"]
     classic = [line for group in groups for line in _lines(group, topic)]
     return classic + [line for group in others for line in _lines_of_dealt(group, topic)]
 
@@ -59,11 +59,11 @@ def _lines(group: Group, topic: str) -> list[str]:
     if group.protocol != STREAM or not java or not reads:
         return []
     others = len(group.members) - len(java)
-    stall = f"; {others} of this package in the group wait for it as long as Java has the task" if others else ""
+    stall = f"; {others} Python members of the group wait while a Java member has the task" if others else ""
     return [
         _who_reads(group.group_id, java),
-        f"{_MORE}it does not hand on the state of keys that move{stall}",
-        f"{_MORE}stop its instances before the resize, and start none before all tasks run again",
+        f"{_MORE}it does not move the state of moved keys{stall}",
+        f"{_MORE}stop its instances before the resize, and start them when all tasks run again",
     ]
 
 
@@ -73,11 +73,11 @@ def _lines_of_dealt(group: DescribedGroup, topic: str) -> list[str]:
         return []
     first = _who_reads(group.group_id, sorted(f"{one.client_id}{one.client_host}" for one in group.members))
     if not any(one.state_changelog_topics or one.repartition_sink_topics for one in parts):
-        return [first, f"{_MORE}it keeps nothing, and will have as many tasks as there are partitions"]
+        return [first, f"{_MORE}it has no state, and gets one task per partition"]
     return [
         first,
-        f"{_MORE}the topics that it keeps for itself would have another width: it ends",
-        f"{_MORE}stop it before the resize; then delete what it keeps, and start it anew",
+        f"{_MORE}its internal topics would have the wrong partition count: it fails",
+        f"{_MORE}stop it before the resize; then reset the application, and start it",
     ]
 
 

@@ -46,4 +46,6 @@ class AcceptFailures:
         elif loop.time() >= self._quiet_until_s:
             self._quiet_until_s = loop.time() + AGAIN_AFTER_S
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            log.error("connections wait: %s (`ulimit -n` is %d); raise it, or let clients close some", error, limit)
+            log.error(
+                "connections wait: %s (`ulimit -n` is %d); raise it, or close connections of clients", error, limit
+            )

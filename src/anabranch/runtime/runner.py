@@ -113,7 +113,7 @@ class StopSignal:
     def ending_start(self) -> Iterator[None]:
         """Cancel the block in the current task at a signal. Raises StoppedEarly then."""
         task = asyncio.current_task()
-        assert task is not None, "a start is a task's"
+        assert task is not None, "a start runs in a task"
 
         def cancel(_: asyncio.Future[None]) -> None:
             task.cancel()

@@ -30,11 +30,11 @@ def refuse_other_form(data_dir: str | Path, *, processes: bool) -> None:
     nodes = any(Path(data_dir).glob("node-*/meta.properties"))
     if processes and journal:
         raise ConfigError(
-            f"{data_dir} holds a cluster of one process; start it without --processes, or use another --data-dir"
+            f"{data_dir} belongs to a cluster of one process; start it without --processes, or use another --data-dir"
         )
     if not processes and nodes and not journal:
         raise ConfigError(
-            f"{data_dir} holds a cluster of processes; start it with --processes, or use another --data-dir"
+            f"{data_dir} belongs to a cluster of processes; start it with --processes, or use another --data-dir"
         )
 
 
@@ -65,9 +65,9 @@ def describe_missing(metadata: MetadataResponse) -> str:
         return ""
     parts = []
     if unreachable:
-        parts.append(f"{len(unreachable):,} partitions cannot be reached ({_named(unreachable)})")
+        parts.append(f"{len(unreachable):,} partitions are unavailable ({_named(unreachable)})")
     if fewer:
-        parts.append(f"{fewer:,} partitions have fewer copies")
+        parts.append(f"{fewer:,} partitions have fewer replicas")
     who = f"broker {min(missing)}" if len(missing) == 1 else f"brokers {_listed(str(one) for one in sorted(missing))}"
     known = live | missing
     return (

@@ -96,20 +96,20 @@ class Snapshot:
         except InvalidSnapshot:
             raise
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise InvalidSnapshot(f"no snapshot of a cluster: {error}") from None
+            raise InvalidSnapshot(f"not a snapshot: {error}") from None
         return snapshot
 
     @classmethod
     def _of(cls, found: dict[str, bytes]) -> Self:
         if len(found[ABOUT]) > ABOUT_BYTES_MAX:
-            raise InvalidSnapshot(f"no snapshot of a cluster: {ABOUT} is too large")
+            raise InvalidSnapshot(f"not a snapshot: {ABOUT} is too large")
         about = json.loads(found[ABOUT])
         if about["form"] != FORM:
-            raise InvalidSnapshot(f"a snapshot of form {about['form']}; this version reads form {FORM}")
+            raise InvalidSnapshot(f"a snapshot of format {about['form']}; this version reads format {FORM}")
         files: dict[int, dict[str, bytes]] = {int(node_id): {} for node_id in about["nodes"]}
         running, lead_ms = frozenset(map(int, about["running"])), int(about["lead_ms"])
         if not running <= files.keys() or abs(lead_ms) > LEAD_MS_MAX:
-            raise InvalidSnapshot(f"no snapshot of a cluster: {ABOUT} contradicts itself")
+            raise InvalidSnapshot(f"not a snapshot: {ABOUT} is inconsistent")
         for name, data in found.items():
             broker, _, path = name.partition("/")
             if broker.startswith(BROKER):
@@ -120,11 +120,11 @@ class Snapshot:
         try:
             tree = yield from journal.reading(self.zookeeper)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise InvalidSnapshot(f"no snapshot of a cluster: {JOURNAL}: {error}") from None
+            raise InvalidSnapshot(f"not a snapshot: {JOURNAL}: {error}") from None
         for number, (path, node) in enumerate(tree.nodes.items()):
             numbers = (node.czxid, node.mzxid, node.version, node.created)
             if paths.parent(path) not in tree.nodes or not all(type(one) is int for one in numbers):
-                raise InvalidSnapshot(f"no snapshot of a cluster: {JOURNAL}: the znode {path[:200]!r} is broken")
+                raise InvalidSnapshot(f"not a snapshot: {JOURNAL}: the znode {path[:200]!r} is broken")
             if not number % 1000:
                 yield
         return tree

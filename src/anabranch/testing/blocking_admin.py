@@ -29,7 +29,7 @@ class BlockingAdmin:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or not asyncio.iscoroutinefunction(getattr(Admin, name, None)):
-            raise AttributeError(f"Admin has no method {name!r} that could be called so")
+            raise AttributeError(f"Admin has no blocking method {name!r}")
         return functools.partial(self._call, name)
 
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:

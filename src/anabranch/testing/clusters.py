@@ -60,10 +60,10 @@ class Clusters:
         _check_number("brokers", brokers, least=1)
         _check_number("journal", journal, least=0)
         if isinstance(listeners, str):
-            raise CannotStart(f"listeners is a list of them: [{listeners!r}]")
+            raise CannotStart(f"listeners must be a list: [{listeners!r}]")
         for name, value in {"kafka": kafka, **(properties or {})}.items():
             if not isinstance(value, str):
-                raise CannotStart(f"{name} is a text, such as '{value}', not {value!r}")
+                raise CannotStart(f"{name} is a string, such as '{value}', not {value!r}")
         wish = {"brokers": brokers, "properties": dict(properties or {}), "journal": journal, "frames": frames}
         wish |= {"listeners": list(listeners), "kafka": kafka}
         process = self._living_process()
@@ -117,7 +117,7 @@ def _answer(process: subprocess.Popen[str], order: dict[str, Any]) -> dict[str, 
         line = process.stdout.readline()
     if not line:
         raise CannotStart(
-            f"the process of the clusters has ended, {_why(process.wait())}; the next cluster gets another"
+            f"the process of the clusters has ended, {_why(process.wait())}; the next cluster starts a new one"
         )
     answer: dict[str, Any] = json.loads(line)
     if "error" in answer:

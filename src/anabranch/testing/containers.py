@@ -99,7 +99,7 @@ class AnabranchContainer(DockerContainer, RunningCluster):
     def fork(self, snapshot: str = "") -> Iterator[RunningCluster]:
         """See RunningCluster. RuntimeError without `host_network`: a fork's ports are not published."""
         if not self._host_network:
-            raise RuntimeError("a fork listens on ports that the container does not publish: use host_network=True")
+            raise RuntimeError("the ports of a fork are not published by the container: use host_network=True")
         with super().fork(snapshot) as other:
             yield other
 
@@ -130,7 +130,7 @@ def command(
 def told(written: str, host: str, token: str) -> tuple[str, ControlClient]:
     """Parse the ready line: the bootstrap servers, and a client for the control plane as reachable from here."""
     ready = READY.search(written)
-    assert ready is not None, "the container has not said that it is ready"
+    assert ready is not None, "the container has no ready line yet"
     return ready[1], ControlClient(f"http://{format_host_port(host, ready[2])}", token)
 
 

@@ -63,9 +63,9 @@ ARGUMENTS = ("rules", "brokers", "config", "listeners", "journal", "frames", "ka
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the settings of pytest.ini; pytest calls it."""
-    parser.addini("anabranch_brokers", "brokers of the clusters behind the fixtures", default="1")
-    parser.addini("anabranch_journal", "how many exchanges their journals keep", default="0")
-    parser.addini("anabranch_kafka", "which Kafka their clients see; 3.9 if not said", default="")
+    parser.addini("anabranch_brokers", "number of brokers of the fixtures' clusters", default="1")
+    parser.addini("anabranch_journal", "number of exchanges in their journals", default="0")
+    parser.addini("anabranch_kafka", "version of Kafka that their clients see; default: 3.9", default="")
     parser.addini("anabranch_properties", "their properties, one NAME=VALUE per line", type="linelist", default=[])
 
 
@@ -73,8 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; pytest calls it."""
     config.addinivalue_line(
         "markers",
-        f"anabranch({', '.join(ARGUMENTS)}): the rules that its cluster follows; "
-        "its size, properties, listeners, journal and version of Kafka, if it is its own",
+        f"anabranch({', '.join(ARGUMENTS)}): fault rules of the cluster; "
+        "for an own cluster also its size, properties, listeners, journal and version of Kafka",
     )
 
 
@@ -87,9 +87,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     fixtures = set(FIXTURES) & set(getattr(item, "fixturenames", ()))
     unused = sorted(said.keys() - {"rules"})
     if not fixtures:
-        _refuse("it is for tests that ask for anabranch or anabranch_cluster")
+        _refuse("it needs the fixture anabranch or anabranch_cluster")
     if unused and "anabranch" not in fixtures:
-        _refuse(f"{', '.join(unused)}: anabranch_cluster is one for the session, and set up by pytest.ini alone")
+        _refuse(f"{', '.join(unused)}: anabranch_cluster is shared by the session, and configured only by pytest.ini")
 
 
 def _marked(item: pytest.Item) -> dict[str, Any] | None:
@@ -97,10 +97,10 @@ def _marked(item: pytest.Item) -> dict[str, Any] | None:
     markers = list(item.iter_markers("anabranch"))
     for marker in markers:
         if marker.args:
-            _refuse(f"it takes names, such as {ARGUMENTS[0]}=, not {marker.args[0]!r}")
+            _refuse(f"it takes keyword arguments, such as {ARGUMENTS[0]}=, not {marker.args[0]!r}")
         for name in marker.kwargs:
             if name not in ARGUMENTS:
-                _refuse(f"it has no {name!r}; {suggest(name, ARGUMENTS)}")
+                _refuse(f"unknown argument {name!r}; {suggest(name, ARGUMENTS)}")
     if not markers:
         return None
     said: dict[str, Any] = {}

@@ -21,21 +21,30 @@ def refused(*words: str) -> str:
     ("words", "why"),
     [
         ((), "name the audit topic"),
-        (("--topic", "t", "--follow", "--backfill"), "--follow goes with a stream"),
-        (("--topic", "t", "--copy", "x"), "--copy goes with --backfill"),
-        (("--topic", "t", "--backfill", "--copy", "."), "is there already"),
+        (
+            ("--topic", "t", "--follow", "--backfill"),
+            "--follow cannot be combined with --backfill, --replay or --serve",
+        ),
+        (("--topic", "t", "--copy", "x"), "--copy needs --backfill"),
+        (("--topic", "t", "--backfill", "--copy", "."), "already exists; name a new directory"),
         (("--topic", "t", "--backfill", "--replay", "."), "leave --backfill out"),
-        (("--topic", "t", "--backfill", "--metrics-port", "0"), "go with a stream"),
-        (("--topic", "t", "--group", "g"), "--group goes with --expect"),
+        (("--topic", "t", "--backfill", "--metrics-port", "0"), "--metrics-port and --violations-to need a stream"),
+        (("--topic", "t", "--group", "g"), "--group needs --expect: the topic whose records these groups must get"),
         (("--serve", "--isolation-level", "read_uncommitted"), "--serve is told with each audit"),
         (("--topic", "t", "--conf", "spark.executor.memory"), "write NAME=VALUE"),
         (("--topic", "t", "--replay", "absent"), "does not exist"),
         (("--topic", "t", "--command-config", "absent"), "--command-config absent:"),
         (("--sent", "."), "is a directory"),
         (("--deliveries", "absent.jsonl"), "absent.jsonl: there is no such file"),
-        (("--sent", __file__), "--sent goes with --deliveries"),
-        (("--deliveries", __file__, "--topic", "t"), "--deliveries is all that is read"),
-        (("--package", "absent", "--serve"), "--package is for one audit"),
+        (("--sent", __file__), "--sent needs --deliveries"),
+        (
+            ("--deliveries", __file__, "--topic", "t"),
+            "--deliveries reads no topics: leave out --topic, --expect, --group, --serve",
+        ),
+        (
+            ("--package", "absent", "--serve"),
+            "--package cannot be combined with --serve: a submitted job has no standard input",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_said(words: tuple[str, ...], why: str) -> None:
@@ -87,4 +96,4 @@ def test_a_packaged_job_is_told_every_option(tmp_path: Path, words: str) -> None
 
 
 def test_a_copy_that_is_none_ends_in_one_line(tmp_path: Path) -> None:
-    assert "holds no copy of an audit" in refused("--replay", str(tmp_path))
+    assert "has no copy of an audit" in refused("--replay", str(tmp_path))

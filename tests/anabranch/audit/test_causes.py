@@ -19,20 +19,18 @@ def test_a_closed_gate_is_the_cause_of_what_lies_behind_it() -> None:
     waits = "the gate of orders-1 at 4,000 waits for orders-5 to be committed to 480"
     assert cause_of(LOST, BILLING, {ONE: 4000}, [GATE]) == waits
     before = LOST._replace(offset=3990)
-    assert (
-        cause_of(before, BILLING, {ONE: 3990}, [GATE]) == "the group has committed 3,990 there, and may read them yet"
-    )
+    assert cause_of(before, BILLING, {ONE: 3990}, [GATE]) == "the group has committed 3,990, and may still read them"
 
 
 def test_a_group_that_went_past_them_will_not_come_back() -> None:
     text = cause_of(LOST, BILLING, {ONE: 5000}, [])
-    assert text == "the group has committed 5,000, behind them, and will not read them again"
+    assert text == "the group has committed 5,000, after these records, and will not read them"
 
 
 def test_a_group_without_members_reads_nothing() -> None:
     empty = Group("billing", "Empty", "", ())
     assert cause_of(LOST, empty, {ONE: 4000}, []) == "the group has no members"
-    assert cause_of(LOST, BILLING, {}, []) == "the group has committed nothing there, and may read them yet"
+    assert cause_of(LOST, BILLING, {}, []) == "the group has committed nothing, and may still read them"
 
 
 def test_places_with_one_cause_stand_in_one_line() -> None:

@@ -84,7 +84,7 @@ def test_what_is_stored_meets_what_was_handed_out() -> None:
     ("text", "why"),
     [
         ("{", "Expecting property name"),
-        ("[1]", "it is no JSON object"),
+        ("[1]", "not a JSON object"),
         ('{"offset": 1}', "there is no partition"),
         ('{"partition": 1}', "there is no offset"),
         ('{"partition": -1, "offset": 1}', "partition is a whole number from 0"),
@@ -92,10 +92,10 @@ def test_what_is_stored_meets_what_was_handed_out() -> None:
         ('{"partition": 1, "offset": 1.5}', "offset is a whole number"),
         ('{"partition": true, "offset": 1}', "partition is a whole number"),
         ('{"partition": 1, "offset": 1, "sequence": "7"}', "sequence is a whole number"),
-        ('{"partition": 1, "offset": 1, "key": 42}', "key is a text, or null"),
-        ('{"partition": 1, "offset": 1, "group": null}', "group is a text"),
-        ('{"partition": 1, "offset": 1, "seq": 7}', "seq is not known; known: key, sequence"),
-        ('{"partition": 1, "offset": 1, "time_ms": 7}', "time_ms is in every line or in none"),
+        ('{"partition": 1, "offset": 1, "key": 42}', "key is a string or null"),
+        ('{"partition": 1, "offset": 1, "group": null}', "group is a string"),
+        ('{"partition": 1, "offset": 1, "seq": 7}', "seq is unknown; the fields are key, sequence"),
+        ('{"partition": 1, "offset": 1, "time_ms": 7}', "time_ms must be in all lines of all files, or in none"),
     ],
 )
 def test_a_line_that_makes_no_sense_is_shown(text: str, why: str) -> None:
@@ -107,5 +107,5 @@ def test_a_line_that_makes_no_sense_is_shown(text: str, why: str) -> None:
 
 
 def test_files_without_times_are_not_merged() -> None:
-    with pytest.raises(InvalidLine, match="in all of several files"):
+    with pytest.raises(InvalidLine, match="time_ms must be in all lines of all files, or in none"):
         list(deliveries([lines({}), lines({}, name="b")]))

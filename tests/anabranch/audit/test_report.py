@@ -29,7 +29,7 @@ def test_a_clean_audit_says_so_first_and_fetches_nothing(tmp_path: Path) -> None
     page = written(findings(), tmp_path)
     assert "<header class='good'>" in page and "All 10 records were delivered in order, each once" in page
     assert "2 keys, handed to group billing" in page
-    assert "What was wrong" not in page
+    assert "Violations" not in page
     assert "<script src" not in page and "<link" not in page and "<svg" in page
     assert page.index("All 10 records") < page.index("<svg")
 
@@ -37,7 +37,7 @@ def test_a_clean_audit_says_so_first_and_fetches_nothing(tmp_path: Path) -> None
 def test_violations_come_before_everything_else_with_their_records(tmp_path: Path) -> None:
     page = written(findings(EARLY, LOST), tmp_path)
     assert "<h1>Broken promises: 1 out of order, 4 lost</h1>" in page
-    assert page.index("What was wrong") < page.index("<svg")
+    assert page.index("Violations") < page.index("<svg")
     assert "before gate: key k1 (number 4): orders-0 at 12" in page
     assert "r1.2 (0000000000000abc)" in page
     assert "key &lt;k2&gt;: 3-5, 9 passed over" in page and "<k2>" not in page

@@ -47,8 +47,8 @@ def test_a_line_says_what_was_found_and_how_far_it_is() -> None:
 def test_while_no_broker_answers_that_is_said_instead_of_an_old_rate() -> None:
     seen = sight()
     seen.silent, seen.answered_ms = True, BEGAN_MS
-    assert view.line(seen, NOW_S).endswith("no violation; no broker has answered since 22:13:20 UTC")
-    assert "no broker has answered since 22:13:20 UTC" in text_of(view.screen(seen, NOW_S))
+    assert view.line(seen, NOW_S).endswith("no violation; no broker has responded since 22:13:20 UTC")
+    assert "no broker has responded since 22:13:20 UTC" in text_of(view.screen(seen, NOW_S))
 
 
 def test_a_rate_is_one_of_now() -> None:

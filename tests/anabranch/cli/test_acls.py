@@ -48,7 +48,7 @@ async def test_rights_are_given_shown_and_taken_away(tmp_path: Path) -> None:
         status, output = await as_admin("remove", "--allow", "User:alice")
         assert output.count("removed: User:alice may") == 2
         status, output = await as_admin("remove", "--allow", "User:alice")
-        assert (status, output) == (0, "no entry fits\n")
+        assert (status, output) == (0, "no entry matches\n")
         status, output = await as_admin("list")
         assert output == "User:* may not write topic orders\nUser:* may not write group g\n"
 
@@ -63,10 +63,10 @@ async def test_without_an_authorizer_the_refusal_says_so() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["add", "--allow", "User:a"], "about what? write --topic, --group"),
-        (["add", "--topic", "t"], "for whom? write --allow User:NAME or --deny User:NAME"),
-        (["add", "--topic", "t", "--allow", "alice"], "alice is no user: write User:alice"),
-        (["remove"], "which? write at least one of"),
+        (["add", "--allow", "User:a"], "no resource: write --topic, --group"),
+        (["add", "--topic", "t"], "no principal: write --allow User:NAME or --deny User:NAME"),
+        (["add", "--topic", "t", "--allow", "alice"], "alice is not a principal: write User:alice"),
+        (["remove"], "no filter: write at least one of"),
     ],
 )
 def test_half_a_sentence_is_refused(words: list[str], message: str) -> None:

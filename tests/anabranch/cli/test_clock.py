@@ -38,9 +38,9 @@ def test_time_in_steps(url: str, anabranch: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--clock", "fast", "--control", ":0"), "a clock goes at 1x, 10x or 0.5x"),
-        (("--clock", "steps"), "--clock steps goes with --control"),
-        (("--clock", "10x", "--processes", "--zookeeper", "local"), "--clock is for a cluster in one process"),
+        (("--clock", "fast", "--control", ":0"), "a clock runs at 1x, 10x or 0.5x, or in"),
+        (("--clock", "steps"), "--clock steps needs --control, for `anabranch clock advance`"),
+        (("--clock", "10x", "--processes", "--zookeeper", "local"), "--clock needs a cluster in one process"),
     ],
 )
 def test_what_is_no_clock(words: tuple[str, ...], reason: str, anabranch: Command) -> None:

@@ -82,7 +82,7 @@ def test_format_prints_records_as_kcat_does(servers: str, anabranch: Command) ->
 
 
 def test_format_with_an_unknown_token_or_a_second_style_is_refused(anabranch: Command) -> None:
-    for words, reason in [(("-f", "%x"), "--format: a format has no %x;"), (("-f", "%s", "--json"), "not both")]:
+    for words, reason in [(("-f", "%x"), "--format: unknown token %x;"), (("-f", "%s", "--json"), "not both")]:
         refused = anabranch("consume", "formatted", *words)
         assert (refused.exit_code, reason in refused.output) == (2, True), refused.output
 
@@ -93,8 +93,12 @@ def test_what_cannot_be_read_is_said(servers: str, anabranch: Command) -> None:
     for words, code, reason in [
         (("nowhere", "--until-end"), 1, "there is no topic nowhere"),
         (("empty", "--partition", "4"), 2, "there is no partition 4"),
-        (("empty", "--from", "yesterday"), 2, "--from takes earliest, latest"),
-        (("empty", "--group", "g", "--from", "3"), 2, "`anabranch groups reset` moves it"),
+        (("empty", "--from", "yesterday"), 2, "--from must be earliest, latest"),
+        (
+            ("empty", "--group", "g", "--from", "3"),
+            2,
+            "a group reads all partitions from its committed offsets: `anabranch groups reset` changes them",
+        ),
     ]:
         result = anabranch("consume", *words, *at)
         assert (result.exit_code, reason in result.output) == (code, True), result.output

@@ -40,7 +40,7 @@ def test_what_does_not_work_is_said(url: str, anabranch: Command) -> None:
         (("start", "1"), 1, "node 1 runs already"),
         (("kill", "9"), 1, "there is no node 9"),
         (("wait", "topic=nowhere", "--timeout", "0"), 1, "after 0 s there is no topic nowhere"),
-        (("wait", "topics=a"), 1, "there is no condition topics"),
+        (("wait", "topics=a"), 1, "unknown conditions topics"),
         (("wait", "topic"), 2, "a condition is NAME=VALUE"),
     ]:
         result = anabranch("control", *words, "--control", url)

@@ -46,11 +46,11 @@ def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str, anabr
     assert picture[3].startswith("         0 ━━━━━━┯")
     assert any("merged into 1" in line for line in picture)
     no_such = anabranch("topics", "lineage", "river", "--partition", "9", *at)
-    assert (no_such.exit_code, "never had a partition 9" in no_such.output) == (2, True)
+    assert (no_such.exit_code, "has no partition 9" in no_such.output) == (2, True)
 
     seen = asyncio.run(read(servers, "river", 60))
     gates = anabranch("groups", "gates", "river-readers", *at).output
-    assert "stops at" in gates and "NO MEMBER reads it; one has to read and commit" in gates
+    assert "stops at" in gates and "NO MEMBER reads it; one must read and commit" in gates
     assert "river-readers" in anabranch("topics", "drain", "river", *at).output
     kept = anabranch("topics", "drain", "river", "--delete-drained", *at).output
     assert "kept the rest for river-readers" in kept
@@ -77,10 +77,13 @@ def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str, anabr
     assert "river-2" not in anabranch(*back, "--only-named").output
     typo = ("groups", "reset", "river-reader", "river", "--to", "latest", *at)
     unknown = anabranch(*typo)
-    assert (unknown.exit_code, "`anabranch groups list` shows them; --create makes one" in unknown.output) == (1, True)
+    assert (unknown.exit_code, "`anabranch groups list` shows the groups; --create creates one" in unknown.output) == (
+        1,
+        True,
+    )
     assert anabranch(*typo, "--create").exit_code == 0
     deleted = anabranch("topics", "drain", "river", "--delete-drained", *at).output
-    assert "river-2: deleted what was before offset" in deleted and "kept" not in deleted
+    assert "river-2: deleted records before offset" in deleted and "kept" not in deleted
     assert "Stable" not in anabranch("groups", "list", *at).output
     assert anabranch("groups", "reset", "river-readers", "river", "--to", "latest", *at).exit_code == 0
     assert anabranch("groups", "delete", "river-readers", *at).output == "deleted river-readers\n"
@@ -107,11 +110,11 @@ async def test_reset_of_a_group_with_members_names_them_and_changes_nothing(serv
         await consumer.commit()
         refused, dry = await command(*reset), await command(*reset, "--dry-run")
     assert (refused.exit_code, "lived-0 " in refused.output) == (1, False), refused.output
-    assert "nothing was reset: lived-readers has members, which must stop first: one-reader" in refused.output
+    assert "nothing was reset: lived-readers has active members; stop them first: one-reader" in refused.output
     table = "partition  old  new  change\nlived-0      3    0  -3\n"
     assert (dry.exit_code, dry.output) == (0, f"{table}nothing was changed\n")
     done = await command(*reset)
-    assert done.output == f"{table}lived-readers goes on from there\n"
+    assert done.output == f"{table}lived-readers continues from there\n"
 
 
 async def test_reset_to_a_time_or_by_a_number_of_offsets_stays_within_the_log(servers: str, anabranch: Command) -> None:
@@ -128,7 +131,7 @@ async def test_reset_to_a_time_or_by_a_number_of_offsets_stays_within_the_log(se
             await producer.send("timed", b"v", timestamp_ms=now_ms - hours * 3_600_000)
         await producer.flush()
     (refused,) = [line for line in await reset("-1", "--create") if line.startswith("Error")]
-    assert "timed-0 has no committed offset from which to count -1" in refused
+    assert "timed-0 has no committed offset, which is needed for -1" in refused
     assert await reset("4h", "--create") == ["-    1"]
     assert await reset("1m", "--dry-run") == ["1    3  +2"]
     assert await reset("-100", "--dry-run") == ["1    0  -1"]

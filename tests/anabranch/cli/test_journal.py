@@ -34,12 +34,12 @@ def test_exchanges_are_shown(told: dict[str, str], anabranch: Command) -> None:
     assert "CreateTopics v" in why and "was refused with TOPIC_ALREADY_EXISTS for orders" in why
     gone = anabranch("journal", "explain", "99999", "--control", url)
     assert gone.exit_code == 1 and "no exchange 99999 is kept" in gone.output
-    assert "takes the number of one exchange" in anabranch("journal", "explain", "--control", url).output
+    assert "explain needs the number of one exchange" in anabranch("journal", "explain", "--control", url).output
     refused = anabranch("journal", "topics=a", "--control", url)
-    assert refused.exit_code == 1 and "the journal is not asked by topics" in refused.output
+    assert refused.exit_code == 1 and "unknown filters: topics" in refused.output
     assert anabranch("journal", "orders", "--control", url).exit_code == 2
 
 
 def test_a_journal_goes_with_a_control_plane(anabranch: Command) -> None:
     refused = anabranch("up", "--control-journal", "5")
-    assert refused.exit_code == 2 and "--control-journal goes with --control" in refused.output
+    assert refused.exit_code == 2 and "--control-journal needs --control" in refused.output

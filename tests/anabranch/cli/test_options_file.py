@@ -65,11 +65,11 @@ def test_what_is_taken(said: str, words: tuple[str, ...], expected: dict[str, ob
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ("broker = 3", "no option is called broker; did you mean brokers?"),
-        ("x = 3", "no option is called x; there are options, brokers, config, set, from, processes"),
-        ('options = "a"', "no option is called options"),
+        ("broker = 3", "unknown option broker; did you mean brokers?"),
+        ("x = 3", "unknown option x; there are options, brokers, config, set, from, processes"),
+        ('options = "a"', "unknown option options"),
         ("brokers = [3]", "brokers is one value"),
-        ("[brokers]\na = 1", "brokers is one value, and no table"),
+        ("[brokers]\na = 1", "brokers is one value, not a table"),
         ('config = "a=1"', "config is a list"),
         ("processes = 1", "processes is true or false, not 1"),
         ("brokers = 12", "12 is not in the range 1<=x<=9"),

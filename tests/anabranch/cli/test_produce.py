@@ -87,7 +87,7 @@ def test_bad_lines_are_left_out_and_named_if_wanted(servers: str, anabranch: Com
     assert anabranch("topics", "create", "skipped", *at).exit_code == 0
     result = piped(b"k:1\n\nnone\nk:4\n", "produce", "skipped", "--separator", ":", "--skip-bad", *at)
     assert result.exit_code == 0, result.output
-    assert "left out line 2" in result.output and "left out line 3" in result.output
+    assert "skipped line 2" in result.output and "skipped line 3" in result.output
     assert result.output.endswith("2 lines left out\n")
     assert [one["value"] for one in stored(anabranch, "skipped", *at)] == ["1", "4"]
 
@@ -102,8 +102,8 @@ def test_a_record_that_is_refused_is_counted(servers: str, anabranch: Command) -
 
 def test_what_excludes_itself(anabranch: Command) -> None:
     for words, reason in [
-        (("--json", "--separator", ":"), "leave --separator away"),
-        (("--null", "value"), "leave the values away"),
+        (("--json", "--separator", ":"), "--json and --separator are mutually exclusive"),
+        (("--null", "value"), "--null takes no values"),
         (("--header", "h"), "NAME=VALUE"),
         (("--acks", "2"), "'2' is not one of"),
     ]:

@@ -26,7 +26,11 @@ def test_a_row_is_told_to_a_program_or_to_a_person(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t"), 1, "`anabranch topics list` shows those that exist"),
+        (
+            KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t"),
+            1,
+            "no such topic: `anabranch topics list` shows the topics",
+        ),
         (KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "g"), 1, "; look here"),
         (ConnectionRefusedError("nobody"), 1, "nobody; is a cluster running at h:1?"),
         (TimeoutError(), 1, "no answer; is a cluster running at h:1?"),

@@ -37,7 +37,7 @@ def test_a_capture_and_lines_of_json_are_played_to_other_clusters(anabranch: Com
     ("words", "says"),
     [
         (("nowhere",), "No such file"),
-        (("{empty}",), "there are no exchanges"),
+        (("{empty}",), "the file has no exchanges with bytes; write one with"),
         (("{said}", "--pace", "steps"), "write 1x"),
         (("{said}", "--pace", "fast"), "1x, 10x"),
     ],

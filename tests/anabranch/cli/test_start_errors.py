@@ -30,7 +30,7 @@ def test_a_port_in_use(option: str) -> None:
         arguments = ["--port", "0", option, str(port)] if option != "--port" else ["--port", str(port)]
         line = refused(*arguments)
     assert f"('127.0.0.1', {port})" in line
-    assert "another process listens there already: stop it, or write another port" in line
+    assert "another process uses this address: stop it, or write another port" in line
 
 
 def test_an_address_of_another_machine() -> None:
@@ -40,7 +40,7 @@ def test_an_address_of_another_machine() -> None:
 
 
 def test_a_name_that_nobody_knows() -> None:
-    assert "no address is known for that name" in refused("--port", "0", "--host", "no such host")
+    assert "cannot resolve the host name" in refused("--port", "0", "--host", "no such host")
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
@@ -49,16 +49,16 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     assert str(tmp_path / "file") in line
     assert "a part of that path is a file: name another --data-dir" in line
     line = refused("--port", "0", "--data-dir", "/proc/data")
-    assert "/proc/data" in line and "cannot be made: name another --data-dir" in line
+    assert "/proc/data" in line and "cannot be created: name another --data-dir" in line
 
 
 @pytest.mark.parametrize(
     ("number", "filename", "advice"),
     [
-        (errno.EACCES, "/data", "this user may not write there"),
+        (errno.EACCES, "/data", "no permission to write there"),
         (errno.EACCES, None, "ports below 1024 are for root"),
         (errno.EROFS, "/data", "read-only"),
-        (errno.ENOSPC, "/data", "that disk is full: make room"),
+        (errno.ENOSPC, "/data", "the disk is full: free space, or"),
     ],
 )
 def test_what_the_system_says_is_told_with_what_to_do(number: int, filename: str | None, advice: str) -> None:

@@ -49,11 +49,11 @@ def test_what_does_not_fit_is_refused(anabranch: Command, tmp_path: Path) -> Non
     file.write_bytes(Snapshot("", {1: {}, 2: {}}, frozenset()).to_bytes())
     wrong.write_bytes(b"x")
     for words, reason in [
-        (("--from", str(file), "--brokers", "3"), "a snapshot of the brokers (1, 2)"),
-        (("--from", str(wrong)), "no snapshot of a cluster"),
+        (("--from", str(file), "--brokers", "3"), "the snapshot has brokers (1, 2)"),
+        (("--from", str(wrong)), "not a snapshot"),
         (("--from", str(tmp_path / "none")), "No such file"),
         (("--from", str(file), "--data-dir", str(tmp_path)), "unzip"),
-        (("--from", str(file), "--processes", "--zookeeper", "local"), "--from is for a cluster in one process"),
+        (("--from", str(file), "--processes", "--zookeeper", "local"), "--from needs a cluster in one process"),
     ]:
         result = anabranch("up", *words)
         assert (result.exit_code, reason in result.output) == (2, True), result.output

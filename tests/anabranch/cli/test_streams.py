@@ -26,8 +26,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         ("nothing.py:topology", "there is no file nothing.py"),
         ("no.such.module:topology", "No module named 'no'"),
         ("topology", "FILE.py:NAME or MODULE:NAME"),
-        ("examples/flights.py:AIR_TIME", "is no topology"),
-        ("examples/flights.py:other", "is no topology"),
+        ("examples/flights.py:AIR_TIME", "is not a topology"),
+        ("examples/flights.py:other", "is not a topology"),
     ):
         with pytest.raises(ValueError, match=complaint):
             load_topology(where)
@@ -35,4 +35,4 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     assert "NAME=VALUE" in invoke(good, "--set", "no_such_setting=1")
     assert "NAME=VALUE" in invoke(good, "--set", "commit_interval_ms")
     assert "processing_guarantee" in invoke(good, "--set", "processing_guarantee=maybe")
-    assert "is no topology" in invoke("examples/flights.py:other")
+    assert "is not a topology" in invoke("examples/flights.py:other")

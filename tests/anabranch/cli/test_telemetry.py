@@ -40,10 +40,10 @@ def test_clients_are_asked_shown_and_awaited(
     with running(*UP, *TAKING) as told:
         monkeypatch.setenv("ANABRANCH_BOOTSTRAP_SERVERS", told["bootstrap"])
         monkeypatch.setenv("ANABRANCH_CONTROL", told["control"])
-        assert "no client has asked: none is connected" in anabranch("telemetry", "clients").output
+        assert "no client has requested a subscription: this needs" in anabranch("telemetry", "clients").output
         assert anabranch("telemetry", "subscriptions").output == ""
         asked = anabranch("telemetry", "subscribe", "some", "--metrics", "m.", "--interval-ms", "100")
-        assert asked.output == "clients are asked by some for m. every 100 ms\n"
+        assert asked.output == "subscription some: clients push m. every 100 ms\n"
         anabranch("telemetry", "subscribe", "none", "--match", "client_id=x.*", "--match", "client_source_port=1")
         listed = anabranch("telemetry", "subscriptions").output.splitlines()
         assert [" ".join(one.split()) for one in listed] == [
@@ -59,7 +59,7 @@ def test_clients_are_asked_shown_and_awaited(
         assert anabranch("telemetry", "unsubscribe", "none").exit_code == 0
 
         late = anabranch("telemetry", "wait", "shop", "--timeout", "0")
-        assert late.exit_code == 1 and "after 0 s no client 'shop' has asked what to push" in late.output
+        assert late.exit_code == 1 and "after 0 s no client 'shop' has requested a subscription" in late.output
         asyncio.run(push(told["bootstrap"], b"OTLP", wanted=["m."]))
         waited = anabranch("telemetry", "wait", "shop", "--terminated")
         assert waited.exit_code == 0 and "1 push, the last at" in waited.output
@@ -76,9 +76,9 @@ def test_where_none_are_taken_it_is_said_how_to_have_them(anabranch: Command, mo
         refused = anabranch("telemetry", "clients", "--control", told["control"])
         assert refused.exit_code == 1 and "start the cluster with --kafka 4.1 --config" in refused.output
         refused = anabranch("telemetry", "subscribe", "all", "--bootstrap-servers", told["bootstrap"])
-        assert refused.exit_code == 1 and "only a Kafka without ZooKeeper has subscriptions" in refused.output
+        assert refused.exit_code == 1 and "client metrics subscriptions need a KRaft profile" in refused.output
         refused = anabranch("telemetry", "subscriptions", "--bootstrap-servers", told["bootstrap"])
-        assert refused.exit_code == 1 and "only a Kafka without ZooKeeper has subscriptions" in refused.output
+        assert refused.exit_code == 1 and "client metrics subscriptions need a KRaft profile" in refused.output
 
 
 def test_a_line_tells_what_became_of_a_client() -> None:
@@ -87,10 +87,10 @@ def test_a_line_tells_what_became_of_a_client() -> None:
         "refused": "", "pushes": 0, "terminated": False, "last": None,
     }  # fmt: skip
     who = "node 1 - rdkafka 2.6"
-    assert line(row) == f"{who} nothing is wanted of it: anabranch telemetry subscribe NAME"
+    assert line(row) == f"{who} no subscription matches it: anabranch telemetry subscribe NAME"
     row |= {"wanted": ["a.", "b."], "refused": "TELEMETRY_TOO_LARGE"}
     assert line(row) == (
-        f"{who} has not pushed yet; is asked for a.,b. every 300000 ms; refused with TELEMETRY_TOO_LARGE"
+        f"{who} has not pushed yet; subscription: a.,b. every 300000 ms; refused with TELEMETRY_TOO_LARGE"
     )
     row |= {"pushes": 2, "refused": "", "last": {"at": 1.5, "bytes": 9, "compression": "zstd"}}
     assert line(row) == f"{who} 2 pushes, the last at 1.500 of 9 bytes (zstd)"

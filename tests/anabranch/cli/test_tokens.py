@@ -29,7 +29,7 @@ async def test_a_token_from_its_making_to_its_end(tmp_path: Path) -> None:
         status, listed = await told(cluster, "tokens", "list", "--command-config", password)
         assert listed.startswith(f"{token_id} of User:admin, good until ")
         status, renewed = await told(cluster, "tokens", "renew", token_id, "--command-config", password)
-        assert renewed.startswith(f"token {token_id} is good until ")
+        assert renewed.startswith(f"token {token_id} is valid until ")
         status, refused = await told(cluster, "tokens", "list", "--command-config", str(file))
         assert (status, "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED" in refused) == (1, True)
         status, ended = await told(cluster, "tokens", "expire", token_id, "--command-config", password)

@@ -13,7 +13,7 @@ from anabranch.control.tour_client import TourClient
 def test_a_story_on_a_cluster_of_its_own() -> None:
     shown = CliRunner().invoke(cli, ["tour", "leader", "--no-wait"])
     assert shown.exit_code == 0, shown.output
-    for word in ("4/4", "The leader is gone", "control.nodes[", ".kill()", "✓ another node of the ISR leads"):
+    for word in ("4/4", "The leader is dead", "control.nodes[", ".kill()", "✓ another node of the ISR leads"):
         assert word in shown.output
     assert "✗" not in shown.output
 
@@ -23,7 +23,7 @@ def test_a_story_on_a_cluster_of_its_own() -> None:
     [
         ([], "anabranch tour STORY tells one"),
         (["nothing"], "there is no story nothing; there are one"),
-        (["one", "--no-wait"], "something that was claimed was not so"),
+        (["one", "--no-wait"], "a claim of a story was false"),
     ],
 )
 def test_what_is_said(words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:

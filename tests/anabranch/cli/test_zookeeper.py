@@ -61,10 +61,13 @@ def test_a_taken_port_is_said_at_once(anabranch: Command) -> None:
     [
         (["--server", "10.0.0.1"], "write ID=HOST or ID=HOST:PORT:PORT"),
         (["--server", "1=10.0.0.1:2888"], "write ID=HOST or ID=HOST:PORT:PORT"),
-        (["--server", "1=a", "--server", "1=b"], "there is a server 1 already"),
-        (["--server", "1=a", "--server", "2=b"], "and --id, which says which one this is"),
-        (["--server", "1=a", "--server", "2=b", "--id", "3", "--data-dir", "zk"], "which says which one this is"),
-        (["--id", "1"], "needs --server for each of its servers"),
+        (["--server", "1=a", "--server", "1=b"], "duplicate server 1"),
+        (["--server", "1=a", "--server", "2=b"], "an ensemble needs --server for each server, and --id for this one"),
+        (
+            ["--server", "1=a", "--server", "2=b", "--id", "3", "--data-dir", "zk"],
+            "an ensemble needs --server for each server, and --id for this one",
+        ),
+        (["--id", "1"], "an ensemble needs --server for each server, and --id for this one"),
         (["--server", "1=a", "--id", "1"], "needs --data-dir"),
     ],
 )

@@ -15,7 +15,7 @@ def test_spans() -> None:
 
 @pytest.mark.parametrize("said", ["", "45", "-1s", "5 parsecs", "s", True, None, -1, "40000d", float("nan")])
 def test_what_is_no_span(said: object) -> None:
-    with pytest.raises(ValueError, match=r"such as 45s|a hundred years"):
+    with pytest.raises(ValueError, match=r"such as 45s|100 years"):
         parse_seconds(said)
 
 

@@ -12,7 +12,7 @@ from tests.anabranch.control.test_server import served, status
 async def test_rows_of_now_and_of_before() -> None:
     async with served() as (_, session):
         code, told = await status(session, "GET", "/v1/history?at=0")
-        assert (code, told["error"]) == (404, "nobody has looked yet")
+        assert (code, told["error"]) == (404, "nothing is recorded yet")
         assert (await status(session, "GET", "/v1/history?at=now"))[0] == 400
         now = (await status(session, "GET", "/v1/watch"))[1]
         assert now["rows"]["node/1"]["state"] == "alive"
@@ -21,7 +21,9 @@ async def test_rows_of_now_and_of_before() -> None:
         assert "topic/t" in later["rows"]
         before = (await status(session, "GET", f"/v1/history?at={now['at']}"))[1]
         assert "topic/t" not in before["rows"]
-        assert (await status(session, "GET", f"/v1/history?at={now['at'] - 100}"))[1]["error"].startswith("what is kn")
+        assert (await status(session, "GET", f"/v1/history?at={now['at'] - 100}"))[1]["error"].startswith(
+            "the record begins at"
+        )
 
 
 async def test_a_page_is_streamed() -> None:

@@ -54,9 +54,9 @@ def test_what_is_no_address(text: str) -> None:
 
 
 def test_elsewhere_than_on_loopback_there_has_to_be_a_token() -> None:
-    with pytest.raises(click.UsageError, match="write --control-token"):
+    with pytest.raises(click.UsageError, match="needs --control-token"):
         make_control_endpoint("0.0.0.0:0", None)
-    with pytest.raises(click.UsageError, match="goes with --control"):
+    with pytest.raises(click.UsageError, match="needs --control"):
         make_control_endpoint(None, "secret")
     assert make_control_endpoint(None, None) is None
 
@@ -103,7 +103,7 @@ def test_first_request_while_no_file_can_be_opened_is_answered_later() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "HTTP/1.1 200 OK"
-    assert "cannot be loaded, its requests wait: [Errno 24]" in done.stderr
+    assert "cannot be loaded yet, its requests wait: [Errno 24]" in done.stderr
 
 
 @pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("127.0.0.1", "127.0.0.1")])

@@ -41,5 +41,5 @@ async def test_exchanges_are_asked_for_awaited_and_forgotten() -> None:
 
 async def test_without_a_journal_it_is_told_how_to_have_one() -> None:
     async with controlled(brokers=1) as on:
-        with pytest.raises(ActionRefused, match="no journal is kept; start the cluster with --control-journal 1000"):
+        with pytest.raises(ActionRefused, match="there is no journal; start the cluster with --control-journal 1000"):
             await ask(on, "get_journal")

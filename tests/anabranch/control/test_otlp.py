@@ -114,7 +114,7 @@ def test_whatever_a_client_sends_is_shown_or_called_nonsense(changes: list[tuple
     try:
         rows = points(bytes(content))
     except ValueError as error:
-        assert str(error).startswith("these are no metrics of OTLP")
+        assert str(error).startswith("not OTLP metrics")
     else:
         json.dumps(rows, allow_nan=False)
         assert {row["temporality"] for row in rows} <= {None, "delta", "cumulative"}
@@ -124,9 +124,9 @@ def test_what_is_too_much_or_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
     many = pushed(Metric(name="g", gauge=Gauge(data_points=[NumberDataPoint(as_int=one) for one in range(9)])))
     assert [row["value"] for row in points(many, 3)] == [0, 1, 2]
     assert points(b"") == []
-    with pytest.raises(ValueError, match="these are no metrics of OTLP"):
+    with pytest.raises(ValueError, match="not OTLP metrics"):
         points(b"OTLP")
     assert parse_error(bytes(READ_BYTES_MAX)) == ""
     assert "save them to a file" in parse_error(bytes(READ_BYTES_MAX + 1))
     monkeypatch.setitem(sys.modules, "opentelemetry.proto.metrics.v1", None)
-    assert parse_error(b"") == "to see them: pip install 'anabranch[telemetry]'"
+    assert parse_error(b"") == "to show them: pip install 'anabranch[telemetry]'"

@@ -106,7 +106,7 @@ def test_what_is_not_there_is_refused(ours: RunningCluster, tmp_path: Path) -> N
         (lambda: ours.snapshots.fork("x"), 404, "there is no snapshot x"),
         (lambda: ours.snapshots.end_fork(7), 404, "there is no fork 7"),
         (lambda: ours.control.ask("DELETE", "/v1/state/forks/x"), 404, "there is no fork 0"),
-        (lambda: ours.snapshots.load("x", wrong), 400, "no snapshot of a cluster"),
+        (lambda: ours.snapshots.load("x", wrong), 400, "not a snapshot"),
     ]:
         with pytest.raises(ControlError, match=reason) as refused:
             attempt()

@@ -18,7 +18,7 @@ from tests.broker.telemetry.pushing import TELEMETRY, client_of, get, push_of
 async def test_clients_are_listed_shown_awaited_and_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncio.timeout(60), controlled(1, kafka="4.1", properties=TELEMETRY) as on, client_of(on.cluster) as a:
         for name in ("get_pushed_metrics", "get_otlp"):
-            with pytest.raises(UnknownNode, match="no client 'shop' has asked what to push"):
+            with pytest.raises(UnknownNode, match="no client 'shop' has requested a subscription"):
                 await ask(on, name, client="shop")
         told = await get(a)
         with pytest.raises(UnknownNode, match="shop has not pushed yet"):
@@ -30,7 +30,7 @@ async def test_clients_are_listed_shown_awaited_and_handed_out(monkeypatch: pyte
         json.dumps(rows)
         with pytest.raises(WaitTimedOut, match="shop has pushed 1 of 2 times"):
             await ask(on, "wait_for_pushes", client="shop", query={"pushes": "2", "timeout": "0"})
-        with pytest.raises(WaitTimedOut, match="shop has not pushed for the last time"):
+        with pytest.raises(WaitTimedOut, match="shop has not sent its terminating push"):
             await ask(on, "wait_for_pushes", client="shop", query={"terminated": "true", "timeout": "0"})
         with pytest.raises(ValueError, match="pushes is a number, not 'x'"):
             await ask(on, "wait_for_pushes", client="shop", query={"pushes": "x"})
@@ -40,10 +40,10 @@ async def test_clients_are_listed_shown_awaited_and_handed_out(monkeypatch: pyte
         monkeypatch.setitem(sys.modules, "opentelemetry.proto.metrics.v1", None)
         (shown,) = await ask(on, "get_pushed_metrics", client="shop")
         assert (shown["metrics"], shown["last"]["bytes"]) == (None, 4)
-        assert shown["unread"] == "to see them: pip install 'anabranch[telemetry]'"
+        assert shown["unread"] == "to show them: pip install 'anabranch[telemetry]'"
 
 
 async def test_where_none_are_taken_it_is_told_how_to_have_them() -> None:
     async with controlled(1) as on:
-        with pytest.raises(ActionRefused, match="no broker takes metrics of clients"):
+        with pytest.raises(ActionRefused, match="no broker accepts client metrics"):
             await ask(on, "get_telemetry")

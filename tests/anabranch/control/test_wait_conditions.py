@@ -14,8 +14,8 @@ from tests.anabranch.control.conftest import controlled, with_topic
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ({}, "say what to wait for"),
-        ({"topics": "t"}, "there is no condition topics"),
+        ({}, "name a condition"),
+        ({"topics": "t"}, "unknown conditions topics"),
         ({"leader": "1"}, "leader needs partition"),
         ({"partition": "1"}, "partition needs topic"),
         ({"lag": "1"}, "lag needs group"),
@@ -68,7 +68,7 @@ async def test_what_is_missing() -> None:
         other = active % 3 + 1
         assert await missing(controller=other) == f"the controller is {active}"
         await on.actions.kill(other)
-        assert await missing(node=other) == f"node {other} does not run"
+        assert await missing(node=other) == f"node {other} is not running"
         assert await wait(cluster, condition({"topic": "t", "isr": f"{other}"}), 0.01) != ""
         await on.actions.start(other)
         assert await wait(cluster, condition({"node": str(other)}), 30) == ""

@@ -43,7 +43,7 @@ def test_the_control_shows_what_was_caught(tmp_path: Path) -> None:
     report.write(tmp_path / "report.html", [told(), control])
     page = (tmp_path / "report.html").read_text()
     assert "out of order: key N14228 (number 8)" in page
-    assert "handed out before" in page
+    assert "delivered before" in page
 
 
 def test_the_report_stands_alone(tmp_path: Path) -> None:

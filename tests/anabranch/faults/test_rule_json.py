@@ -40,7 +40,7 @@ def test_one_of_several_needs_no_list() -> None:
         ([], "a rule is an object, such as"),
         ({"topics": "a"}, "a rule has no 'topics'; did you mean topic"),
         ({"zzz": 1}, "a rule has no 'zzz'; there are name, api, versions"),
-        ({"api": 3}, "api is a text, not 3"),
+        ({"api": 3}, "api is a string, not 3"),
         ({"partition": ["1"]}, "partition is a whole number, not '1'"),
         ({"times": True}, "times is a whole number, not True"),
         ({"hold": 1}, "hold is true or false, not 1"),

@@ -28,7 +28,7 @@ def test_each_group_has_a_line_with_what_it_has_left() -> None:
 
 
 def test_where_there_is_nothing_to_drain_that_is_said() -> None:
-    assert drain_lines("t", []) == ["t has no partition that was merged away"]
+    assert drain_lines("t", []) == ["t has no retiring partitions"]
     assert "(no group reads the topic)" in drain_lines("t", [Draining(PARTITION, 3, {})])[1]
 
 
@@ -100,11 +100,11 @@ async def test_what_a_group_that_shares_partitions_has_left_is_not_read_by_all()
         (sealed,) = await draining(admin, "t")
         assert (sealed.committed, sealed.read_by_all) == ({"g": 4}, 4)
         assert await delete_read(admin, "t", [sealed], force=False) == [
-            "t-1: deleted what was before offset 4",
+            "t-1: deleted records before offset 4",
             "t-1: kept the rest for g",
         ]
         assert (await member.fetch()).acquired, "the cut has begun another epoch of the leader"
         assert await member.acknowledge(4, 9, ACCEPT, index=1) == (0, 0)
         (sealed,) = await draining(admin, "t")
         assert sealed.read_by_all == sealed.end == 10
-        assert await delete_read(admin, "t", [sealed], force=False) == ["t-1: deleted what was before offset 10"]
+        assert await delete_read(admin, "t", [sealed], force=False) == ["t-1: deleted records before offset 10"]

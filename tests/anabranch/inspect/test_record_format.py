@@ -29,4 +29,4 @@ def test_template_is_filled_with_fields(template: str, record: ConsumerRecord, w
 def test_unknown_token_is_refused_with_the_known_ones(template: str, named: str) -> None:
     with pytest.raises(ValueError, match="there are %t %p %o") as caught:
         compile_format(template)
-    assert f"a format has no {named};" in str(caught.value)
+    assert f"unknown token {named};" in str(caught.value)

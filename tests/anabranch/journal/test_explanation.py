@@ -88,14 +88,14 @@ def test_a_leader_that_has_moved_and_why() -> None:
 def test_what_is_too_long_ago_or_of_something_else_explains_nothing() -> None:
     for events in ([], [leader(3, 2, 5)], [leader(99.9, 2, 5, partition=1)], [leader(110, 2, 5)]):
         (told,) = explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER), events, [])
-        assert told == f"{HEAD} NOT_LEADER_OR_FOLLOWER for orders-3: nothing that is kept tells why."
+        assert told == f"{HEAD} NOT_LEADER_OR_FOLLOWER for orders-3: the journal has no reason."
 
 
 def test_rules_are_named_first_and_blamed_for_what_they_say() -> None:
     rule = Rule(name="stale", api=("Produce",), error="NOT_LEADER_OR_FOLLOWER")
     assert explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER, rule), [leader(99.9, 2, 5)], []) == [
         "Rule stale has hit it.",
-        f"{HEAD} NOT_LEADER_OR_FOLLOWER for orders-3, as a rule says.",
+        f"{HEAD} NOT_LEADER_OR_FOLLOWER for orders-3, because of a rule.",
     ]
     late = Rule(name="slow", delay_ms=(10.0,))
     assert (
@@ -116,9 +116,9 @@ def test_topics_that_are_gone_or_never_were() -> None:
     unknown = produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     (told,) = explain(unknown, [Happened(99.5, "topic deletion", {"topic": "orders"})], [])
     assert told.endswith("orders was deleted 510 ms before.")
-    assert explain(unknown, [], [])[0].endswith("no event tells of such a topic.")
+    assert explain(unknown, [], [])[0].endswith("no event names such a topic.")
     assert explain(unknown, [leader(3, 1, 0, partition=1)], [])[0].endswith(
-        "orders has partitions 0 to 1, as far as is known."
+        "orders has partitions 0 to 1, as far as the journal shows."
     )
 
 
@@ -135,7 +135,7 @@ def test_a_group_is_changed_by_other_members() -> None:
     own = exchange("JoinGroup", 5, number=6, at_s=99.99, group_id="billing")
     (told,) = explain(mine, [], [own, other, stranger, mine])
     assert told.endswith("for billing: group billing was changed by JoinGroup of shop (exchange 7), 20 ms before.")
-    assert explain(mine, [], [own, stranger, mine])[0].endswith("nothing that is kept tells why.")
+    assert explain(mine, [], [own, stranger, mine])[0].endswith("the journal has no reason.")
 
 
 def test_a_coordinator_that_has_moved() -> None:
@@ -144,7 +144,7 @@ def test_a_coordinator_that_has_moved() -> None:
     events = [leader(1, 1, 0, "__consumer_offsets", one) for one in range(10)]
     events.append(leader(99.99, 3, 1, "__consumer_offsets", index))
     (told,) = explain(mine, events, [])
-    assert f"it is looked after by the leader of __consumer_offsets-{index}: its leader is broker 3 in epoch 1" in told
+    assert f"its coordinator is the leader of __consumer_offsets-{index}: its leader is broker 3 in epoch 1" in told
 
 
 def test_a_producer_that_another_one_has_fenced() -> None:
@@ -162,7 +162,7 @@ def test_what_was_not_answered_and_what_went_well() -> None:
     assert told.endswith("and its connection was closed: broker 1 was killed, 1 ms before.")
     fine = refused(exchange("Heartbeat", 3), ErrorCode.NONE)
     assert explain(fine, [killed], []) == [
-        "Heartbeat v3 of shop to broker 1 was answered without an error, after 10 ms."
+        "Heartbeat v3 of shop to broker 1 was processed without an error, after 10 ms."
     ]
 
 
@@ -216,6 +216,6 @@ async def test_a_coordinator_whose_topic_cannot_be_created(version: int) -> None
         (entry,) = journal.entries(error="COORDINATOR_NOT_AVAILABLE")
         (told,) = journal.explain(entry)
         assert told.endswith(
-            "__consumer_offsets, which coordinators are the leaders of, cannot be created: "
+            "__consumer_offsets, the topic of the coordinators, cannot be created: "
             "Replication factor: 3 larger than available brokers: 2."
         )

@@ -22,8 +22,8 @@ def test_words_are_read_from_texts_too() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ({"topics": "a"}, "the journal is not asked by topics; there are api, versions"),
-        ({"times": 1}, "the journal is not asked by times"),
+        ({"topics": "a"}, "unknown filters: topics; there are api, versions"),
+        ({"times": 1}, "unknown filters: times"),
         ({"api": "Produced"}, "no API is called 'Produced'; did you mean Produce"),
         ({"api": "Heartbeat", "topic": "a"}, "Heartbeat names no topic"),
         ({"brokers": "4"}, "there is no broker 4; there are 1"),

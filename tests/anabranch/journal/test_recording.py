@@ -59,13 +59,13 @@ def test_a_capture_and_lines_say_the_same() -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "there are no exchanges"),
-        (b'{"number": 1, "bytes": null}\n', "there are no exchanges"),
-        (b'{"number": 1, "bytes": {"request": "", "response": ""}}\n', "line 1 is no exchange"),
-        (b"nonsense\n", "line 1 is no exchange"),
-        (b"[]\n", "line 1 is no exchange"),
-        (b"\xff\xfe\n", "line 1 is no exchange"),
-        (capture([], 0.0), "there are no exchanges"),
+        (b"", "the file has no exchanges with bytes; write one with"),
+        (b'{"number": 1, "bytes": null}\n', "the file has no exchanges with bytes; write one with"),
+        (b'{"number": 1, "bytes": {"request": "", "response": ""}}\n', "line 1 is not an exchange"),
+        (b"nonsense\n", "line 1 is not an exchange"),
+        (b"[]\n", "line 1 is not an exchange"),
+        (b"\xff\xfe\n", "line 1 is not an exchange"),
+        (capture([], 0.0), "the file has no exchanges with bytes; write one with"),
         (capture([], 0.0)[:-3], "ends too early"),
     ],
 )
@@ -79,5 +79,7 @@ def test_a_capture_of_something_else_is_refused() -> None:
     ethernet = whole.replace(
         b"\x01\x00\x00\x00\x14\x00\x00\x00\x65\x00", b"\x01\x00\x00\x00\x14\x00\x00\x00\x01\x00", 1
     )
-    with pytest.raises(InvalidRecording, match="other frames than those of IP"):
+    with pytest.raises(
+        InvalidRecording, match="the capture has frames that are not IP; captures of the journal have only IP"
+    ):
         read_recording(ethernet)

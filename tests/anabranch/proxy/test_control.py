@@ -54,10 +54,10 @@ async def test_rules_journal_nodes_and_events_from_outside() -> None:
     [
         ("POST", "/v1/nodes/1/kill", "cannot stop a broker; a rule with `brokers`"),
         ("POST", "/v1/clock", "rules can delay"),
-        ("POST", "/v1/state/reset", "does not hold the state"),
-        ("GET", "/v1/topics", "ask the cluster itself"),
+        ("POST", "/v1/state/reset", "a proxy does not have the state of its cluster"),
+        ("GET", "/v1/topics", "ask the cluster, with any Kafka client through this proxy"),
         ("GET", "/v1/wait?topic=t", "wait for a rule's hits"),
-        ("GET", "/v1/state", "does not hold the state"),
+        ("GET", "/v1/state", "a proxy does not have the state of its cluster"),
     ],
 )
 async def test_what_needs_a_cluster_of_ours_is_refused_with_what_works(method: str, path: str, says: str) -> None:

@@ -163,7 +163,7 @@ def test_a_handshake_that_is_refused_is_followed_by_requests() -> None:
 @pytest.mark.parametrize(
     ("asked", "data", "what"),
     [
-        (b"", answer(1), "nothing was asked"),
+        (b"", answer(1), "without a request"),
         (request(3, 1), answer(2), "answer 2 instead of 1"),
         (request(READ, 1), answer(2), "answer 2 instead of 1"),
         (request(3, 1), struct.pack(">i", 2) + b"xx", "without a correlation id"),

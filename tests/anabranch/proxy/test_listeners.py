@@ -61,7 +61,7 @@ async def test_a_proxy_is_not_in_front_of_itself_and_has_no_ports_beyond_the_las
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     made, _ = ports(port=port)
-    with pytest.raises(OSError, match="in front of itself"):
+    with pytest.raises(OSError, match="cannot be its own upstream"):
         await made.begin_at(("localhost", port))
     await made.close()
     last, _ = ports(port=65536)

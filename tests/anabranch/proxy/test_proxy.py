@@ -214,7 +214,7 @@ async def test_an_upstream_that_is_away_is_told_of_once_and_comes_back(caplog: p
                 assert len(told) == 1 and f"127.0.0.1:{port}" in told[0]
                 async with Cluster(1, port=port):
                     assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
-                assert any("answers again" in one.message for one in caplog.records)
+                assert any("responds again" in one.message for one in caplog.records)
 
 
 async def test_a_proxy_may_be_there_before_its_upstream() -> None:

@@ -13,10 +13,13 @@ from anabranch.proxy.unsupported_rules import refuse_unsupported
     ("rule", "says"),
     [
         (Rule(node="kill"), "cannot kill a broker of another cluster; .* disconnect=before"),
-        (Rule(between_brokers=True, hold=True), "does not pass through a proxy"),
+        (
+            Rule(between_brokers=True, hold=True),
+            "requests between brokers do not pass the proxy",
+        ),
         (Rule(principal="User:alice", hold=True), "name its client_id"),
         (Rule(elect="preferred"), "NOT_LEADER_OR_FOLLOWER"),
-        (Rule(stale_metadata=True), "edit the answers"),
+        (Rule(stale_metadata=True), "a proxy cannot change the metadata of brokers; edit responses of Metadata"),
         (Rule(disk="full"), "KAFKA_STORAGE_ERROR"),
         (Rule(step=("elect",), hold=True), "name an api"),
         (Rule(link=("1:2",), disconnect="before"), "name brokers"),

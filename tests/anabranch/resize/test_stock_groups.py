@@ -58,7 +58,7 @@ def test_growth_keeps_the_order_where_somebody_has_asked_for_it() -> None:
     assert "keys keep their order" in told(5, has_generations=False, reshard_legacy_consumers="gate")
     assert all(told(count, groups=0) == "" for count in (2, 5))
     assert "and 2 more" in told(5, groups=7)
-    assert "do not keep their order for them across a merge" in told(2)
+    assert "a merge breaks their order of keys" in told(2)
 
 
 async def test_a_plan_leaves_kafka_streams_to_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:

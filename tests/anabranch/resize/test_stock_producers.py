@@ -32,15 +32,18 @@ def lines(count: int, policy: str = "auto", ordered: str | None = None, *, has_g
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        (lines(5), "go on as in Kafka, and the order of their keys is not kept (reshard.legacy.producers=auto)"),
+        (lines(5), "continue as in Kafka, without the order of keys (reshard.legacy.producers=auto)"),
         (lines(5), "enable.ordered.delivery=true before"),
-        (lines(5, has_generations=True), "are refused from then on (reshard.legacy.producers=auto, a producer with"),
-        (lines(5, ordered="true"), "are refused from then on (reshard.legacy.producers=auto, enable.ordered.del"),
+        (
+            lines(5, has_generations=True),
+            "are refused after the resize (reshard.legacy.producers=auto, a producer with",
+        ),
+        (lines(5, ordered="true"), "are refused after the resize (reshard.legacy.producers=auto, enable.ordered.del"),
         (lines(5, ordered="false", has_generations=True), "go on as in Kafka"),
-        (lines(5, "refuse"), "are refused from then on (reshard.legacy.producers=refuse)"),
+        (lines(5, "refuse"), "are refused after the resize (reshard.legacy.producers=refuse)"),
         (lines(5, "allow", has_generations=True), "go on as in Kafka"),
         (lines(5, "verify"), "are let in where all keys lie by linear hashing over 5"),
-        (lines(2), "but are refused on 2, 3 until that is drained: some of their keys have no place"),
+        (lines(2), "but are refused on 2, 3 until it is drained"),
         (lines(2, "allow"), "but are refused on 2, 3"),
     ],
 )

@@ -34,14 +34,17 @@ async def test_the_plan_names_java_members_and_who_waits_for_them(tmp_path: Path
                 assert re.search(
                     r"reads the topic in the group app: app-0815-StreamThread-1-consumer/?[0-9.]+$", plan, re.M
                 )
-                assert "; 1 of this package in the group wait for it" in plan
+                assert "; 1 Python members of the group wait" in plan
                 assert "stop its instances before the resize" in plan
                 assert await told("out") == "", "which nobody reads"
 
 
 @pytest.mark.parametrize(
     ("parts", "told"),
-    [(PLAIN, "will have as many tasks as there are partitions"), (COUNTS, "would have another width: it ends")],
+    [
+        (PLAIN, "it has no state, and gets one task per partition"),
+        (COUNTS, "its internal topics would have the wrong partition count: it fails"),
+    ],
     ids=["keeps nothing", "keeps counts"],
 )
 async def test_the_plan_names_groups_whose_broker_deals_the_tasks(parts: Any, told: str) -> None:

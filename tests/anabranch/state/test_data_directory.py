@@ -117,8 +117,8 @@ async def test_what_a_smaller_cluster_leaves_out_is_told(tmp_path: Path) -> None
         process.terminate()
         _, said = process.communicate(timeout=TIMEOUT_S)
     assert said.startswith("warning: this cluster also has brokers 2 and 3, which do not run: ")
-    assert "2 partitions cannot be reached (single-" in said
-    assert "2 partitions have fewer copies" in said
+    assert "2 partitions are unavailable (single-" in said
+    assert "2 partitions have fewer replicas" in said
     assert "Nothing is deleted: --brokers 3 brings everything back" in said
     with up("--brokers", "3", "--data-dir", str(tmp_path)) as (process, ready):
         process.terminate()

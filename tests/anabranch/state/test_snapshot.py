@@ -79,7 +79,10 @@ async def test_what_was_changed_for_a_broker_is_forgotten() -> None:
 async def test_a_cluster_on_disk_has_none(tmp_path: Path) -> None:
     async with Cluster(1, data_dir=tmp_path) as cluster:
         for attempt in (cluster.reset(), cluster.restore(Snapshot("", {1: {}}, frozenset({1})))):
-            with pytest.raises(NotInMemory, match="stop it, and work on copies"):
+            with pytest.raises(
+                NotInMemory,
+                match="this cluster keeps its data in a directory: stop it, and use copies of the directory",
+            ):
                 await attempt
         with pytest.raises(NotInMemory):
             cluster.snapshot()
@@ -114,7 +117,7 @@ def test_what_is_no_snapshot(about: dict[str, int] | None) -> None:
             archive.writestr(ABOUT, json.dumps(about))
     with pytest.raises(InvalidSnapshot, match="this version reads form 1" if about == {"form": 2} else "no snapshot"):
         Snapshot.from_bytes(content.getvalue())
-    with pytest.raises(InvalidSnapshot, match="no snapshot of a cluster: File is not a zip file"):
+    with pytest.raises(InvalidSnapshot, match="not a snapshot: File is not a zip file"):
         Snapshot.from_bytes(b"x")
 
 
@@ -163,7 +166,7 @@ def test_snapshot_that_contradicts_itself_is_refused(about: dict[str, object]) -
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr(ABOUT, json.dumps(about))
         archive.writestr("zookeeper.journal", "")
-    with pytest.raises(InvalidSnapshot, match="no snapshot of a cluster"):
+    with pytest.raises(InvalidSnapshot, match="not a snapshot"):
         Snapshot.from_bytes(content.getvalue())
 
 

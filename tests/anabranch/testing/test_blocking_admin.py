@@ -16,5 +16,5 @@ async def test_topics_are_made_and_described() -> None:
         with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
             kafka.admin.create_topics([NewTopic(name="orders", partitions=3)])
         for name in ("describe", "network", "start_", "_loop"):
-            with pytest.raises(AttributeError, match="Admin has no method"):
+            with pytest.raises(AttributeError, match="Admin has no blocking method"):
                 getattr(kafka.admin, name)

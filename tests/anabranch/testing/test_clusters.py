@@ -80,9 +80,9 @@ def test_process_that_dies_is_told_of_and_replaced() -> None:
         ({"brokers": "3"}, "brokers is a number from 1 on, not '3'"),
         ({"brokers": True}, "not True"),
         ({"journal": -1}, "journal is a number from 0 on, not -1"),
-        ({"listeners": "PLAINTEXT://127.0.0.1:0"}, "listeners is a list"),
-        ({"kafka": 4.1}, "kafka is a text, such as '4.1', not 4.1"),
-        ({"properties": {"num.partitions": 4}}, "num.partitions is a text, such as '4', not 4"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:0"}, "listeners must be a list"),
+        ({"kafka": 4.1}, "kafka is a string, such as '4.1', not 4.1"),
+        ({"properties": {"num.partitions": 4}}, "num.partitions is a string, such as '4', not 4"),
     ],
 )
 def test_impossible_values_are_refused_before_anything_starts(wrong: Any, says: str) -> None:

@@ -48,4 +48,4 @@ def test_connecting_and_administration_are_left_out_and_empty_kinds_too() -> Non
 
 
 def test_cluster_that_cannot_be_asked_is_named() -> None:
-    assert list(FailureReport(unreachable="nobody answers").sections()) == [("cluster", "nobody answers")]
+    assert list(FailureReport(unreachable="cannot connect to").sections()) == [("cluster", "cannot connect to")]

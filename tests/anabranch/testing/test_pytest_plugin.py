@@ -126,10 +126,10 @@ def test_a_rule_that_hits_nothing_fails_its_test(tmp_path: Path) -> None:
     (tmp_path / "test_mistakes.py").write_text(THEIR_MISTAKES)
     told = run(tmp_path).stdout
     assert "4 failed, 1 error" in told
-    assert "RuleNeverHit: rule rule-1 has hit nothing, and no request came that it is about" in told
+    assert "RuleNeverHit: rule rule-1 has no hits: no request matched it" in told
     assert "FAILED test_mistakes.py::test_that_fails_anyway - ZeroDivisionError" in told
     assert "no API is called 'DeleteTopic'; did you mean DeleteTopics" in told
-    assert "@pytest.mark.anabranch: it is for tests that ask for anabranch or anabranch_cluster" in told
+    assert "@pytest.mark.anabranch: it needs the fixture anabranch or anabranch_cluster" in told
     shown = told.partition("test_that_fails_anyway ___")[2].partition("___ test_")[0]
     assert "anabranch rules" in shown and "rule-2: 0 hits in 0 requests" in shown
     shown = told.partition("test_that_tells_what_was_done ___")[2]
@@ -178,9 +178,9 @@ def test_marker_that_cannot_be_followed_is_refused_and_markers_of_a_class_count(
     assert "1 passed, 4 errors" in told
     for reason in (
         "@pytest.mark.anabranch: it has no 'broker'; did you mean brokers?",
-        "@pytest.mark.anabranch: it takes names, such as rules=, not 'Produce'",
+        "@pytest.mark.anabranch: it takes keyword arguments, such as rules=, not 'Produce'",
         "brokers is a number from 1 on, not '3'",
-        "@pytest.mark.anabranch: brokers: anabranch_cluster is one for the session",
+        "@pytest.mark.anabranch: brokers: anabranch_cluster is shared by the session",
     ):
         assert reason in told
 

@@ -38,4 +38,4 @@ def test_without_a_control_plane_there_is_none() -> None:
 def test_a_cluster_that_is_gone_says_so() -> None:
     gone = RunningCluster("127.0.0.1:1", ControlClient(f"http://127.0.0.1:{free_port()}"))
     ((title, text),) = gone.report().sections()
-    assert title == "cluster" and "nobody answers at" in text
+    assert title == "cluster" and "cannot connect to" in text

@@ -52,5 +52,5 @@ def test_a_record_without_a_key_is_refused_only_where_every_partition_starves() 
 
 
 def test_a_partition_that_is_not_there_is_told_with_those_that_are() -> None:
-    assert "partition 2: it has been merged away or never was (live: 0 to 1)" in str(not_live(topic_of(2), 2))
+    assert "partition 2: it is retiring, removed, or never existed (live: 0 to 1)" in str(not_live(topic_of(2), 2))
     assert "(live: none)" in str(not_live(TopicQueues("t"), 2))

@@ -302,7 +302,7 @@ def test_records_of_a_chosen_partition_never_move() -> None:
     assert not sealed.error.code.retriable
     assert target.error is None
     assert waiting(world.accumulator.topic(TOPIC)) == {0: [1]}
-    with pytest.raises(KafkaError, match="merged away"):
+    with pytest.raises(KafkaError, match="is retiring"):
         world.send(0, explicit_route(1))
 
 

@@ -8,7 +8,11 @@ from anabranch.clients.streams.changelog_bounds import ChangelogBounds, reset_re
 from anabranch.protocol.wire import ZERO_UUID
 
 ID, OTHER = b"i" * 16, b"o" * 16
-GONE, SHORT, AGAIN = "records from offset {} to {} are gone", "ends at offset {}, before", "deleted and created again"
+GONE, SHORT, AGAIN = (
+    "records from offset {} to {} were deleted",
+    "ends at offset {}, before",
+    "deleted and created again",
+)
 
 
 @pytest.mark.parametrize(

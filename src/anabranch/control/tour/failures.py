@@ -36,8 +36,7 @@ async def play_leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
     yield scene.step(
         "Three copies",
         f"{LEADER_TOPIC} has one partition and three replicas. Node {leader} leads; the other two fetch from it. "
-        "Twenty "
-        "records were written with acks=all, so all three have them, and the high watermark stands behind the last.",
+        "Twenty records were written with acks=all, so all three have them, and the high watermark is after the last.",
         f"topics/{LEADER_TOPIC}",
     )
     await scene.kill(leader)
@@ -48,20 +47,19 @@ async def play_leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
     scene.claim("its leader epoch is one higher", after["leader_epoch"] == before["leader_epoch"] + 1)
     scene.claim("none of the twenty records is lost", after["high_watermark"] >= 20)
     yield scene.step(
-        "The leader is gone",
-        f"Node {leader} was killed, and its session with it. The controller has elected node {after['leader']}, "
-        "which was "
-        "in sync, in a new leader epoch: whoever still speaks of the old one is refused from now on. Look at the "
-        "lane: the dead replica is an empty track, the ISR has two.",
+        "The leader is dead",
+        f"Node {leader} was killed, and its session with it. The controller has elected node {after['leader']}, which "
+        "was in sync, in a new leader epoch: requests with the old epoch are refused from now on. In the dashboard, "
+        "the dead replica's track is empty, and the ISR has two brokers.",
         f"topics/{LEADER_TOPIC}",
     )
     for number in range(20, 30):
         await producer.send_and_wait(LEADER_TOPIC, b"%d" % number, b"a")
-    scene.claim("writing goes on", scene.partition(LEADER_TOPIC)["high_watermark"] >= 30)
+    scene.claim("writes continue", scene.partition(LEADER_TOPIC)["high_watermark"] >= 30)
     yield scene.step(
-        "Life goes on",
-        "The same producer has written ten more. It was told NOT_LEADER_OR_FOLLOWER or lost its connection, asked "
-        "for metadata, and went to the new leader; its sequence numbers keep a retry from being stored twice.",
+        "Writes continue",
+        "The same producer has written ten more. It got NOT_LEADER_OR_FOLLOWER or lost its connection, refreshed "
+        "its metadata, and connected to the new leader. Sequence numbers prevent duplicates of resent batches.",
         "traffic",
     )
     await scene.start(leader)
@@ -70,10 +68,9 @@ async def play_leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
     scene.claim("it follows, and does not lead", row["leader"] != leader)
     scene.claim("all three logs end at the same offset", len({one["end"] for one in row["replicas"]}) == 1)
     yield scene.step(
-        "It comes back",
-        f"Node {leader} is registered under a new broker epoch, asked its leader where their logs part, cut off "
-        "what it "
-        "had beyond that, fetched the rest, and was let into the ISR by the controller.",
+        "The old leader returns",
+        f"Node {leader} is registered under a new broker epoch, asked its leader where their logs diverge, truncated "
+        "its log to that offset, fetched the rest, and the controller added it to the ISR.",
         f"topics/{LEADER_TOPIC}",
     )
 
@@ -85,17 +82,16 @@ async def play_zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
     assert node.controller is not None
     epoch = node.controller.epoch
     yield scene.step(
-        "The one with the crown",
+        "The active controller",
         f"Node {old} is the controller, in epoch {epoch}. It holds the znode /controller as long as its ZooKeeper "
-        "session "
-        "lasts, and every order that it gives to a broker bears its epoch.",
+        "session lasts, and every request to a broker carries its epoch.",
         "cluster",
     )
     await scene.freeze(old)
     yield scene.step(
-        "Frozen in the middle of what it did",
-        f"Node {old} stands still, as a process does under SIGSTOP or a virtual machine that is moved. Its connections "
-        "are open, and nobody knows anything yet: ZooKeeper only waits for its next heartbeat.",
+        "The controller is frozen",
+        f"Node {old} is frozen, like a process after SIGSTOP or a virtual machine during a migration. Its connections "
+        "are open, and the cluster has not noticed it yet: ZooKeeper waits for its next heartbeat.",
         "cluster",
     )
     await scene.end_background(node.settings.zookeeper_session_timeout_ms / 1000 + 2)
@@ -105,7 +101,7 @@ async def play_zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
     assert successor is not None
     scene.claim("there is another controller", new != old)
     scene.claim("its epoch is higher", successor.epoch > epoch)
-    scene.claim("the frozen one still takes itself for the controller", node.controller.active)
+    scene.claim("the frozen node still believes that it is the controller", node.controller.active)
     yield scene.step(
         "Two controllers",
         f"The session is over, and node {new} has taken the seat in epoch {successor.epoch}. Node {old} does not "
@@ -115,17 +111,17 @@ async def play_zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
     )
     code = await _order(scene, new, controller=old, epoch=epoch)
     scene.claim(
-        f"a broker answers an order of epoch {epoch} with STALE_CONTROLLER_EPOCH",
+        f"a broker answers a request of epoch {epoch} with STALE_CONTROLLER_EPOCH",
         code == ErrorCode.STALE_CONTROLLER_EPOCH,
     )
     await scene.thaw(old)
-    await scene.until(lambda: not _leads(scene, old, epoch), "the old controller to learn that it is none")
+    await scene.until(lambda: not _leads(scene, old, epoch), "the old controller to learn that it is deposed")
     await scene.until(lambda: scene.controller() != 0, "a controller")
     active = [one for one, node in scene.on.cluster.nodes.items() if node.controller and node.controller.active]
     scene.claim("exactly one node is the controller", active == [scene.controller()])
     await scene.is_complete()
     yield scene.step(
-        "The zombie lies down",
+        "The old controller resigns",
         f"Node {old} woke up. What it said in epoch {epoch} was refused by every broker that has heard of the next "
         "one, and "
         "what it wanted to write to ZooKeeper was bound to a session that is over. It learnt that its session had "
@@ -213,14 +209,13 @@ async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, N
     now = scene.on.cluster.nodes[follower].services.fence.broker_epoch
     about = (
         f"This time it names the follower's broker epoch, {former_epoch}, as since KIP-903. Node {follower} is "
-        "registered "
-        f"under {now}: what was known of its former life proves nothing, and the controller refuses."
+        f"registered under {now}: the old epoch proves nothing, so the controller refuses."
         if fenced
         else "Before KIP-903 it named the follower by its id only, and this one does as well. Its id is alive, so the "
         "controller agrees: a replica that lacks five acknowledged records is in sync now."
     )
     yield scene.step(
-        "A request that is late",
+        "A late request",
         f"Node {follower} is back, and has not fetched anything yet (a rule holds its fetches). Now a request "
         "arrives that node "
         f"{leader} had sent before: take node {follower} into the ISR. {about}",
@@ -230,14 +225,13 @@ async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, N
     scene.drop_rule(name)
     await _claim_leader(scene, topic, follower, fenced=fenced)
     yield scene.step(
-        "The leader dies",
+        "The leader is killed",
         f"Node {leader} was killed. "
         + (
-            f"The partition waits for it: node {follower} is not in sync, and is not asked. That costs availability "
-            "for a "
-            "while, and no record."
+            f"The partition waits for it: node {follower} is not in sync, and cannot lead. That costs availability "
+            "for a while, but no record."
             if fenced
-            else f"Node {follower} is in sync, says the ISR, so it leads: an election as clean as can be."
+            else f"Node {follower} is in the ISR, so it becomes the leader by a clean election."
         ),
         f"topics/{topic}",
     )
@@ -252,7 +246,7 @@ async def _claim_leader(scene: Scene, topic: str, follower: int, *, fenced: bool
     """Check that the follower leads without the fence, and that no replica leads with it."""
     if fenced:
         await scene.until(lambda: scene.partition(topic)["leader"] == -1, "the partition to have no leader")
-        scene.claim("nobody leads: no replica that is alive has all records", True)
+        scene.claim("no leader: no live replica has all records", True)
     else:
         await scene.until(lambda: scene.partition(topic)["leader"] == follower, "the follower to lead")
         await scene.until(lambda: scene.partition(topic)["high_watermark"] >= 0, "its high watermark")
@@ -264,7 +258,7 @@ def _claim_records(scene: Scene, topic: str, *, fenced: bool) -> str:
     end = scene.partition(topic)["high_watermark"]
     if fenced:
         scene.claim("all fifteen records are there", end == 15)
-        return "all fifteen records are there. That is what the fence is worth."
+        return "all fifteen records exist: the fence prevented the loss."
     scene.claim("five acknowledged records are lost", end == 10)
     return (
         "it had to cut off what its new leader does not have. Five records that were acknowledged are gone on "

@@ -38,34 +38,34 @@ STORIES: Final[tuple[Story, ...]] = (
     Story(
         "leader",
         "A leader dies",
-        "What is acknowledged survives it, in a new epoch; and what happens when it comes back.",
+        "Acknowledged records survive in a new epoch; the old leader returns as a follower.",
         4,
         failures.play_leader_dies,
     ),
     Story(
         "zombie",
-        "A controller wakes up as a zombie",
-        "It was frozen, another took its seat, and it does not know.",
+        "A zombie controller",
+        "A frozen controller is replaced, and resumes without knowing.",
         4,
         failures.play_zombie_controller,
     ),
     Story(
         "lost-record",
-        "The record that KIP-903 was written for",
-        "A request that arrives late loses acknowledged records; then the same with the fence.",
+        "The data loss that KIP-903 prevents",
+        "A late request loses acknowledged records; then the same with the fence.",
         8,
         failures.play_lost_record,
     ),
     Story(
         "order",
         "A split and a merge, in order",
-        "Two resizes under load, and no key's records ever overtake one another.",
+        "Two resizes under load; all records of a key stay in order.",
         4,
         resizes.play_split_and_merge,
     ),
     Story(
         "kafka",
-        "The same as Kafka does it today",
+        "The same resize in Kafka",
         "The same keys and the same readers, without generations and gates.",
         3,
         resizes.play_kafka_resize,
@@ -73,7 +73,7 @@ STORIES: Final[tuple[Story, ...]] = (
     Story(
         "transaction",
         "A transaction across a resize",
-        "Begun before a split and committed after it, all or nothing.",
+        "It begins before a split and commits after it, atomically.",
         4,
         resizes.play_transaction_across_resize,
     ),
@@ -103,7 +103,7 @@ class Guide:
         if story is None:
             raise UnknownNode(f"there is no story {name}; there are {', '.join(one.name for one in STORIES)}")
         if on.clock is not None and not on.clock.scale:
-            raise ActionRefused("the cluster's clock stands still, and stories wait for what takes time: let it run")
+            raise ActionRefused("the cluster's clock is stopped, but stories need it: let it run")
         async with self._turn:
             await self._end()
             self._story, self._scene, self._number = story, Scene(on), 0
@@ -114,7 +114,7 @@ class Guide:
         """Return the next step, or `over` at the end. Raises ActionRefused without a story."""
         async with self._turn:
             if self._steps is None:
-                raise ActionRefused("no story is told; begin one")
+                raise ActionRefused("no story is running; start one")
             return await self._next()
 
     async def end(self) -> None:
@@ -132,7 +132,7 @@ class Guide:
         self._step = asyncio.create_task(self._take(self._steps), name=f"tour: {story.name}")
         await asyncio.wait({self._step})
         if self._step.cancelled():
-            raise ActionRefused("the story was ended meanwhile")
+            raise ActionRefused("the story has ended")
         told = self._step.result()
         self._row = cast("TourRow", {**story.row(), "number": self._number, **told})
         if told["over"]:

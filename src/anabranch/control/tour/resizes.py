@@ -43,7 +43,7 @@ async def play_split_and_merge(scene: Scene) -> AsyncGenerator[Step, None]:
     yield scene.step(
         "Two partitions",
         f"{KEYS} keys are spread over two partitions, and each key's records are numbered. A group has read and "
-        "committed half of them; the rest waits.",
+        "committed half of them; the rest is unread.",
         f"lineage/{ORDER_TOPIC}",
     )
     await scene.resize(ORDER_TOPIC, 5)
@@ -52,8 +52,8 @@ async def play_split_and_merge(scene: Scene) -> AsyncGenerator[Step, None]:
     scene.claim("the topic is in generation 1, with five partitions", _live(scene, ORDER_TOPIC) == 5)
     yield scene.step(
         "A split",
-        "The river divides: partitions 2, 3 and 4 have taken keys from 0 and 1, which were cut at the offsets that "
-        "you see. The producer has written on; it held back only keys that move, until all before them was stored.",
+        "The topic is split: partitions 2, 3 and 4 have taken keys from 0 and 1, which were cut at the offsets that "
+        "you see. The producer continued to write. It delayed moved keys until their older records were stored.",
         f"lineage/{ORDER_TOPIC}",
     )
     got += await _read_to_gates(scene, consumer)
@@ -62,9 +62,8 @@ async def play_split_and_merge(scene: Scene) -> AsyncGenerator[Step, None]:
     yield scene.step(
         "Gates",
         "The group has read up to the cuts, and has not committed that yet: the new partitions stand behind closed "
-        "gates. "
-        "Each opens when what was before the cut, where its keys came from, is read and committed. No record can "
-        "overtake an older one of its key, whoever reads it.",
+        "gates. Each opens when the records before the cut, in the old partition of its keys, are read and committed. "
+        "No record can overtake an older one of its key.",
         "groups/tour-order",
     )
     await consumer.commit()
@@ -118,7 +117,7 @@ async def play_kafka_resize(scene: Scene) -> AsyncGenerator[Step, None]:
     producer = await scene.producer()
     await _write(producer, KAFKA_TOPIC, 0, 96)
     yield scene.step(
-        "The same keys, the old rules",
+        "The same keys, without generations",
         f"{KAFKA_TOPIC} has enable.ordered.delivery=false: a key's partition is its hash modulo the count, as in any "
         "Kafka cluster. 96 records of the same keys are in its two partitions.",
         f"topics/{KAFKA_TOPIC}",
@@ -129,7 +128,7 @@ async def play_kafka_resize(scene: Scene) -> AsyncGenerator[Step, None]:
     yield scene.step(
         "Five partitions",
         "The count was raised, and 96 more records written. Most keys hash elsewhere now: their new records are in "
-        "one partition, the older ones in another, and nothing ties the two together.",
+        "one partition, and the older ones in another, without an order between them.",
         f"topics/{KAFKA_TOPIC}",
     )
     got: Records = []
@@ -147,11 +146,9 @@ async def play_kafka_resize(scene: Scene) -> AsyncGenerator[Step, None]:
     wrong = out_of_order(got)
     scene.claim("records of a key came after later ones of the same key", wrong > 0)
     yield scene.step(
-        "What its readers got",
-        f"Two members of a group read, one of them slower than the other, as always. {wrong} of 192 records came "
-        "after a "
-        "later record of their key. Nobody did anything wrong: that is what raising a topic's count means in Kafka, "
-        "and why it cannot be undone there.",
+        "What consumers received",
+        f"Two members of a group read, one slower than the other. {wrong} of 192 records came after a later record of "
+        "their key. No client did anything wrong: adding partitions in Kafka changes the partition of keys.",
         "groups/tour-kafka",
     )
 
@@ -175,10 +172,9 @@ async def play_transaction_across_resize(scene: Scene) -> AsyncGenerator[Step, N
     scene.claim("nothing of it can be seen yet", not early)
     scene.claim("the topic is in generation 1", _generation(scene, TRANSACTION_TOPIC) == 1)
     yield scene.step(
-        "A resize in the middle",
+        "A resize during the transaction",
         "The topic was split while the transaction was open. The producer wrote 24 more, under the new generation, "
-        "into "
-        "partitions that did not exist when it began; the transaction has grown by them.",
+        "into partitions that did not exist when it began; the transaction has grown by them.",
         f"lineage/{TRANSACTION_TOPIC}",
     )
     await producer.commit_transaction()

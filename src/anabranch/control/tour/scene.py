@@ -100,7 +100,7 @@ class Scene:
         await clock.advance(span_s)
         said = f"{span_s:g}s"
         self.add_action(
-            f"move the clock on by {said}", "/v1/clock", f'control.clock.advance("{said}")', body={"advance": said}
+            f"advance the clock by {said}", "/v1/clock", f'control.clock.advance("{said}")', body={"advance": said}
         )
 
     def rule(self, **said: Unpack[RuleFields]) -> str:
@@ -108,7 +108,7 @@ class Scene:
         name = self.on.faults.add(**said).rule.name
         self._rules.append(name)
         words = ", ".join(f"{word}={one!r}" for word, one in said.items())
-        self.add_action(f"follow the rule {name}", "/v1/faults", f"control.faults.add({words})", body=said)
+        self.add_action(f"add the rule {name}", "/v1/faults", f"control.faults.add({words})", body=said)
         return name
 
     def drop_rule(self, name: str) -> None:
@@ -116,7 +116,7 @@ class Scene:
         self.on.faults.remove(name)
         self._rules.remove(name)
         self.add_action(
-            f"drop the rule {name}", f"/v1/faults/{name}", f'control.faults.remove("{name}")', method="DELETE"
+            f"remove the rule {name}", f"/v1/faults/{name}", f'control.faults.remove("{name}")', method="DELETE"
         )
 
     async def topic(
@@ -131,7 +131,7 @@ class Scene:
         async with self.on.admin() as admin:
             if name in state.newest_image(self.on.cluster):
                 await admin.delete_topics([name])
-                await self.until(lambda: self._gone(name), f"{name} to be gone")
+                await self.until(lambda: self._gone(name), f"{name} to be deleted")
             new = NewTopic(name=name, partitions=partitions, configs=dict(configs or {}))
             if assignments is not None:
                 new = NewTopic(name=name, assignments=assignments, configs=dict(configs or {}))
@@ -165,7 +165,7 @@ class Scene:
             async with asyncio.timeout(PATIENCE_S):
                 await work
         except TimeoutError:
-            raise StoryFailed(f"waited {PATIENCE_S:g} s in vain for {what}") from None
+            raise StoryFailed(f"waited {PATIENCE_S:g} s for {what}, without success") from None
 
     def run_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work in the background until the story ends."""
@@ -181,7 +181,7 @@ class Scene:
 
     async def is_complete(self) -> None:
         """Wait until all nodes run and know each other's current broker epochs. Raises StoryFailed on timeout."""
-        await self.until(self._all_know, "all nodes to run and to know one another")
+        await self.until(self._all_know, "all nodes to run and to see each other")
 
     def _all_know(self) -> bool:
         nodes = self.on.cluster.nodes
@@ -197,7 +197,7 @@ class Scene:
         deadline_s = loop.time() + PATIENCE_S
         while not condition():
             if loop.time() > deadline_s:
-                raise StoryFailed(f"waited {PATIENCE_S:g} s in vain for {what}")
+                raise StoryFailed(f"waited {PATIENCE_S:g} s for {what}, without success")
             await asyncio.sleep(LOOK_S)
 
     def partition(self, topic: str, index: int = 0) -> state.PartitionRow:

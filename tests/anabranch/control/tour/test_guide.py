@@ -80,7 +80,7 @@ def test_a_story_that_is_left_is_put_right() -> None:
             await guide.end()
             assert guide.row is None
             assert not any(map(on.cluster.is_frozen, on.cluster.node_ids))
-            with pytest.raises(ActionRefused, match="no story is told"):
+            with pytest.raises(ActionRefused, match="no story is running; start one"):
                 await guide.go_on()
             with pytest.raises(UnknownNode, match="there is no story other; there are leader"):
                 await guide.begin(on, "other")
@@ -125,7 +125,7 @@ def test_a_story_is_ended_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatc
             beginning = asyncio.create_task(guide.begin(on, "endless"))
             await waits.wait()
             await guide.end()
-            with pytest.raises(ActionRefused, match="ended meanwhile"):
+            with pytest.raises(ActionRefused, match="the story has ended"):
                 await beginning
 
     run(leave())
