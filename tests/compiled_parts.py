@@ -1,4 +1,4 @@
-"""What the suite does where modules are compiled (`setup.py`): tests that replace a part of one of them are skipped.
+"""Skips tests that replace parts of compiled modules (`setup.py`).
 
 A compiled function calls another by its address, so that who puts something of his own in its place is not asked; and
 what stands in for a compiled class is refused. Such tests are about the sources, which have the same logic. Each skip

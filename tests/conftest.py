@@ -1,4 +1,4 @@
-"""What all tests share: strict event loops, and one real ZooKeeper for the whole session."""
+"""Shared fixtures: strict event loops, and one real ZooKeeper per session."""
 
 from __future__ import annotations
 

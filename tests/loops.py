@@ -1,4 +1,4 @@
-"""The loops that tests run on: what a loop hears that nobody handled fails the test.
+"""Event loops for tests: an unhandled error on a loop fails the test.
 
 A task that dies unobserved, one that is forgotten while it waits, or a callback that raises, is a bug even when every
 assertion holds. A test that expects one of them gives its loop an exception handler of its own.

@@ -1,4 +1,4 @@
-"""Tests that fail on purpose: `tests/test_exchanges.py` runs them and looks at what is printed."""
+"""Tests that fail on purpose, for `tests/test_exchanges.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of ours that run in a process of their own until a test has done with them."""
+"""Commands that run as a process during a test."""
 
 from __future__ import annotations
 

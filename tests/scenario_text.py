@@ -1,4 +1,4 @@
-"""Scenario files: a text of what happens and of what a machine does about it, written by hand and run by a test.
+"""Scenario files: events and a state machine's decisions as text, written manually and run by a test.
 
     # Comments tell the story, and why it matters.
     given brokers 1,2,3

@@ -1,4 +1,4 @@
-"""The modules that wheels may have compiled, and such a wheel.
+"""The modules that a wheel may have compiled, and such a wheel.
 
 `ANABRANCH_COMPILE=1` builds one, which takes two minutes of processor time and a C compiler; it is installed into an
 environment of its own and goes through what is listed below. The rest is about the sources, and runs always: what

@@ -1,4 +1,4 @@
-"""Each way in which a test can be wrong behind its own back is caught by the loop that it runs on, if it runs on it."""
+"""Each kind of hidden error is caught by the test's event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is built and installed, in a project that has folders of all our names itself."""
+"""The built and installed package, in a project with equal folder names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts are read line by line: events are performed, what is shown below them is replaced, comments stay."""
+"""Scenario files: events are performed, results are replaced, comments stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each group of tests exists: a file that is renamed would lose its Spark, or its fifty schedules, to all workers."""
+"""Each group of tests exists: a renamed file would lose its Spark or its schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tests one worker of pytest-xdist gets together: those that share what is dear, or that mostly wait.
+"""Groups tests for the workers of pytest-xdist: tests with shared resources, or tests that wait.
 
 All others go wherever there is room, one by one. Groups go first, the largest at the head. The simulation keeps
 processors busy, and two processes of its own: by itself it leaves room for tests that wait. The marks of

@@ -1,4 +1,4 @@
-"""Something that is started as a node is, says that it is ready, and waits to be killed."""
+"""A process that starts like a node, prints its ready line, and waits to be killed."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The benchmarks run, on little input. What a busy machine makes of the figures proves nothing; ratios do."""
+"""The benchmarks run on small input. Absolute times are not checked; ratios are."""
 
 from __future__ import annotations
 

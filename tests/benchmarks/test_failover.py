@@ -1,4 +1,4 @@
-"""The failover benchmark runs on little input; how long it takes is for `make bench` to say."""
+"""The failover benchmark runs on small input."""
 
 from __future__ import annotations
 

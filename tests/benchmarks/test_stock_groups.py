@@ -1,4 +1,4 @@
-"""Short runs of stock groups on a topic that grows: what members write down is in order, with gates off it is not."""
+"""Short runs of stock groups on a growing topic: in order with gates, out of order without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: the downtime that is printed is the longest gap of each key. Method: outputs with known times."""
+"""The printed downtime is the longest gap of each key, with outputs at known times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames for tests of hostile input: valid requests of every API and version, with a few changes."""
+"""Frames for fuzz tests: valid requests of every API and version, with a few changes."""
 
 from __future__ import annotations
 

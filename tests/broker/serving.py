@@ -1,4 +1,4 @@
-"""A server without a cluster behind it: real sockets, real dispatch, handlers of the test's choice."""
+"""A server without a cluster: real sockets, real dispatch, handlers of the test."""
 
 from __future__ import annotations
 

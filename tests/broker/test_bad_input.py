@@ -1,4 +1,4 @@
-"""Thousands of malformed connections against a live node (its own process), which must not mind.
+"""Thousands of malformed connections against a live node in its own process.
 
 After every group of cases: another connection still gets its answers, the records written before are there byte for
 byte, the log has no traceback (a bug of ours is one, a peer's nonsense is one line), and the memory of the node has

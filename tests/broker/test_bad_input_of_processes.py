@@ -1,4 +1,4 @@
-"""Goal: mutated frames leave a cluster of processes with a real ZooKeeper as it was: alive, and with its records.
+"""Mutated frames leave a cluster of processes with a real ZooKeeper alive and with its records.
 
 Method: the frames of `test_bad_input`, against node processes whose state is in the real ZooKeeper. Creation of topics
 by Metadata, which reaches ZooKeeper with the names of the frames, is on. ANABRANCH_FRAMES=n sends n of them.

@@ -1,4 +1,4 @@
-"""Malformed message sets against a live node: old producers send them, and nobody can stop them from being damaged.
+"""Malformed message sets of old producers against a live node.
 
 Damage inside a compressed message is covered by no checksum that was there before; the worst of them are those that
 claim to be much. Whatever comes is answered with one of Kafka's codes, on a connection that lives on, and what was

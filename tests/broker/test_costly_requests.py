@@ -1,4 +1,4 @@
-"""Goal: no request costs much more than its bytes: not in memory, and not in time for which others have to wait.
+"""No request costs much more memory or loop time than its bytes.
 
 The rule: 8 bytes of memory for each byte of a frame, and 50 ms of the loop for each megabyte, above what so many
 elements cost as `max.request.partition.size.limit` allows. Method: each array of each API is filled to that limit with

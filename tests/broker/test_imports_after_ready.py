@@ -1,4 +1,4 @@
-"""Goal: a node that has said ready imports no module for a request, so that no request fails when files run out.
+"""A ready node imports no module for a request, so no request fails when files run out.
 
 Method: the interpreter of the node reports each import. Every API is requested in every version, with bodies that
 handlers carry out, and one client of each kind works with compressed records.

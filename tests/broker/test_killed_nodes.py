@@ -1,4 +1,4 @@
-"""Nodes killed by SIGKILL, one by one and all at once, while a producer writes: what was acknowledged is there."""
+"""Nodes killed by SIGKILL under a producer's load: acknowledged records exist."""
 
 from __future__ import annotations
 

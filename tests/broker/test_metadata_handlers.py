@@ -1,4 +1,4 @@
-"""What clients are told, from a given image: Metadata, DescribeCluster, lineage epochs, coordinators, settings."""
+"""Responses from a given image: Metadata, DescribeCluster, lineage epochs, coordinators, settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`enable.ordered.delivery` changed at run time: who waits at a resize may change, where keys lie may not (K110)."""
+"""`enable.ordered.delivery` changed at run time: gates may change, key placement may not (K110)."""
 
 from __future__ import annotations
 

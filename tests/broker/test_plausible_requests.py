@@ -1,4 +1,4 @@
-"""Goal: whatever is asked that could have been meant is answered, and no request makes a node say that it has a bug.
+"""Every plausible request gets a response, and none makes a node log a bug.
 
 Method: connections send thousands of requests of every API that a client of the newest profile sees, made by
 `plausible`, to a node whose coordinators lead everything. Each has to be answered, in whatever words; the log has no

@@ -1,4 +1,4 @@
-"""Readers of committed records over TCP, while transactions, markers and leaders come and go (model-based).
+"""Reads of committed records over TCP, while transactions, markers and leaders change (model-based).
 
 Two brokers replicate one partition; the test writes batches and markers by hand, in any order that Hypothesis thinks
 of, and moves the leadership. A reader of committed records polls the leader, another one the follower, in fetch

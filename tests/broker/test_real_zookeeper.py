@@ -1,4 +1,4 @@
-"""Configurations and features where ZooKeeper is a real one: written, announced, noticed, purged as on ours."""
+"""Configurations and features with a real ZooKeeper: written, notified, applied, purged."""
 
 from __future__ import annotations
 

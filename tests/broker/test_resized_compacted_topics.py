@@ -1,4 +1,4 @@
-"""A compacted topic may grow: each partition keeps its own last value of a key, and readers meet the newest last (R15).
+"""A compacted topic may grow: each partition keeps its last value of a key, and readers get the newest last (R15).
 
 No tombstone is sent to the old partition (the text's section 9): it would have no order beside the values in the new
 one (K704). What stays there is one old value of each key that moved, and whoever reads has it before the newer ones.

@@ -1,4 +1,4 @@
-"""Goal: a transaction that is open while its partitions are split and sealed ends there, and keeps the order of keys.
+"""A transaction that is open during splits and merges ends in all partitions, in key order.
 
 Method: a real cluster; one transaction writes records of each key before and after each resize; readers of committed
 records in a group, whose gates open on commits, look on from before the first record.

@@ -1,4 +1,4 @@
-"""Real nodes under a real ZooKeeper whose session is taken away: they come back as who they were, in a new life."""
+"""Nodes whose ZooKeeper session ends register again with a new epoch."""
 
 from __future__ import annotations
 

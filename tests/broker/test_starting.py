@@ -1,4 +1,4 @@
-"""Goal: a node that starts while ZooKeeper is not itself comes up all the same, as soon as ZooKeeper is.
+"""A node that starts while ZooKeeper is unavailable comes up when ZooKeeper does.
 
 Method: the session is taken away, or the connection lost, after the first request of a start, after the second, and so
 on to the last; and a real ZooKeeper is stopped by SIGSTOP while a node starts.

@@ -1,4 +1,4 @@
-"""Stock clients are answered as Kafka answers them: no tagged field of ours, after a resize neither (D27)."""
+"""Responses to stock clients have no additional tagged fields, also after a resize (D27)."""
 
 from __future__ import annotations
 

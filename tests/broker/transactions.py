@@ -1,4 +1,4 @@
-"""Producers' transactions by hand: batches, markers, offsets, and a transaction coordinator that is a script.
+"""Transactions of producers by single requests, and a scripted transaction coordinator.
 
 The script answers AddPartitionsToTxn over TCP with what the test has told it of transactions, so that a test can
 hold an answer back, or let a coordinator be wrong.

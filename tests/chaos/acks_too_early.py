@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.acks_too_early`: a product that acknowledges acks=all before anybody else has the record.
+"""`python -m tests.chaos.acks_too_early`: a product that acknowledges acks=all before replication.
 
 For the question whether a chaos run would notice. Its followers are late besides, which alone breaks no promise: so
 whenever a leader dies under load there is something to lose, on the fastest machine and on the slowest.

@@ -1,4 +1,4 @@
-"""A member that comes when a topic has grown, and hands out what it reads together with the newest partitions first.
+"""A member that joins after a topic has grown, and delivers the newest partitions first.
 
     python tests/chaos/newest_first.py PARTITIONS SERVERS TOPIC GROUP FILE
 

@@ -1,4 +1,4 @@
-"""A node whose share coordinator says that a change is stored without storing it: its runs must end badly."""
+"""A node whose share coordinator acknowledges changes without storing them: its runs must fail."""
 
 from __future__ import annotations
 

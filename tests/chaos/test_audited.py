@@ -1,4 +1,4 @@
-"""What is told of a run to whoever works beside it, and when two audits of it are equal."""
+"""The report of an audited run, and the comparison of two audits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders to a proxy in another process."""
+"""Commands to a proxy in another process."""
 
 from __future__ import annotations
 

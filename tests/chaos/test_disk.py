@@ -1,4 +1,4 @@
-"""Taking room away, on a file system and from a process that exist for this."""
+"""Filled disks: a file system and a process that exist for this test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that would undo each other, played on a real ensemble of three without any node."""
+"""Overlapping faults on a real ensemble of three, without nodes."""
 
 from __future__ import annotations
 

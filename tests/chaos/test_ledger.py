@@ -1,4 +1,4 @@
-"""The ledger: what it lets pass, and each thing it must not."""
+"""The ledger accepts valid deliveries, and reports each violation."""
 
 from __future__ import annotations
 

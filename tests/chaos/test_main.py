@@ -1,4 +1,4 @@
-"""The commands by hand, against a cluster that another process has started: each does what it prints."""
+"""The commands against a cluster that another process started: each does what it prints."""
 
 from __future__ import annotations
 

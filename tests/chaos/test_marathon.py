@@ -1,4 +1,4 @@
-"""A short marathon with kills of every role, and one whose readers have no gates, which must be noticed."""
+"""A short marathon with kills of every role, and one without gates, which must be noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of other projects' consumers under faults, judged by what they wrote down; and what the judge notices."""
+"""Groups of other consumers under faults, checked by their delivery logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node's process is found by what it was started with."""
+"""A node's process is found by its arguments."""
 
 from __future__ import annotations
 

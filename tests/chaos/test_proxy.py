@@ -1,4 +1,4 @@
-"""The proxy: senders and APIs are told apart, and each fault does what its name says to the right traffic only."""
+"""The proxy: senders and APIs are told apart, and each fault affects only its traffic."""
 
 from __future__ import annotations
 

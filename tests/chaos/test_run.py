@@ -1,4 +1,4 @@
-"""The minute of chaos that belongs to every test run, and a run on a product with a mistake, which must be noticed."""
+"""A minute of chaos in every test run, and a run on a planted bug, which must be noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what a member tells of its records is what became of them, also where a session or a lock was lost.
+"""A member's log has the outcome of its records, also after a lost session or lock.
 
 Method: members in front of a real cluster that shows itself as Kafka 4.2.
 """

@@ -1,4 +1,4 @@
-"""A group that shares a topic in a chaos run: it is judged by what its members saw, and bad products are noticed."""
+"""A share group in a chaos run is checked by its members' logs, and planted bugs are noticed."""
 
 from __future__ import annotations
 

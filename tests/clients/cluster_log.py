@@ -1,4 +1,4 @@
-"""Dumps a topic from a running cluster, and judges the order of what stands there.
+"""Dumps a topic of a running cluster, and checks the order of its records.
 
 Reads with plain Fetch requests, below any consumer: what is judged is what leaders store. The generation of a record
 follows from the leader epoch of its batch and the partition's `gen_start`.

@@ -1,4 +1,4 @@
-"""A server at the end of a real socket that answers as a test tells it to.
+"""A server on a real socket with scripted responses.
 
 Requests are decoded and responses encoded by the product's own server core; only the decisions belong to the test. Used
 where the behaviour under test is what a client does when its peer is slow, silent, old or gone.

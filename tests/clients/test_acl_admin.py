@@ -1,4 +1,4 @@
-"""Goal: `Admin` says who may do what, and tells why it may not."""
+"""ACLs through `Admin`, and its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: an admin client connects and disconnects, and describes settings of a real cluster."""
+"""Topics are created, resized, described and deleted on a real cluster; refusals name the reason."""
 
 from __future__ import annotations
 

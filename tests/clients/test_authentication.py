@@ -1,4 +1,4 @@
-"""Goal: a connection says who it is, believes the answers that it should, and says so again before its session ends.
+"""A connection authenticates, verifies the broker, and re-authenticates before its session ends.
 
 Method: `log_in` with answers by hand; a connection whose broker ends sessions early, with requests that never pause.
 """

@@ -1,4 +1,4 @@
-"""Goal: waits grow, stay below the limit, and differ between clients."""
+"""Backoffs grow, stay below the limit, and differ between clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: names are written as Java writes them, whatever is in them, and stores come back as they were made."""
+"""Distinguished names are written like in Java, and key stores are read back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One time of day for everybody, and it runs with the loop's clock."""
+"""One wall clock for all, which runs with the loop's clock."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Goal: wrong settings are refused with a text that says what is wrong and what would do."""
+"""Invalid settings are refused with the reason and a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations through `Admin`: of topics, of one broker and of all, changed while they run."""
+"""Configurations through `Admin`: of topics, one broker, and all brokers, at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: every call ends exactly once, with its own answer or the right exception, and nothing is left behind.
+"""Every call ends exactly once, with its response or the right exception.
 
 Method: a real socket to a peer that is slow, silent, old, talks nonsense or goes away.
 """

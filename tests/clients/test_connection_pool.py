@@ -1,4 +1,4 @@
-"""Connections that are opened again: whoever waits is told when, and may connect then."""
+"""Reconnections: waiters are notified."""
 
 from __future__ import annotations
 

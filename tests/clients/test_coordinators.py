@@ -1,4 +1,4 @@
-"""The coordinator of a key is looked up once, and again when it is another one or dead."""
+"""The coordinator of a key is looked up once, and again after it moves or dies."""
 
 from __future__ import annotations
 

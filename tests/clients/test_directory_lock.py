@@ -1,4 +1,4 @@
-"""A directory belongs to one process: who comes second hears who was first, and a kill leaves nothing behind."""
+"""A directory belongs to one process: a second one gets the owner's name, and a kill leaves no lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what our producer commits is read once, what it aborts is never read, while everything around it moves.
+"""Committed records are read once and aborted ones never, during resizes and failures.
 
 Method: a real cluster in this process; readers of committed records; resizes, dying coordinators and a second producer
 with the same transactional id in the middle.

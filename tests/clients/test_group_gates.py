@@ -1,4 +1,4 @@
-"""Which partitions a group may not read on, and who has to commit what until it may."""
+"""Closed gates of a group, and the members and commits that they wait for."""
 
 from __future__ import annotations
 

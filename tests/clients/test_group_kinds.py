@@ -1,4 +1,4 @@
-"""Goal: `anabranch groups` and the control plane know groups of every kind, and say of each what it has and has left.
+"""`anabranch groups` and the control plane show groups of every type with their positions.
 
 Method: one group of each kind in one cluster; the commands, as from a shell, and the rows of the control plane.
 """

@@ -1,4 +1,4 @@
-"""Goal: durations are read as Java's Duration reads them."""
+"""Durations are parsed like Java's Duration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sasl.jaas.config`: one known module with options, and nothing of a password in what is said about it."""
+"""`sasl.jaas.config`: one known module with options; errors contain no password."""
 
 from __future__ import annotations
 

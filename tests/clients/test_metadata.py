@@ -1,4 +1,4 @@
-"""Goal: a snapshot tells what is known and never goes back on what decides order."""
+"""A snapshot of metadata, and its monotonic parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a client finds the cluster, keeps its picture of it fresh without asking twice, and survives lost connections.
+"""A client finds the cluster, refreshes metadata without duplicates, and survives lost connections.
 
 Method: peers on real sockets that play brokers as a test tells them to.
 """

@@ -1,4 +1,4 @@
-"""Goal: connections of one thread share a buffer, and those of two never do: both may read at the same time."""
+"""Connections of one thread share a buffer; those of two threads do not."""
 
 from __future__ import annotations
 

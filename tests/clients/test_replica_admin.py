@@ -1,4 +1,4 @@
-"""Replicas through `Admin`: records deleted, leaders elected, partitions and logs moved."""
+"""Replicas through `Admin`: deleted records, elections, moved partitions and logs."""
 
 from __future__ import annotations
 

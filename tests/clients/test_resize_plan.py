@@ -1,4 +1,4 @@
-"""Plans and rewinds: held against what the lineage itself says."""
+"""Plans and resets, compared with the lineage."""
 
 from __future__ import annotations
 

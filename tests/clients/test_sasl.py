@@ -1,4 +1,4 @@
-"""The client's side of each mechanism, against RFC 7677's example, the broker's machines, and brokers that pretend."""
+"""The client's side of each mechanism: RFC 7677's example, the broker's state machines, and fake brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: one object says how all connections of a client are let in, makes a login for each, and shows no secret."""
+"""One object has the security of all connections, makes their logins, and shows no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what users say about TLS and logins, in Python or in a file of Kafka's, means one thing or is refused."""
+"""Security settings in Python or Kafka's properties have one meaning, or are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which groups the plan of a resize names."""
+"""The groups that a resize plan names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: one timer rings at the earliest of many deadlines, on every loop that a user of the clients may bring.
+"""One timer fires at the earliest of many deadlines, on every event loop.
 
 uvloop is among them: its `call_at` gives a plain handle for what is near, and rings a moment early.
 """

@@ -1,4 +1,4 @@
-"""Goal: stores of both forms are read as Kafka's properties describe them, and what is wrong is said with a way out."""
+"""Key and trust stores of both formats are read by Kafka's properties; errors name a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: `Admin` has tokens made, says whose they are and until when, and sends no wrong principal."""
+"""`Admin` creates and describes tokens, and sends no invalid principal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: clients and brokers get their tokens from an issuer themselves, seldom, and no secret is in what they say.
+"""Clients and brokers get tokens from an issuer, rarely, and log no secret.
 
 Method: an issuer that answers by HTTP, and a cluster that believes it, whose brokers ask it, too.
 """

@@ -1,4 +1,4 @@
-"""Goal: tokens that nobody signs are what a broker reads that takes them."""
+"""Unsigned tokens are accepted by a broker that allows them."""
 
 from __future__ import annotations
 

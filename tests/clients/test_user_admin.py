@@ -1,4 +1,4 @@
-"""Goal: a password that is set lets its user in at every broker, another one does not, and none is sent or kept.
+"""A new password authenticates its user at every broker, a wrong one does not, and none is sent or stored.
 
 Method: a cluster whose listener takes SCRAM, and clients that log in as the user while it changes.
 """

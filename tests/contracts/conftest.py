@@ -1,4 +1,4 @@
-"""The worlds in which a contract is tried."""
+"""The worlds of the contract tests."""
 
 from __future__ import annotations
 

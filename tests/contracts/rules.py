@@ -1,4 +1,4 @@
-"""The rules of the ordered resize, and for each the test that fails without it: the table of docs/resize.md.
+"""The rules of the ordered resize, each with the test that fails without it: the table of docs/resize.md.
 
 `make docs` writes it there; a test holds the names to the tests there are.
 """

@@ -1,4 +1,4 @@
-"""Every error code that the source of brokers and controllers names is what a real node answers a real request with."""
+"""A real node returns every error code that the source of brokers and controllers names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rooms of `broker/` form floors: imports go down only, and there are at most twelve floors."""
+"""The packages of `broker/` form layers: imports go down only, in at most twelve layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of rules is true: every rule is in it, and every test exists."""
+"""The table of rules is complete, and every named test exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: the in-process ZooKeeper and the real one keep the same promises (those of controller/zk/session.py).
+"""The in-memory ZooKeeper and the real one keep the same contract (controller/zk/session.py).
 
 Method: every test runs twice, in the two worlds of `zk_worlds`.
 """

@@ -1,4 +1,4 @@
-"""Goal: watches of the in-process ZooKeeper and of the real one fire alike: once, in order, before the data.
+"""Watches of both ZooKeepers fire equally: once, in order, before the data.
 
 Method: every test runs twice, in the two worlds of `zk_worlds`.
 """

@@ -1,4 +1,4 @@
-"""Two ZooKeepers that can also cut, mend and expire a session: the in-process one and a real one.
+"""Two ZooKeepers whose sessions can be cut, restored and expired: the in-memory one and a real one.
 
 The real world's sessions connect through a cable: a TCP relay that can be cut while the server lives on.
 """

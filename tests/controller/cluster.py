@@ -1,4 +1,4 @@
-"""A controller under test with everything around it real: in-process ZooKeeper, brokers behind TCP, its own task."""
+"""A controller with real surroundings: in-memory ZooKeeper, brokers over TCP, its own task."""
 
 from __future__ import annotations
 

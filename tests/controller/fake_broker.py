@@ -1,4 +1,4 @@
-"""A broker as the controller sees it: a TCP server that speaks the codec, and keeps what it is told but no records.
+"""A broker as the controller sees it: a TCP server that decodes requests and keeps no records.
 
 It follows Kafka's rules (stale epochs are refused, equal leader epochs are STALE_CONTROLLER_EPOCH) and asserts what the
 controller must never do: show one leader epoch with two generations (R2), or let an epoch or a generation go back.

@@ -1,4 +1,4 @@
-"""A TCP link that can be held: what is sent meanwhile arrives late, even if its sender has given up."""
+"""A TCP link that can be held: data arrives late, even if its sender has closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterPartition, rule by rule in Kafka's order, and KIP-903's delayed request."""
+"""AlterPartition: the rules in Kafka's order, and KIP-903's delayed request."""
 
 from __future__ import annotations
 

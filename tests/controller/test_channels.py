@@ -1,4 +1,4 @@
-"""The queue to a broker: in order, again until answered, and never to another life of it."""
+"""The queue to a broker: in order, retried, and never to another incarnation."""
 
 from __future__ import annotations
 

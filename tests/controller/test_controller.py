@@ -1,4 +1,4 @@
-"""The controller with real neighbours: ZooKeeper in process, brokers behind TCP."""
+"""The controller with in-memory ZooKeeper, and brokers over TCP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller's beliefs as text, and its tables as diagrams."""
+"""The controller's state as text, and its tables as diagrams."""
 
 from __future__ import annotations
 

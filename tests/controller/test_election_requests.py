@@ -1,4 +1,4 @@
-"""ElectLeaders: who gets which error, and what an unclean election admits."""
+"""ElectLeaders: error codes, and unclean elections."""
 
 from __future__ import annotations
 

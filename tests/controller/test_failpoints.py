@@ -1,4 +1,4 @@
-"""The names of the steps at which a controller can be told to die."""
+"""Names of the controller's failpoints."""
 
 from __future__ import annotations
 

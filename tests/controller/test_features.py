@@ -1,4 +1,4 @@
-"""Which level of a feature an admin may finalize, and what a resize needs."""
+"""Valid feature levels, and the level that a resize needs."""
 
 from __future__ import annotations
 

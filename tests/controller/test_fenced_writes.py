@@ -1,4 +1,4 @@
-"""Nothing is written in office without a name, and nothing when the term is over, blocks of producer ids included."""
+"""Every controller write has a named step, and none succeeds after the tenure."""
 
 from __future__ import annotations
 

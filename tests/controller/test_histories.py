@@ -1,4 +1,4 @@
-"""Any history of resizes, moves, elections, losses, restarts, silences and dead controllers converges (I11).
+"""Any history of resizes, moves, elections, losses, restarts and dead controllers converges (I11).
 
 The world asserts R1, R2 and R12, and that nothing committed is dropped, on every write and request; at the end
 everybody returns, and what was planned is done.

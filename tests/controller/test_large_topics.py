@@ -1,5 +1,4 @@
-"""Topics that are larger than one request to ZooKeeper: cut where they can be, refused before they are begun where not,
-and never in the way of others."""
+"""Topics larger than one ZooKeeper request: split where possible, else refused first, and never blocking others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine decides about brokers that come and go, topics that are created and deleted, and timers."""
+"""Decisions about joining and leaving brokers, created and deleted topics, and timers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an event costs the controller: as much as it changes, however many topics there are.
+"""An event costs the controller only its changes, however many topics exist.
 
 Work is counted, not timed: how often anything is looked up in what the controller believes of topics and partitions.
 """

@@ -1,4 +1,4 @@
-"""The brokers' answers set the pace of large steps: what else the controller has to say waits for a piece, not for all.
+"""Brokers' responses pace large steps: other requests wait for one piece, not for all.
 
 Work is counted: how many partitions of one topic brokers have been told of, whose leaders have not answered.
 """

@@ -1,4 +1,4 @@
-"""The table of a partition's phases, and the decisions about leadership, in a world without I/O."""
+"""The partition state table, and leadership decisions, without I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replica placement: Kafka's own examples, and what must hold for all."""
+"""Replica placement: Kafka's examples, and general properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving replicas: what is shown while they move, when it is over, and what can happen in between."""
+"""Reassignments: visible state, completion, and interruptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing is appended behind the end in a tombstone (R13, I10), whoever dies between "empty" and the removal.
+"""Nothing is appended after a tombstone's end (R13, I10), whichever node dies before the removal.
 
 The leaders here do what the product's do: one that has told a controller that nothing is left in its partition appends
 nothing any more, as long as it lives and has the epoch in which it said so. Every other leader takes the transaction

@@ -1,4 +1,4 @@
-"""The table of a replica's phases: all pairs, against Kafka's table of valid predecessors."""
+"""The replica state table: all pairs, compared with Kafka's valid previous states."""
 
 from __future__ import annotations
 

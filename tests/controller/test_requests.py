@@ -1,4 +1,4 @@
-"""What one decision becomes on the wire: few requests, in Kafka's order, with the partition's own generation."""
+"""The requests of one decision: few, in Kafka's order, with each partition's generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules R1 to R7, R13 and R14 of a resize, and that any controller finishes what another one began."""
+"""Rules R1 to R7, R13 and R14 of a resize, and that any controller completes it."""
 
 from __future__ import annotations
 

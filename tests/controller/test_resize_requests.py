@@ -1,4 +1,4 @@
-"""CreatePartitions: Kafka's validations, our shrinking, and the queue per topic."""
+"""CreatePartitions: Kafka's validations, shrinking, and the queue per topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A term acted for real: whatever znode write or request is the last of a controller, the next one converges."""
+"""A tenure with real I/O: after any last write or request of a controller, the next one converges."""
 
 from __future__ import annotations
 

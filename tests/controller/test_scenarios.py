@@ -1,4 +1,4 @@
-"""Every scenario comes out as it is written, and its README knows all that a scenario may say."""
+"""Every scenario gives its written result, and the README lists all phrases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a controller does when its ZooKeeper session is suspended, expires, or belongs to the past."""
+"""Suspended, expired and old ZooKeeper sessions of a controller."""
 
 from __future__ import annotations
 

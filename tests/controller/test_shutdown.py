@@ -1,4 +1,4 @@
-"""A broker that wants to stop hands over what it leads first, as far as somebody else can lead it."""
+"""A broker in controlled shutdown first moves its leaderships where possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller's beliefs check themselves."""
+"""The controller's state checks itself."""
 
 from __future__ import annotations
 

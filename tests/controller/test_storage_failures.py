@@ -1,4 +1,4 @@
-"""Brokers whose disk refuses a partition leave its ISR, and are told of it again so that a resize need not wait."""
+"""Brokers with a failed disk leave the ISR, and are asked again so that a resize does not wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creating and deleting topics by znodes."""
+"""Creation and deletion of topics by znodes."""
 
 from __future__ import annotations
 

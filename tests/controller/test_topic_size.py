@@ -1,4 +1,4 @@
-"""A topic whose znode would not fit is refused before anything is done for it."""
+"""A topic with a too large znode is refused before any change."""
 
 from __future__ import annotations
 

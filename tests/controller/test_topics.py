@@ -1,4 +1,4 @@
-"""The life of a topic: completed, deleted, changed behind our back."""
+"""The life of a topic: completed, deleted, changed by others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic's mark: one conditional write, sent to all brokers, known to every later controller and resize."""
+"""The mark of batches with generations: one conditional write, known to all, and permanent."""
 
 from __future__ import annotations
 

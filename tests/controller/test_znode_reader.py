@@ -1,4 +1,4 @@
-"""What is read, which watch is left behind, and that nonsense is left out."""
+"""Reads, their watches, and ignored malformed znodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes on conditions: won, lost, done twice, and what failure injection hears of them."""
+"""Conditional writes: successful, failed, repeated, and failpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A world without I/O for `machine.step`: znodes in dicts, brokers that answer at once, terms that die at any effect.
+"""A world without I/O for `machine.step`: znodes in dicts, immediate brokers, tenures that end at any effect.
 
 It keeps the history of every partition's state and of all that brokers were shown, and asserts with each write what
 must hold whatever crashes: one generation per leader epoch (R2, I1), generations and their beginnings only grow (R1), a

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by Selenium; or why there is none."""
+"""A headless Chromium, driven by Selenium, or the reason why there is none."""
 
 from __future__ import annotations
 

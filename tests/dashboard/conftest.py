@@ -1,4 +1,4 @@
-"""A lively cluster for the tests of a module, and one browser for all; loudly none where there is no Chromium."""
+"""A busy cluster for the tests of a module, and one browser for all; without Chromium the tests are skipped loudly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster in which everything that the dashboard shows is going on: `python -m tests.dashboard.lively [--token T]`.
+"""A cluster with activity for every view of the dashboard: `python -m tests.dashboard.lively [--token T]`.
 
 Prints where it is when all of it has come about, and goes on until it is told to stop.
 """

@@ -1,4 +1,4 @@
-"""Photographs each view for the documents: `python -m tests.dashboard.screenshots`, which `make screenshots` calls."""
+"""Takes screenshots of each view for the documents: `python -m tests.dashboard.screenshots` (`make screenshots`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: whatever the page does to the cluster is done to it, and it shows how to do the same elsewhere."""
+"""Actions of the page take effect on the cluster, and show the equivalent command."""
 
 from __future__ import annotations
 

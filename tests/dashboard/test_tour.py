@@ -1,4 +1,4 @@
-"""Goal: the six stories run from start to end in the page, and what they claim is so."""
+"""The six stories run from start to end in the page, and their claims hold."""
 
 from __future__ import annotations
 

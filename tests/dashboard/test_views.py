@@ -1,4 +1,4 @@
-"""Goal: each view shows what is going on in the cluster, in light and dark, to eyes, keyboards and screen readers."""
+"""Each view shows the cluster's activity, in light and dark, accessible by keyboard and screen reader."""
 
 from __future__ import annotations
 

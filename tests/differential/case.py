@@ -1,4 +1,4 @@
-"""The vocabulary of the corpus: a case is a function that asks a cluster, at every version of one API.
+"""The declarations of the corpus: a case is a function that sends requests at every version of one API.
 
     @case("DeleteTopics", "0-6")
     async def twice(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Two recordings of the corpus side by side: which answers are equal, and where the others differ."""
+"""Compares two recordings of the corpus: equal responses, and differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection on which a story sends whatever it likes, and which writes down what it hears, and how soon.
+"""A connection with free requests that records responses and their times.
 
 Two brokers are compared by what is heard, so what each draws by itself is put aside: nonces, salts, how long a session
 lasts. How soon matters where somebody fails: at once, or after `connection.failed.authentication.delay.ms`.

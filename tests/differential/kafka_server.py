@@ -1,4 +1,4 @@
-"""Apache Kafka itself, in ZooKeeper mode: what Anabranch is compared with.
+"""Apache Kafka in ZooKeeper mode, for comparison with Anabranch.
 
 Its jars are not part of this project. Point ANABRANCH_KAFKA_JARS at a directory that has kafka_2.13-3.9.0.jar and all
 that it depends on, for example one that Maven has filled with

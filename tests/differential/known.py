@@ -1,4 +1,4 @@
-"""What Anabranch answers differently on purpose, or not yet like Kafka: each difference with its reason.
+"""Known differences from Kafka, each with its reason.
 
 A row names the answers by a pattern over "API.case #place path"; `test_differential` fails on a difference that no row
 explains, and on a row that explains nothing any more.

@@ -1,4 +1,4 @@
-"""Apache Kafka 4, which has no ZooKeeper: nodes that are brokers and controllers at once, as a KRaft quorum.
+"""Apache Kafka 4 as a KRaft quorum: nodes that are broker and controller.
 
 Point ANABRANCH_KAFKA_4_JARS at a directory that has kafka_2.13-4.1.1.jar and all that it depends on, and log4j-core and
 log4j-slf4j-impl (see `kafka_server`).

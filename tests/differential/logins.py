@@ -1,4 +1,4 @@
-"""Stories of logins, told to Kafka's broker and to ours: right, wrong, altered, twice, out of order, too late.
+"""Login stories for Kafka's broker and Anabranch: right, wrong, altered, repeated, out of order, late.
 
 ALL      SASL_PLAINTEXT with PLAIN, both SCRAMs, and OAUTHBEARER with unsigned tokens
 SIGNED   SASL_PLAINTEXT with OAUTHBEARER, signed tokens for the audience `kafka` of one issuer

@@ -1,4 +1,4 @@
-"""Both clusters beside each other: Apache Kafka and Anabranch, each with a ZooKeeper and brokers of its own."""
+"""Runs Apache Kafka and Anabranch side by side, each with a ZooKeeper and brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The share of equal answers per API, printed and kept."""
+"""The share of equal responses per API, printed and stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A receiver for metrics of clients, without which Kafka does not take them: compiled, where there is a compiler."""
+"""A receiver of client metrics, which Kafka needs to accept them; compiled if there is a compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: access control lists are made, found and taken away by requests as on Kafka: each entry, and each error.
+"""ACL requests have Kafka's effects, entries and errors.
 
 Method: Kafka 3.9 with its AclAuthorizer and one broker of ours, both of whose anonymous users are super users, are
 asked the same, in every version, on names that no other version uses. Nobody promises the order of rows in an answer.

@@ -1,4 +1,4 @@
-"""Goal: who says who he is gets Kafka's answers, to the byte where Kafka fixes it: right, wrong, altered, late, in TLS.
+"""Authentication gets Kafka's responses, byte for byte where Kafka fixes them.
 
 Method: the stories of `logins` told to Kafka 3.9 and to a broker of ours with the same listeners, users and keys; what
 each connection heard is compared line by line. Each difference is known with its reason, and they are few.

@@ -1,4 +1,4 @@
-"""Goal: the table of rights is Kafka's: a real one refuses, and is satisfied by, what each row says.
+"""The permissions of each API are Kafka's: a real Kafka refuses and accepts the same.
 
 Method: Kafka 3.9 with its AclAuthorizer and a listener that wants a password; the rows of
 `tests/broker/handlers/test_authorization.py`, asked by our own client, without rights, with some, and with all.

@@ -1,4 +1,4 @@
-"""Anabranch answers like Apache Kafka 3.9, and 4.1 where it shows that: one corpus of requests, both, every field.
+"""Responses equal those of Apache Kafka 3.9, and of 4.1 with profile 4.1, field by field.
 
 Needs Kafka's jars (see `kafka_server`, `kraft_server`). `python -m tests.differential` shows the same comparison while
 one works on it.

@@ -1,4 +1,4 @@
-"""Write the pages, or what of them is made of the code."""
+"""Writes the generated pages and parts of pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code blocks of pages: files, commands with the output that they show, and what a block needs to run.
+"""Code blocks of pages: files, commands with their output, and their requirements.
 
 Comments above a block say what the block itself does not show:
 

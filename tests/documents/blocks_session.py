@@ -1,4 +1,4 @@
-"""Runs the blocks of a page: one directory, one shell, and a terminal for each command that keeps running."""
+"""Runs the blocks of a page: one directory, one shell, and a terminal for each long-running command."""
 
 from __future__ import annotations
 

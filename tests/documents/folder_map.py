@@ -1,4 +1,4 @@
-"""The map of the source: one line for each folder and each module, the first sentence of its docstring."""
+"""The map of the source: each folder and module with the first sentence of its docstring."""
 
 from __future__ import annotations
 

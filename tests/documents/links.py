@@ -1,4 +1,4 @@
-"""Links between pages, the places they lead to, and the files that pages name."""
+"""Links between pages, their anchors, and files that pages name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page that is made of the code, wholly or between two marks, as it has to be now."""
+"""The generated pages and parts of pages, as they must be now."""
 
 from __future__ import annotations
 

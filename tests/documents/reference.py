@@ -1,4 +1,4 @@
-"""docs/reference.md: what `anabranch` exports, as its source says it: signatures, fields, docstrings."""
+"""docs/reference.md: the exports of `anabranch` with signatures, fields and docstrings."""
 
 from __future__ import annotations
 

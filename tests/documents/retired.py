@@ -1,4 +1,4 @@
-"""Names that this project gave up for the field's own words: old name -> the name that replaced it.
+"""Retired names: old name -> the name that replaced it.
 
 `test_words` holds that no retired name comes back. Only names that a search finds without doubt are listed.
 """

@@ -1,4 +1,4 @@
-"""Goal: what README and the pages in docs/ show runs as it is written, and prints what they show.
+"""Blocks of README and docs/ run as written, and print what they show.
 
 Method: a page is read from top to bottom in one directory. Its files are written; commands are typed into one shell,
 and those that keep running into terminals of their own; scripts are run; tests are run by pytest at the end. Ports are

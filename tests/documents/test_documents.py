@@ -1,4 +1,4 @@
-"""Pages say what is so: what is made of the code is fresh, links lead somewhere, labels stand for something."""
+"""Generated pages are fresh, links and labels are valid."""
 
 from __future__ import annotations
 

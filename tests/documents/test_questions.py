@@ -1,4 +1,4 @@
-"""Goal: an engineer who knows Kafka finds the place of a behaviour in two hops, with Kafka's word for it.
+"""An engineer who knows Kafka finds a behavior in two searches with Kafka's word.
 
 The first hop is a search for the word in the names and the first sentences of modules, classes and functions of the
 product; it ends at few files. The second is the same search in the file; it ends at the function.

@@ -1,4 +1,4 @@
-"""README is short, and what no machine here may run is right as far as it can be checked without running it.
+"""README is short, and commands that no test can run are checked statically.
 
 `test_blocks.py` runs the blocks of pages. Here are commands in sentences, and blocks that need what may not be here.
 """

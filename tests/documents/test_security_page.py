@@ -1,4 +1,4 @@
-"""Each set-up on the page of security is short; `test_blocks.py` runs them."""
+"""Each set-up of the security page is short; `test_blocks.py` runs them."""
 
 from __future__ import annotations
 

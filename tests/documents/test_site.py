@@ -1,4 +1,4 @@
-"""The site of the pages: its navigation names every page, and MkDocs finds each link and each anchor."""
+"""The site's navigation names every page, and MkDocs finds each link and anchor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retired names stay away, and the glossary has one sentence for each term."""
+"""Retired names do not return, and the glossary has one sentence for each term."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client's host: writes keyed records without a pause, and does what it is told to, a line each on stdin.
+"""The client's host: writes keyed records continuously, and reads commands from stdin.
 
 acked N    answers when N more records than when it was asked are acknowledged
 grow N     splits the topic into N partitions

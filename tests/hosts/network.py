@@ -1,4 +1,4 @@
-"""Hosts on one switch: network namespaces, each with an address, a cable that can be pulled, and processes of its own.
+"""Hosts on one switch: network namespaces with an address, a cable that can be unplugged, and processes.
 
 Nothing of the machine's own network is touched: the switch is a bridge in a namespace of its own. Needs Linux, root and
 iproute2; `why_unavailable` says what is missing.

@@ -1,4 +1,4 @@
-"""Three hosts, each with a server of the ZooKeeper ensemble and a node, and a client on a fourth: cables are pulled.
+"""Three hosts with a ZooKeeper server and a node each, and a client on a fourth, with unplugged cables.
 
 A host that nobody reaches any more is told nothing, unlike a process that was killed, whose connections are closed: all
 that is noticed is silence. What was acknowledged stays, and keys keep their order; between the cuts the topic grows.

@@ -1,4 +1,4 @@
-"""What the logs of a topic hold, batch by batch: for the report of a test that found too little or too much."""
+"""The batches of a topic's logs, for reports of failed tests."""
 
 from __future__ import annotations
 

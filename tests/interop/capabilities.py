@@ -1,4 +1,4 @@
-"""What every client has to be able to do here: one function per column of the matrix."""
+"""The required capabilities of every client: one function per column of the matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients of the matrix: how each is run, what is missing here, and what it cannot do."""
+"""The clients of the matrix: how each runs, what it needs, and what it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all interop tests share: the matrix printed at the end, and quiet about the sockets that other clients leave."""
+"""Shared fixtures of interop tests: the printed matrix, and ignored sockets of other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a driver (see `drivers/common.py`) as a process and collects what it tells."""
+"""Runs a driver (see `drivers/common.py`) as a process and collects its output."""
 
 from __future__ import annotations
 

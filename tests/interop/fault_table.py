@@ -1,4 +1,4 @@
-"""What each client does about a fault that comes once, measured: the tables of docs/faults.md.
+"""Measures each client's reaction to a single fault: the tables of docs/faults.md.
 
     python -m tests.interop.fault_table [CLIENT ...] [--write]
 

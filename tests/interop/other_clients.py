@@ -1,4 +1,4 @@
-"""librdkafka for tests that run it in a thread of their own."""
+"""librdkafka in a thread, for tests."""
 
 from __future__ import annotations
 

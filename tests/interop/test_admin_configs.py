@@ -1,4 +1,4 @@
-"""Configurations changed by another project's admin client, and seen by its producers without a restart."""
+"""Configurations changed by another admin client, and seen by its producers without a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stock consumers that assign partitions to themselves, librdkafka and aiokafka: what holds for them, and what not.
+"""Stock consumers with manual assignment (librdkafka, aiokafka): kept and missing guarantees.
 
 They ask no coordinator, so nobody can hold a partition back from them, by whatever policy. What is left to them is what
 a Kafka without lineages gives: each partition in its order, and nothing lost. And they spoil nothing for others: one

@@ -1,4 +1,4 @@
-"""Kafka's own command line tools and a Kafka Streams application, where Kafka's jars are at hand."""
+"""Kafka's command line tools and a Kafka Streams application, if Kafka's jars are available."""
 
 from __future__ import annotations
 

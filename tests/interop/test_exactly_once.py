@@ -1,4 +1,4 @@
-"""Consume, transform, produce in transactions, with confluent-kafka, while coordinators are killed: real processes.
+"""Transactional copies with confluent-kafka as processes, while coordinators are killed.
 
 Every record of the source stands in the target once, for readers of committed records.
 """

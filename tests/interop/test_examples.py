@@ -1,4 +1,4 @@
-"""Goal: the tests of examples/testing/ pass by the commands of its README, against one cluster of `up --control`."""
+"""The tests of examples/testing/ pass with the commands of its README, on one cluster of `up --control`."""
 
 from __future__ import annotations
 

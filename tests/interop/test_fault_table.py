@@ -1,4 +1,4 @@
-"""Goal: the tables of docs/faults.md are still true, as far as they can be seen in a moment.
+"""The tables of docs/faults.md are still true, as far as a short run shows.
 
 Method: cells are run again, and what the application gets is what the page says. `make test` takes librdkafka and this
 project's own client, and what takes no patience; with `make interop` the other clients come, too.

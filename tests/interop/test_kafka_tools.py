@@ -1,4 +1,4 @@
-"""Kafka's own dump tool reads what a log leaves on disk.
+"""Kafka's dump tool reads a log's files.
 
 Needs Kafka's jars, which are not part of this project: point ANABRANCH_KAFKA_JARS at a directory that has
 kafka_2.13-3.9.0.jar and all that it depends on, for example one that Maven has filled with

@@ -1,4 +1,4 @@
-"""Kafka's own producer with `examples/java/LineagePartitioner.java` in a jar, on a topic that is resized: 4 -> 6 -> 3.
+"""Kafka's producer with `examples/java/LineagePartitioner.java`, on a topic that is resized 4 -> 6 -> 3.
 
 Needs a JDK and kafka-clients with what it depends on: ANABRANCH_KAFKA_JARS names the directory.
 """

@@ -1,4 +1,4 @@
-"""The matrix: every client, every capability, against three broker processes and a real ZooKeeper.
+"""The matrix: every client and capability, with three broker processes and a real ZooKeeper.
 
 `make test` runs the Python clients without what takes long; `make interop` installs the others and runs everything.
 """

@@ -1,4 +1,4 @@
-"""Kafka's own client and franz-go as members of groups under faults, by the programs of examples/members.
+"""Kafka's Java client and franz-go as group members under faults (examples/members).
 
 Each group is handed every record, and each key's in their order, while nodes and members die and freeze and the topic
 grows; where it shrinks, too, every record, and each partition's in their order.

@@ -1,4 +1,4 @@
-"""Replicas moved and leaders elected by other projects' admin clients."""
+"""Reassignments and elections by other admin clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that take the cluster for one of 2015 or 2016: they send and read message sets of format v0 or v1.
+"""Clients that assume a broker of 2015 or 2016: they use message sets of format v0 or v1.
 
 kafka-python is told the version of the cluster, librdkafka not to ask for it. Each of them writes what it and a modern
 client read, and reads what a modern client writes, with every codec of the time.

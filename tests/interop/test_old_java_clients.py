@@ -1,4 +1,4 @@
-"""Kafka's own clients of 2016 (0.9.0.1, 0.10.0.1): the ones that wrote lz4 with a broken header checksum, and check it.
+"""Kafka's clients of 2016 (0.9.0.1, 0.10.0.1), which write and check a wrong lz4 header checksum.
 
 Their jars are not part of this project: point ANABRANCH_OLD_KAFKA_JARS at directories, one per version and with a colon
 between them, that Maven has filled:

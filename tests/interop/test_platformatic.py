@@ -1,4 +1,4 @@
-"""@platformatic/kafka, which takes the number of tagged fields for their length: an answer with one of ours ends it.
+"""@platformatic/kafka, which reads the number of tagged fields as their length and fails at any tagged field.
 
 It works with topics of several partitions, also after a resize, because its answers have none (D27).
 """

@@ -1,4 +1,4 @@
-"""What clients make of an OffsetFetch that is refused, as docs/faults.md tells; if they do not, mend that.
+"""Reactions of clients to a refused OffsetFetch; docs/faults.md describes them.
 
 aiokafka begins anew where it was refused as a whole. The error stands beside the partitions, of which there are none
 then: it looks at theirs only, and takes what is missing for what was never committed. librdkafka never asks again: the

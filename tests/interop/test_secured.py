@@ -1,4 +1,4 @@
-"""Goal: the clients that people use get in by every door that they know, and nobody else does.
+"""Common clients authenticate on every kind of listener, and fail with wrong secrets.
 
 Method: three brokers that talk to each other over SASL_SSL, with a listener of every protocol. Each client, in a
 process of its own, which takes with it what the client leaves open, produces and consumes a record by each door, with

@@ -1,4 +1,4 @@
-"""Goal: kafka-acls, kafka-delegation-tokens and kafka-configs do with a secured cluster what they do with Kafka's own.
+"""kafka-acls, kafka-delegation-tokens and kafka-configs work on a secured cluster as on Kafka.
 
 Method: Kafka's tools, where its jars are at hand, as an administrator, as a user and as the bearer of a token.
 """

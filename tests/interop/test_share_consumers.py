@@ -1,4 +1,4 @@
-"""Kafka's share consumer (Java) and franz-go's: members of one group share partitions while its coordinators die.
+"""Share consumers of Kafka (Java) and franz-go share partitions while the coordinator dies.
 
 Neither is part of this project. franz-go is built by Go, which fetches it. For Java point ANABRANCH_KAFKA_4_JARS at a
 directory that Maven has filled:

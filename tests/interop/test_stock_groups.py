@@ -1,4 +1,4 @@
-"""Groups of other projects' consumers over a topic that grows while they read, 2 -> 4 -> 8; members and a broker die.
+"""Stock consumer groups on a topic that grows 2 -> 4 -> 8, while members and a broker die.
 
 Judged is what their members told of what they were handed, in the order in which they told it. The same load on a topic
 that is not gated shows what comes without: `make test` runs librdkafka and aiokafka; the others, kills, KIP-848 groups,

@@ -1,4 +1,4 @@
-"""Kafka's own Streams and Connect at a topic that grows, on which the coordinator holds gates for stock groups.
+"""Kafka Streams and Connect on a growing topic with gates for stock consumers.
 
 Streams and Connect divide work by data of their own, which must be left alone: an application that counts words and a
 cluster of Connect go on. A sink of Connect reads as an ordinary classic group, and is given order. The jars are not

@@ -1,4 +1,4 @@
-"""Kafka Streams of Kafka 4.2 in a group whose broker deals the tasks: its counts hold while members and brokers die.
+"""Kafka Streams 4.2 in a streams group: counts stay right while members and brokers die.
 
 Two instances count words exactly once, each with copies of the other's state. One is killed, and then the coordinator
 of the group. The jars are not part of this project: point ANABRANCH_KAFKA_4_JARS at a directory that Maven has filled:

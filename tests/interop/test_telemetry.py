@@ -1,4 +1,4 @@
-"""Goal: a tester sees whether a client pushes metrics, which, and its last push when it is closed (KIP-714).
+"""A tester sees whether a client pushes metrics, which, and its last push (KIP-714).
 
 Method: stock clients that know nothing of it: librdkafka does this by itself, if a broker asks for it.
 """

@@ -1,4 +1,4 @@
-"""librdkafka is told that it is throttled: by its callback and in its statistics, as soon as a limit is set."""
+"""librdkafka reports throttling by callback and statistics as soon as a quota is set."""
 
 from __future__ import annotations
 

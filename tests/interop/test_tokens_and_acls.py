@@ -1,4 +1,4 @@
-"""Goal: librdkafka gets in with a token that an issuer has signed, and gives, has and loses rights as on Kafka.
+"""librdkafka authenticates with a signed token, and its ACLs take effect as in Kafka.
 
 Method: one broker whose listener takes signed tokens, and an authorizer; the client is told nothing of either.
 """

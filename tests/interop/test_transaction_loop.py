@@ -1,4 +1,4 @@
-"""Kafka's own producer (Java, 4.x) ends hundreds of transactions in a row: commits, aborts, offsets, new producers.
+"""Kafka's producer (Java, 4.x) ends hundreds of transactions: commits, aborts, offsets, new producers.
 
 Versions 4 of Kafka's clients begin the next transaction while the markers of the last one are being written, so most of
 their requests meet a pending transition. Any error that the producer cannot get over ends the program.

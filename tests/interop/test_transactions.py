@@ -1,4 +1,4 @@
-"""librdkafka's transactional producer: commits, aborts, fences, and copies exactly once while coordinators die."""
+"""librdkafka's transactional producer: commits, aborts, fencing, and exactly-once copies while coordinators die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""librdkafka in processes of its own writes down what it was handed; one of a group is killed, and the audit judges."""
+"""librdkafka processes write delivery logs; one member is killed, and the audit checks the logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster that other clients meet: three broker processes, a real ZooKeeper, and somebody who kills."""
+"""The cluster for other clients: three broker processes, a real ZooKeeper, and kills."""
 
 from __future__ import annotations
 

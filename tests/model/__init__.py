@@ -1,1 +1,1 @@
-"""Explicit-state models of the ordered resize: every interleaving of small instances, not a sample of large ones."""
+"""Explicit-state models of the ordered resize: every interleaving of small instances."""

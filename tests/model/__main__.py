@@ -1,4 +1,4 @@
-"""`python -m tests.model`: explore every model, and print what was found beside what had to be."""
+"""`python -m tests.model`: explores every model, and prints found and expected results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group whose members hold no gates: the broker holds them, by what it assigns  (I4, I12; rules R9, R11, R20).
+"""A group of stock members whose gates the broker holds by its assignments (I4, I12; rules R9, R11, R20).
 
 The logs are given, as in `delivery`, and so is the lineage, of which the coordinator may hear late. A member reads what
 it was assigned, to its end, whatever key epoch that belongs to, and commits behind what it was handed. Members crash,

@@ -1,4 +1,4 @@
-"""The runs of `assigning`: what the broker's gates hold, what each of their rules is for, and what merges would take.
+"""The runs of `assigning`: the effect of the broker's gates and each of their rules.
 
 Numbers of traps are those of the design: each is a rule without which an instance goes wrong.
 """

@@ -1,4 +1,4 @@
-"""A group whose records are deleted while gates are closed: every gate opens in the end, from every state  (I12).
+"""A group whose records are deleted behind closed gates: every gate opens in the end, from every state (I12).
 
 Each partition has a reader. It fetches its whole log at once, hands out what the product's gate (`TopicGate`) lets it,
 and commits. It fetches again only when it has handed out what it fetched, as consumers do. An administrator deletes the

@@ -1,4 +1,4 @@
-"""A consumer group over logs that resizes have shaped: what may be handed out, and when  (I4, I12; rules R7, R9-R11).
+"""A consumer group on logs of a resized topic: allowed deliveries (I4, I12; rules R7, R9-R11).
 
 The logs are given: every way to spread a few records of one or two keys over the generations, as a producer that keeps
 I3 leaves them. Each partition has an owner that reads, commits, crashes and starts again at what it had committed. What

@@ -1,4 +1,4 @@
-"""When a topic becomes ordered, and who may still write to it without a generation (R16).
+"""When a topic becomes ordered, and writes without a generation (R16).
 
 Two partitions of one topic, each with a leader, and a controller that resizes the topic. At each leader a batch with a
 generation comes up, which needs the mark in the topic's znode; batches without one come up all the time. Every order is

@@ -1,4 +1,4 @@
-"""Producer, leaders and controller during resizes: what ends up in the logs  (invariants I0-I3, I6, I8; rules R1-R8).
+"""Producer, leaders and controller during resizes: the content of logs (invariants I0-I3, I6, I8; rules R1-R8).
 
 One idempotent producer sends a few records, each a batch of its own, while the controller takes the topic through a
 script of partition counts. Every order of their steps is visited, with lost answers, batches given up, leaders that

@@ -1,4 +1,4 @@
-"""The controller's steps of one resize, cut short by crashes and crossed by elections  (rules R1-R4; K301-K308).
+"""The controller's steps of one resize, with crashes and elections (rules R1-R4; K301-K308).
 
 Two controllers are compared. The *published* one keeps what it has done in memory, writes the old leader epochs into
 other partitions' znodes and tells counts per topic. The *repaired* one writes a plan, and then each affected

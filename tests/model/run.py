@@ -1,4 +1,4 @@
-"""What a run of the models is, and what exploring it found."""
+"""A run of the models, and its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of the models: each one small instance, or a sweep of them, and what has to come out.
+"""The runs of the models: small instances, and their expected results.
 
 `python -m tests.model` explores all of them and prints the table; the tests take the quick ones one by one. A run that
 is expected to go wrong names what must be found: rules that nothing can break are not known to do anything.

@@ -1,4 +1,4 @@
-"""A producer without generations under `reshard.legacy.producers=verify`, in the place of the one of `production`.
+"""A producer without generations with `reshard.legacy.producers=verify`, in place of the one of `production`.
 
 No batch has a generation. A leader lets a record in if its key belongs there by a generation that is published, or was
 when the leader last heard of it, and asks for another try while it serves one that it has not heard of as published.

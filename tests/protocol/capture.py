@@ -1,4 +1,4 @@
-"""Record golden frames again: `python -m tests.protocol.capture [CLIENT ...]`.
+"""Records golden frames: `python -m tests.protocol.capture [CLIENT ...]`.
 
 Starts one node behind a recording proxy and lets real clients do what clients do. Of each API and version that a client
 uses, the richest exchange below `FRAME_BYTES` is kept. confluent-kafka, aiokafka and kafka-python are always at hand;

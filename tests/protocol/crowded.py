@@ -1,4 +1,4 @@
-"""Requests that are well-formed and as expensive as can be: one array of one message full of the smallest elements."""
+"""Valid requests of maximal cost: one array full of the smallest elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden frames: what real clients asked our node and what it answered, with the values that the bytes mean.
+"""Golden frames: requests of real clients and a node's responses, with the decoded values.
 
 One JSON file per client in `golden/`. Ports are always 9092; everything else is as it was on the wire.
 """

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for every declared message, derived from the declarations as both codecs are."""
+"""Hypothesis strategies for every declared message, derived from the declarations."""
 
 from __future__ import annotations
 

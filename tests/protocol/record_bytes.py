@@ -1,4 +1,4 @@
-"""The check that records of groups have the bytes that Kafka's own classes write."""
+"""Compares group records with the bytes of Kafka's own classes."""
 
 from __future__ import annotations
 

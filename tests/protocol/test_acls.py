@@ -1,4 +1,4 @@
-"""Goal: a filter means what Kafka's means, and names are written as Kafka's znodes have them."""
+"""Filters have Kafka's meaning, and names those of Kafka's znodes."""
 
 from __future__ import annotations
 

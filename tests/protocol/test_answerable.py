@@ -1,4 +1,4 @@
-"""Goal: the lists of error codes speak of APIs and versions that exist, and every API has one."""
+"""The lists of error codes name existing APIs and versions, and every API has one."""
 
 from __future__ import annotations
 

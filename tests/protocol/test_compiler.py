@@ -1,4 +1,4 @@
-"""The generated code as people meet it: in listings, tracebacks and import times."""
+"""Generated code in listings, tracebacks and import times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both ends of a connection against each other, and the server's end against strangers."""
+"""Both ends of a connection, and the server's end with foreign protocols."""
 
 from __future__ import annotations
 

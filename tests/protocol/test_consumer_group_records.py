@@ -1,4 +1,4 @@
-"""Records of KIP-848 groups: the bytes are those of Kafka 4.1's own classes."""
+"""Records of KIP-848 groups have the bytes of Kafka 4.1's classes."""
 
 from __future__ import annotations
 

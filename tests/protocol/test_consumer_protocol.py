@@ -1,4 +1,4 @@
-"""What consumers of one group say to each other, in the bytes of Kafka's ConsumerProtocol."""
+"""Embedded consumer protocol messages, in the bytes of Kafka's ConsumerProtocol."""
 
 from __future__ import annotations
 

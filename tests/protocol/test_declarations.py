@@ -1,4 +1,4 @@
-"""Our declarations against a second copy of Kafka's schemas: the JSON files that kafka-python brings along.
+"""The declarations compared with Kafka's schemas, from kafka-python's JSON files.
 
 Two codecs that read one wrong declaration agree with each other; this is the check that they would not pass. Requests
 that only brokers and controllers send are not among those files.

@@ -1,4 +1,4 @@
-"""Goal: a request of many tiny elements is refused before it becomes fifty times as large in memory.
+"""A request of many tiny elements is refused before it takes fifty times its size in memory.
 
 What one request may name is `max.request.partition.size.limit`, counted over all arrays at all depths and over tagged
 fields. Orders of the controller, which name all partitions of a node, are bounded by their own length alone.

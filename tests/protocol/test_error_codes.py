@@ -1,4 +1,4 @@
-"""Error codes are found wherever a declaration has a place for them, and nowhere else."""
+"""Error codes are found wherever a declaration has a field for them, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No name leads out of the directory that it belongs to."""
+"""No name leads out of its directory."""
 
 from __future__ import annotations
 

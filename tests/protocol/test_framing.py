@@ -1,4 +1,4 @@
-"""Frames out of any cutting of the stream; lengths that lie; memory that stays with what arrived."""
+"""Frames from any fragmentation; false lengths; memory bounded by the received bytes."""
 
 from __future__ import annotations
 

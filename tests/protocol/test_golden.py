@@ -1,4 +1,4 @@
-"""Frames that real clients sent (librdkafka 2.16.1, aiokafka, kafka-python), captured from their sockets."""
+"""Captured frames of real clients (librdkafka 2.16.1, aiokafka, kafka-python)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of real clients, recorded (see `capture`): they mean what was recorded, to both codecs, bit by bit."""
+"""Recorded frames of real clients (see `capture`) have the recorded meaning in both codecs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what is written as HOST:PORT is read back, and every reader of addresses refuses the same mistakes."""
+"""HOST:PORT is read back, and every parser refuses the same mistakes."""
 
 from __future__ import annotations
 

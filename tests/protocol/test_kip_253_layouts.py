@@ -1,4 +1,4 @@
-"""The two RPCs of KIP-253 in v0, byte for byte as the text lays them out, written here by hand."""
+"""The two RPCs of KIP-253 in v0, byte for byte, written manually."""
 
 from __future__ import annotations
 

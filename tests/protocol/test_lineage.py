@@ -1,4 +1,4 @@
-"""The key epoch graph: who waits for whom (rules R1, R5, R9)."""
+"""The key epoch graph and its dependencies (rules R1, R5, R9)."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The one function of all gates. `tests/model` holds it against every small instance; here is what each input means."""
+"""The function of all gates: the meaning of each input. `tests/model` covers every small instance."""
 
 from collections.abc import Mapping
 

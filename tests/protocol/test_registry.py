@@ -1,4 +1,4 @@
-"""What is known of each API before its declarations are read."""
+"""Properties of each API that are known without its declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of groups that share: the bytes are those of Kafka 4.2's own classes."""
+"""Records of share groups have the bytes of Kafka 4.2's classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of groups of Kafka Streams: the bytes are those of Kafka 4.2's own classes."""
+"""Records of streams groups have the bytes of Kafka 4.2's classes."""
 
 from __future__ import annotations
 

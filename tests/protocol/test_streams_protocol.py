@@ -1,4 +1,4 @@
-"""The messages of Kafka Streams' members at every version, by the compiled codec and by the one that interprets."""
+"""Kafka Streams' member messages in every version, by both codecs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a misspelt name is answered with the nearest one, or with all."""
+"""A misspelt name gets the nearest one, or all, as suggestion."""
 
 from __future__ import annotations
 

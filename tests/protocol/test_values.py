@@ -1,4 +1,4 @@
-"""A value does what `dataclass(frozen=True, slots=True)` makes of the same declaration."""
+"""A value behaves like `dataclass(frozen=True, slots=True)` of the same declaration."""
 
 from __future__ import annotations
 

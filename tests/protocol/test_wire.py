@@ -1,4 +1,4 @@
-"""The vocabulary: what `@message` makes of a declaration, and what both codecs read out of it."""
+"""The declaration language: the result of `@message`, and what both codecs read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A certificate authority for tests, and the files that brokers and clients are given of it."""
+"""A certificate authority for tests, and certificate files of brokers and clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An issuer of signed tokens: its keys, what it publishes of them, and tokens as it is told to write them."""
+"""An issuer of signed tokens: its keys, their publication, and tokens with given claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: no secret is in a log line, a traceback, the metrics, an answer, the control plane, a repr or the process list.
+"""No secret is in logs, tracebacks, metrics, responses, the control plane, reprs or the process list.
 
 Method: `anabranch up` as a process of its own that logs everything, with secrets planted; clients with right
 and wrong ones, and what no honest client sends; then a search through all that was said, in plain and in base64.

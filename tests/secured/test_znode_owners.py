@@ -1,4 +1,4 @@
-"""Goal: with zookeeper.set.acl nobody but the nodes changes what a cluster keeps in ZooKeeper.
+"""With zookeeper.set.acl, only the nodes can change a cluster's znodes.
 
 Method: real nodes against a real server; a client that logs in as nobody, or as somebody else, tries its best.
 """

@@ -1,4 +1,4 @@
-"""What an administrator asks for and `Admin` has no method for: moves, elections, deletion of records, features."""
+"""Admin requests that `Admin` has no method for: moves, elections, deletion of records, features."""
 
 from __future__ import annotations
 

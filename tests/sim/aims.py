@@ -1,4 +1,4 @@
-"""Schedules that aim at one coincidence: the workload, the end and the judges of all others, and one story as fault.
+"""Schedules that aim at one coincidence: one story as the fault, with the usual workload, end and checks.
 
 What comes up once in a thousand random schedules costs a thousand of them each time it is looked for. An aim brings it
 about in nearly every schedule, with other timings each: who sleeps, what is late, whose power fails then. The product

@@ -1,4 +1,4 @@
-"""Aims at controllers and topics: who sleeps over what is made, moved and deleted; see `aims`."""
+"""Aims at controllers and topics; see `aims`."""
 
 from __future__ import annotations
 

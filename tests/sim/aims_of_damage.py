@@ -1,4 +1,4 @@
-"""Aims at disks that damage one replica while the others are sound; see `aims`."""
+"""Aims at disks that damage one replica while the others are intact; see `aims`."""
 
 from __future__ import annotations
 

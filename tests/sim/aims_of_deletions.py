@@ -1,4 +1,4 @@
-"""Aims at records that are deleted while readers are behind; see `aims`."""
+"""Aims at records that are deleted while readers lag; see `aims`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aims at logs on machines whose power fails at a bad moment; see `aims`."""
+"""Aims at logs of machines with a power failure; see `aims`."""
 
 from __future__ import annotations
 

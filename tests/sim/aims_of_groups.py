@@ -1,4 +1,4 @@
-"""Aims at members that are replaced while they sleep, and wake up; see `aims`."""
+"""Aims at members that are replaced while they are frozen, and resume; see `aims`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aims at leaders that have just been elected; see `aims`."""
+"""Aims at newly elected leaders; see `aims`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aims at producers: what they are told while a cluster is not whole must not stay with them; see `aims`."""
+"""Aims at producers: errors of an unhealthy cluster must not persist; see `aims`."""
 
 from __future__ import annotations
 

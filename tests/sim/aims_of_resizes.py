@@ -1,4 +1,4 @@
-"""Aims at resizes: ends that die with who told them, replicas that sleep over a removal, late leaders; see `aims`."""
+"""Aims at resizes: lost end offsets, replicas frozen during a removal, late leaders; see `aims`."""
 
 from __future__ import annotations
 

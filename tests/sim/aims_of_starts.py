@@ -1,4 +1,4 @@
-"""Aims at members that look for where to begin; see `aims`."""
+"""Aims at members that look for their start offsets; see `aims`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aims at transactions: coordinators that sleep or die, late requests, records that are given up; see `aims`."""
+"""Aims at transactions: frozen or dead coordinators, late requests, dropped records; see `aims`."""
 
 from __future__ import annotations
 

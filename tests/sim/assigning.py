@@ -1,4 +1,4 @@
-"""The scenario of groups whose broker assigns: the resize scenario, with readers of the new protocol, or of both.
+"""The scenario of KIP-848 groups: the resize scenario, with readers of the new protocol, or of both.
 
 Coordinators die, freeze and lose their sessions like all brokers; where readers of both protocols are in the group it
 changes its kind while they run (KIP-848). Some members are configured with another session timeout than the group's.

@@ -1,4 +1,4 @@
-"""Administration during a schedule: replicas are moved, leaders elected, records deleted, topics made and unmade.
+"""Administration during a schedule: moved replicas, elections, deleted records, created and deleted topics.
 
 One `Caretaker` does one chore after another, drawn from the seed with weights of their own. It asks again while a
 request fails for want of a controller or a leader, and takes a refusal for an answer. Records are deleted only where

@@ -1,4 +1,4 @@
-"""The applications of a simulation: producers, members of one group, and somebody who resizes the topic.
+"""The applications of a simulation: producers, members of one group, and a client that resizes the topic.
 
 They use the public clients, treat them as applications do (a client that raises is thrown away and made anew), and
 record what they asked and what they heard.

@@ -1,4 +1,4 @@
-"""A whole cluster on a simulated loop: nodes, machines, disks, ZooKeeper and the network, all from one seed.
+"""A cluster on a simulated loop: nodes, machines, disks, ZooKeeper and the network, all from one seed.
 
 Nodes are `broker.node.app.Node`, unchanged, each in a process of its own on a host of its own; what surrounds them is
 simulated. A host keeps its disk when its process dies.

@@ -1,4 +1,4 @@
-"""Copiers and their audience: transactions in a simulation.
+"""Copiers and an auditor: transactions in a simulation.
 
 A copier consumes committed records of two topics, writes one copy of each to the second in a transaction together with
 its offsets, and commits or aborts. First copies are copied once more, so that transactions read what transactions

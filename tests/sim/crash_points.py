@@ -1,4 +1,4 @@
-"""Every point at which a controller can fail in the course of resizes, crossed with what may come on top.
+"""Every crash point of a controller during resizes, combined with further failures.
 
 One story: a topic is split into four, merged into two, drained until nothing is left of the others, and split again,
 under load. A first run records every persistent step that the real controller takes, and every answer of a broker that

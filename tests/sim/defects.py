@@ -1,4 +1,4 @@
-"""The defects of resizes: the rules of the published KIP and tempting shortcuts, each planted into this product.
+"""Defects of resizes: rules of the published KIP and tempting shortcuts, planted into this product.
 
 Each row names what it stands for by the labels of docs/resize.md. The resize scenario has to notice every one of them
 (`python -m tests.sim --defects`): otherwise its green runs would prove nothing.

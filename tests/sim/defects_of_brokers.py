@@ -1,4 +1,4 @@
-"""Defects of leaders and of the metadata that brokers show; see `defects`."""
+"""Defects of leaders and of brokers' metadata; see `defects`."""
 
 from __future__ import annotations
 

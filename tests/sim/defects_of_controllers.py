@@ -1,4 +1,4 @@
-"""Defects of the controller's steps, of their order and of what they leave behind; see `defects`."""
+"""Defects of the controller's steps, their order and their results; see `defects`."""
 
 from __future__ import annotations
 

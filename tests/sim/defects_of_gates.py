@@ -1,4 +1,4 @@
-"""Defects of gates, boundaries and starting positions: what a consumer waits for; see `defects`."""
+"""Defects of gates, boundaries and start offsets; see `defects`."""
 
 from __future__ import annotations
 

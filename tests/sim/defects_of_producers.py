@@ -1,4 +1,4 @@
-"""Defects of the producer's switch and of what clients believe about generations; see `defects`."""
+"""Defects of the producer's switch and of clients' generations; see `defects`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scenario of deleted records: a topic is resized all the time, and the heads of its partitions are deleted.
+"""The scenario of deleted records: a topic is resized continuously, and clients delete log heads.
 
 Clients delete records at any step of a resize, beyond what groups have read, and partitions change their leaders then.
 Retention by size and by time deletes, too. Two groups read, one of each protocol, or one with members of both. The

@@ -1,4 +1,4 @@
-"""What a fault does, counted where it happens: a fault that never had this effect has tested nothing.
+"""Counts the effects of faults: a fault without its effect has tested nothing.
 
 The menu (`faults.py`) counts a fault when it ended and had an effect. These are the effects themselves, as the network,
 disks, ZooKeeper and the cluster count them, each beside what it stands for.

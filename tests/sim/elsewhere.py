@@ -1,4 +1,4 @@
-"""The same schedules in another process, whose strings have other hashes, in an order of one's choice."""
+"""Runs the same schedules in another process with other string hashes, in a given order."""
 
 from __future__ import annotations
 

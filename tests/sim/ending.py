@@ -1,4 +1,4 @@
-"""The end of a schedule: all is healed, the cluster must converge, and what stands in the logs is read.
+"""The end of a schedule: faults end, the cluster must converge, and the logs are read.
 
 Convergence is a promise, too (L1): every replica in sync, every change that was asked for carried out, every record
 delivered and committed, each within a time. That groups are handed every record is a promise of its own (`liveness`).

@@ -1,4 +1,4 @@
-"""The fault menu: what goes wrong in a schedule, one function each, which returns whether it had an effect.
+"""The fault menu: one function for each fault, which returns whether it had an effect.
 
 A fault draws its target by role (the controller, the leader of a partition, anybody) and its length around the session
 timeout, ends by itself, and leaves everything as it was.

@@ -1,4 +1,4 @@
-"""A disk of a simulation: the `Files` port over memory, with a page cache that can be lost.
+"""A simulated disk: the `Files` interface in memory, with a page cache that can be lost.
 
 Two layers: what was written, and what was flushed. SIGKILL keeps both. A power failure keeps what was flushed and a
 random prefix of the rest of each file, possibly with its last bytes scrambled (a torn write); small files that were

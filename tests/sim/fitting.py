@@ -1,4 +1,4 @@
-"""Whether a planted bug still fits where it is planted: what the product calls must take what the product gives it.
+"""Checks that a planted bug fits: its replacement must have the product's signature.
 
 A replacement whose signature has stayed behind fails in the middle of its own schedules, where `TypeError` looks like a
 bug that was noticed. So it is compared when it is planted, and not planted if it does not fit.

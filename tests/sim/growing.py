@@ -1,4 +1,4 @@
-"""A topic that grows while members that hold no gates read it, perhaps beside one that does, and everybody may die.
+"""A growing topic with stock members and perhaps a member with gates, under crashes.
 
 The members are ours with their gates taken away: they read what they are assigned to its end, as consumers of other
 makes do, and their coordinator holds the gates by what it assigns. Judged is what they were handed: first deliveries of

@@ -1,3 +1,3 @@
-"""The history is shared with the runs on real processes: it lives in `chaos.history`."""
+"""The history, shared with runs on real processes: `chaos.history`."""
 
 from anabranch.chaos.history import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""An event loop on which time is a number: nothing waits, everything happens, and always in the same order.
+"""A deterministic event loop with simulated time.
 
 When no callback is ready the clock jumps to the next timer. Timers with equal deadlines run in the order in which they
 were made (asyncio's own heap does not promise that), callbacks run first-in-first-out as asyncio does promise, and only

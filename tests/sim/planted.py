@@ -1,4 +1,4 @@
-"""Bugs to plant: each breaks one rule of the product while it is planted, and simulation has to notice.
+"""Planted bugs: each breaks one rule of the product, and simulation has to notice it.
 
 A planted bug replaces functions of the product from outside; nothing in the product knows of it. `catch` runs
 schedules until one is judged guilty, and says after how many and by which checker. If none is, it says what may have

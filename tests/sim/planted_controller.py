@@ -1,4 +1,4 @@
-"""Bugs of controllers, and of who believes them; see `planted`."""
+"""Planted bugs of controllers and their peers; see `planted`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs that simulation found in this product, put back; see `planted`."""
+"""Planted bugs that simulation once found in this product; see `planted`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of consumer groups; see `planted`."""
+"""Planted bugs of consumer groups; see `planted`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of replication and of logs; see `planted`."""
+"""Planted bugs of replication and logs; see `planted`."""
 
 from __future__ import annotations
 

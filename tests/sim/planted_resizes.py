@@ -1,4 +1,4 @@
-"""Bugs of resizes: on brokers, controllers, producers and consumers; see `planted`."""
+"""Planted bugs of resizes: on brokers, controllers, producers and consumers; see `planted`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs to plant in transactions and groups; see `planted`."""
+"""Planted bugs of transactions and groups; see `planted`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches the brokers of a simulation from inside: what they believe is recorded next to what is really so.
+"""Records the internal state of a simulation's brokers next to the real state.
 
 The product has no hooks for this. While probes are installed, a few of its functions are wrapped; each wrapper records
 and changes nothing. A wrapper that no longer fits the product fails loudly, because it names what it wraps.

@@ -1,4 +1,4 @@
-"""Watches what the brokers of a simulation let in, answer, and ask of the controller.
+"""Records the requests that a simulation's brokers accept, their responses, and their requests to the controller.
 
 As in `probes`, each wrapper records and changes nothing, and one that no longer fits the product fails loudly.
 """

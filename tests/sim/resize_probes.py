@@ -1,4 +1,4 @@
-"""Watches resizes in a simulation from inside: what ZooKeeper commits, leaders answer and clients are shown.
+"""Records resizes in a simulation: ZooKeeper's commits, leaders' responses, and clients' metadata.
 
 As in `probes`, each wrapper records and changes nothing, and one that no longer fits the product fails loudly.
 """

@@ -1,4 +1,4 @@
-"""Who resizes and who drains in the resize scenario, and what kinds of resizes came of it.
+"""The resizing and draining clients of the resize scenario, and the kinds of resizes that occurred.
 
 The `Resizer` asks for one count after another: up, down, back before the first is published, below the initial count,
 up again while what was merged away still drains, or after it is gone. The `Drainer` is the administrator who empties

@@ -1,4 +1,4 @@
-"""The resize scenario: short schedules in which a topic is resized all the time and everything else goes wrong.
+"""The resize scenario: short schedules in which a topic is resized continuously under faults.
 
 What differs from `schedule`: who resizes and drains (`resizer`), faults that wait for a resize to be under way, and
 that every invariant is judged with what `resize_probes` saw. Disks and clocks are left to the other scenario.

@@ -1,4 +1,4 @@
-"""Access control lists that change while controllers and brokers die: is anything served to who has no right?
+"""ACLs that change while controllers and brokers die: no client may be served without permission.
 
 Two administrators grant, deny and take away at whichever broker they come to, two guests ask all brokers all the time,
 and whoever is the controller dies, sleeps or loses its session. A referee reads every state that the lists have had

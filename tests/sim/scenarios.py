@@ -1,4 +1,4 @@
-"""The kinds of schedules there are: what runs, and what must have happened in a hundred of them.
+"""The kinds of schedules, and what must occur in a hundred of them.
 
 Two search at random; each aim is one more, whose only fault is its story.
 """

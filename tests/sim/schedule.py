@@ -1,4 +1,4 @@
-"""One schedule: from a seed a workload, faults with probabilities of their own, an end without faults, and a verdict.
+"""One schedule: from a seed a workload, faults, an end without faults, and a verdict.
 
 First phase: clients work, the topic is resized, and faults come in bursts with quiet times between. Second phase: all
 is healed and started, and the cluster must converge (`ending.py`). Then the logs of all brokers are read and the

@@ -1,4 +1,4 @@
-"""Watches leaders of shared partitions and share coordinators of a simulation from inside, and kills them at a step.
+"""Records the state of share partition leaders and share coordinators of a simulation, and kills them at a step.
 
 `STEPS` are the moments at which something of a group has just come to outlive a process, or is about to. Whoever takes
 the one that is armed dies on the spot.

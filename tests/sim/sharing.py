@@ -1,4 +1,4 @@
-"""Members of one group share partitions record by record, and everybody may die, also in the middle of any step.
+"""Members of one group share partitions record by record, with crashes in the middle of any step.
 
 Members accept, release, reject, renew, forget what they hold and vanish; the topic may grow. A step is where something
 of a group comes to outlive a process, or is about to: each is named, and whoever takes it dies there once in a while.

@@ -1,4 +1,4 @@
-"""Producers that know nothing of generations, in the resize scenario, and the topic that they write to.
+"""Producers without generations in the resize scenario, and their topic.
 
 The topic has one of the four policies, and is resized, up and down, as the seed says; perhaps a producer with
 generations joins them at some time. Under `verify` the stock producer does what such a one has to: it places keys by

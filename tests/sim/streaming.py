@@ -1,4 +1,4 @@
-"""A Streams application on a simulated cluster: instances come, go and die, brokers fail, the input is resized.
+"""A Streams application on a simulated cluster: instances start, stop and die, brokers fail, the input is resized.
 
 The application counts records by key, and sends each new count on. Whatever happens, each key's counts arrive in the
 output as 1, 2, 3, ... with nothing left out, repeated or out of order, up to the number of its records: state, position

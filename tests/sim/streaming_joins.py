@@ -1,4 +1,4 @@
-"""A stream joined with a table, whose topics grow and shrink one after the other, each when it likes.
+"""A stream joined with a table, whose topics are resized one after the other.
 
 The application counts records by key, puts beside each count the version of the key's row in the table, and sends that
 on; the table sends each new version on, too. What is in the output is judged as one history: counts are 1, 2, 3, ...,

@@ -1,4 +1,4 @@
-"""State that goes to partitions without records, which are merged and removed before it has gone on.
+"""State that moves to empty partitions, which are merged and removed before it moves on.
 
 What `streaming` meets once in a while, on purpose: nothing is sent while the input grows and shrinks again, so that the
 new partitions stay empty and are removed as soon as they are merged. Instances die, stop and start in between: some

@@ -1,4 +1,4 @@
-"""A Streams application that processes at least once: records may count twice around a crash, and none may be lost.
+"""An at-least-once Streams application: records may count twice after a crash, and none may be lost.
 
 The schedules are those of `streaming`. After a crash a count may go back to what was stored and repeat itself, or jump
 over what was counted and not told; in the end no key may be counted less often than it was sent. State that was lost on

@@ -1,4 +1,4 @@
-"""Every aim comes about and is survived, and shows its bugs; `--planted` and `--defects` try all of them."""
+"""Every aim occurs, the product survives it, and it shows its bugs; `--planted` and `--defects` try all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of KIP-848 groups, planted: the scenario of them notices."""
+"""Planted bugs of KIP-848 groups are noticed by their scenario."""
 
 from __future__ import annotations
 

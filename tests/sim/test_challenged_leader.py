@@ -1,4 +1,4 @@
-"""A new leader that a member of its ISR can still contradict must not send a producer elsewhere.
+"""A new leader that a member of its ISR can still replace must not redirect a producer.
 
 A record is on the leader and on one follower when the leader dies. The other follower leads next, without the record; a
 resize seals the partition. Were it to refuse the repeated batch for good, the producer would store the record where its

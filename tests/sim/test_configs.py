@@ -1,4 +1,4 @@
-"""Configurations on the simulated loop: whatever happens to brokers and sessions, all of them end with what is set.
+"""Configurations on the simulated loop: after any failures, all brokers have the set values.
 
 A change may be written and never announced (its writer died), announced while a broker is dead, frozen or between two
 sessions, or be one of two at the same moment. Afterwards every log, every partition and every broker's settings must be

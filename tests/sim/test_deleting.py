@@ -1,4 +1,4 @@
-"""Schedules in which records are deleted at any step of a resize; L2 notices a group that stands still."""
+"""Schedules with records deleted at any step of a resize; L2 notices a stuck group."""
 
 from __future__ import annotations
 

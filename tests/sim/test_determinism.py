@@ -1,4 +1,4 @@
-"""A run depends on its seed alone: not on the process, its hashes, its log level, the time, or what ran before.
+"""A run depends only on its seed: not on process, hashes, log level, time, or earlier runs.
 
 Fifty seeds are run in two processes and in two orders by `test_schedules` and `test_resizing`, which run them anyway.
 """

@@ -1,4 +1,4 @@
-"""Every controller of a cluster fails once after one step, for each step there is; the work is done all the same.
+"""Every controller fails once after each step, and the work is completed.
 
 It dies, or loses its session and lives, or freezes until it has lost it and goes on where it was: in one of these ways
 after each step, and in all of them where ANABRANCH_EVERY_FAILURE is set, as it is by `make sim`.

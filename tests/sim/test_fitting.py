@@ -1,4 +1,4 @@
-"""A bug that no longer fits is not planted: each way not to fit."""
+"""A bug that does not fit is not planted."""
 
 from __future__ import annotations
 

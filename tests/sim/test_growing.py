@@ -1,4 +1,4 @@
-"""Goal: keys keep their order for members without gates while everybody may die, and bugs in it would be seen.
+"""Keys keep their order for stock members under crashes, and planted bugs are noticed.
 
 Method: schedules of `growing`, as they are and with one bug in the product each. `python -m tests.sim.growing` runs
 many.

@@ -1,4 +1,4 @@
-"""KIP-903's test plan on the simulated loop: a delayed AlterPartition races a reboot, from a seed, in no time.
+"""KIP-903's test plan on the simulated loop: a delayed AlterPartition races a reboot.
 
 The same race as in tests/chaos/test_kip_903.py, where processes and ZooKeeper are real. Here the end is put before the
 judges of all simulations: with the check they find nothing, without it they find the lost record.

@@ -1,4 +1,4 @@
-"""What a group was not handed is told; that schedules find it is shown by planted bugs (`test_aims`)."""
+"""Undelivered records of a group are reported; `test_aims` shows that schedules find them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated network behaves as TCP does, and fails as asked."""
+"""The simulated network behaves like TCP, and fails on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted bugs are caught: the quick ones here; `python -m tests.sim --planted` tries all of them."""
+"""Planted bugs are noticed: the quick ones here; `python -m tests.sim --planted` tries all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules of resizes under faults, every kind of crash point with every cross, and defects that are caught."""
+"""Schedules of resizes under faults, every kind of crash point, and noticed defects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: while controllers die, no broker serves who has no right by what it has taken over, and bugs would be seen.
+"""While controllers die, no broker serves a client without permission; planted bugs are noticed.
 
 Method: schedules of `rights`, as they are and with one bug in the product each. `python -m tests.sim.rights` runs many.
 """

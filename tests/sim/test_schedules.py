@@ -1,4 +1,4 @@
-"""Seeded schedules of whole clusters under faults, and the same ones again: equal seeds, equal runs."""
+"""Seeded schedules of clusters under faults: equal seeds give equal runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: shared records are one member's at a time and are dealt with once, while everybody may die; bugs would be seen.
+"""A shared record has one member at a time and is completed once, under crashes; planted bugs are noticed.
 
 Method: schedules of `sharing`, as they are and with one bug in the product each. `python -m tests.sim.sharing` runs
 many.

@@ -1,4 +1,4 @@
-"""A Streams application through kills, crashes and cuts: each key is counted 1, 2, 3, nothing left out or repeated.
+"""A Streams application through kills, crashes and cuts: each key is counted 1, 2, 3 without gaps.
 
 The long forms are `python -m tests.sim.streaming`, with resizes of the input, `--removals`, `--joins`, and
 `--repeats`.

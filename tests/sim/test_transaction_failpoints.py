@@ -1,4 +1,4 @@
-"""Every transaction coordinator fails once after each of its steps; every transaction ends everywhere, in one way.
+"""Every transaction coordinator fails once after each step; every transaction ends consistently.
 
 It dies, or loses its session and lives, or freezes until others have taken over and goes on where it was.
 """

@@ -1,4 +1,4 @@
-"""The simulated world itself: loop, disk and ZooKeeper behave as what they stand for, and fail as asked."""
+"""The simulated loop, disk and ZooKeeper behave like real ones, and fail on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules without probes, and their fingerprints: what two builds of the product must have in common.
+"""Schedules without probes, and their fingerprints, for the comparison of two builds.
 
 Compiled modules call one another without looking up what a probe has put in a function's place, so a build that is
 compiled can only be compared where nobody wraps anything. What clients, brokers and controllers do and log, and when,

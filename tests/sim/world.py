@@ -1,4 +1,4 @@
-"""The simulated world without a cluster: a client and a server, for tests of the world itself."""
+"""The simulated world without a cluster: a client and a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZooKeeper in a simulation: the in-process server behind links with delays, that break, and hosts that die or freeze.
+"""ZooKeeper in a simulation: the in-memory server with delayed, failing links and failing hosts.
 
 What MemoryZooKeeper decides stays as it is; here are the time that requests, answers and watches need, and the ways
 in which they get lost. Each session is first-in-first-out in both directions, and answers and watches share one queue,

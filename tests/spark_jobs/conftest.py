@@ -1,4 +1,4 @@
-"""One cluster and one Spark for all tests of this directory: either takes longer to start than most tests to run."""
+"""One cluster and one Spark for all tests of this directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exactly-once copier of docs/clients.md, audited, as a process of its own: it dies right behind its commits.
+"""The audited exactly-once copier of docs/clients.md as a process that dies after its commits.
 
 python -m tests.spark_jobs.copier SERVERS FROM TO AUDIT COUNT
 """

@@ -1,4 +1,4 @@
-"""The fault matrix: every kind of violation, planted in a history that is clean, in every place where it could hide.
+"""The fault matrix: every kind of violation, planted at every place of a valid history.
 
     faults      what is done to the deliveries, and as what it must be found (`FAULTS`)
     places      at the first, a middle and the last record of a key

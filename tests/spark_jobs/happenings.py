@@ -1,4 +1,4 @@
-"""What happens to topics of a live cluster while somebody reads them: transactions, resizes, expiry, deletion."""
+"""Events of topics during reads: transactions, resizes, expiry, deletion."""
 
 from __future__ import annotations
 

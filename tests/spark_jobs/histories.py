@@ -1,4 +1,4 @@
-"""Histories of deliveries, made up from a seed: a resized topic, a group whose members die, and what they write.
+"""Generated delivery histories: a resized topic, a group whose members die, and its deliveries.
 
 Nothing here violates anything; `faults` does. Times and numbers are given at the end, in the order of delivery, so that
 a fault is a change to a list.

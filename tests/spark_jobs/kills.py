@@ -1,4 +1,4 @@
-"""Kills an audit again and again, and asks whether it says the same: `python -m tests.spark_jobs.kills --times 20`.
+"""Kills an audit repeatedly and compares its results: `python -m tests.spark_jobs.kills --times 20`.
 
 A history with every kind of violation is written to a real cluster. An audit in a process of its own reads it in many
 small batches; at random moments its driver (Python and JVM together) or one of its Python workers is killed with

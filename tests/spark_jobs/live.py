@@ -1,4 +1,4 @@
-"""A real cluster on a loop of its own, in a thread: what blocking readers and Spark can be pointed at."""
+"""A real cluster on a loop in a thread, for blocking readers and Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of this machine: a master and workers, as processes, from the installed PySpark.
+"""A standalone Spark cluster of this machine: master and workers as processes of PySpark.
 
 Their interpreter is one that does not have our packages: what executors run was shipped to them.
 """

@@ -1,4 +1,4 @@
-"""The audit query on a real cluster: what it finds, what it writes down, and that stopping it changes neither."""
+"""The audit query on a real cluster: findings, output, and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket of a batch job takes a portion after the other, and says what it would say of all at once.
+"""A bucket of a batch job processes portions with the same result as all at once.
 
 That Spark runs it is seen in test_audit and test_work.
 """

@@ -1,4 +1,4 @@
-"""The checks as a whole: clean histories stay clean, planted faults are found, and batches change nothing."""
+"""All checks: valid histories pass, planted violations are found, and batches change nothing."""
 
 from __future__ import annotations
 

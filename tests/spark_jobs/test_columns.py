@@ -1,4 +1,4 @@
-"""Columns of numbers as they lie in a state store."""
+"""Number columns in a state store."""
 
 from __future__ import annotations
 

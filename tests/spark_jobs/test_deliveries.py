@@ -1,4 +1,4 @@
-"""What real producers and consumers of a real cluster leave in the topics, judged by the checks that Spark runs."""
+"""Audit topics of real producers and consumers, judged by Spark's checks."""
 
 from __future__ import annotations
 

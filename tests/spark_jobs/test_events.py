@@ -1,4 +1,4 @@
-"""Audit events as columns, held against the decoder that takes them apart one by one."""
+"""Audit events as columns, compared with the scalar decoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that nothing is heard of for long are forgotten: the state is bounded, and batches change nothing about it."""
+"""Idle keys are forgotten: the state is bounded, in any batches."""
 
 from __future__ import annotations
 

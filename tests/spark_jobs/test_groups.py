@@ -1,4 +1,4 @@
-"""Two groups that read one topic: what is stored waits for both, or the audit says that it does not."""
+"""Two groups on one topic: records wait for both groups, or the audit reports that they do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector in the place of our source: the same columns, the same verdict, or a line that says why.
+"""Spark's Kafka connector instead of the `anabranch` source: equal columns and verdict, or one error line.
 
 The connector is no dependency of ours. Point ANABRANCH_SPARK_KAFKA_JARS at a directory with its files
 (spark-sql-kafka-0-10, spark-token-provider-kafka-0-10, kafka-clients, commons-pool2) to run what needs it.

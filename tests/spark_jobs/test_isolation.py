@@ -1,4 +1,4 @@
-"""What a transaction gave up need not be delivered; an audit is told which records count as stored."""
+"""Aborted records need no delivery; an option sets which records count as stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Java for all: the first that is new enough of JAVA_HOME, the PATH and the extra; and what Spark makes of it."""
+"""The chosen Java: the first new enough one of JAVA_HOME, PATH and the extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver is killed, and Python workers are. The long form: `python -m tests.spark_jobs.kills --times 20`."""
+"""A killed driver, and killed Python workers. The long form: `python -m tests.spark_jobs.kills --times 20`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How topics were resized is asked of a real cluster and kept in a file."""
+"""Histories of topics, read from a real cluster and kept in a file."""
 
 from __future__ import annotations
 

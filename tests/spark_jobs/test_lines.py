@@ -1,4 +1,4 @@
-"""Lines as columns: found by their hashes, quiet ones too, and the same after a trip through the state store."""
+"""Key states as columns: lookup by hash, idle keys, and the state store."""
 
 from __future__ import annotations
 

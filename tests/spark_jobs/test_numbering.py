@@ -1,4 +1,4 @@
-"""Numbers of audit events: what is new, what was seen, what is missing."""
+"""Numbers of audit events: new, repeated, missing."""
 
 from __future__ import annotations
 

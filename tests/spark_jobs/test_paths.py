@@ -1,4 +1,4 @@
-"""The way of a key, out of the runs of an audit topic."""
+"""The events of a key, from the runs of an audit topic."""
 
 from __future__ import annotations
 

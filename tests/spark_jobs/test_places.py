@@ -1,4 +1,4 @@
-"""Owners of a partition, and repetitions that are given up."""
+"""Owners of a partition, and aborted repetitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a position means in real logs: bounds, offsets, times, and topics by pattern."""
+"""Positions in real logs: bounds, offsets, times, and topics by pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark tells of its batches."""
+"""Spark's progress of batches."""
 
 from __future__ import annotations
 

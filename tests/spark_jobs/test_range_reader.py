@@ -1,4 +1,4 @@
-"""librdkafka reading ranges from real brokers: compression, gaps, retention, leaders and partitions that go away."""
+"""librdkafka reads ranges from real brokers: compression, gaps, retention, lost leaders and partitions."""
 
 from __future__ import annotations
 

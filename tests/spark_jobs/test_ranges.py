@@ -1,4 +1,4 @@
-"""Where batches end, what they hold, how they are cut, and what can no longer be read: without Spark or a cluster."""
+"""Bounds, content and splits of batches, and lost records, without Spark or a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver's blocking client against real brokers: what there is, and where it begins and ends."""
+"""The driver's blocking client on real brokers: topics, start and end offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules for one key, on histories written by hand, and against a slow and obvious reading of them."""
+"""The rules for one key, on handmade histories, and compared with a simple implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit's two ways to a cluster, the driver's sockets and librdkafka, by the same properties of Kafka's."""
+"""Both connections of the audit (driver sockets and librdkafka), with the same Kafka properties."""
 
 from __future__ import annotations
 

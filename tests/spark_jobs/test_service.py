@@ -1,4 +1,4 @@
-"""Of the many lines in which Spark wraps an exception, one says what is wrong."""
+"""The cause line is found in Spark's wrapped exceptions."""
 
 from __future__ import annotations
 

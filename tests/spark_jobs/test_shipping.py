@@ -1,4 +1,4 @@
-"""What is shipped to a cluster: complete, importable as it is, and the same each time."""
+"""The shipped archive is complete, importable and reproducible."""
 
 from __future__ import annotations
 

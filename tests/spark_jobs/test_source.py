@@ -1,4 +1,4 @@
-"""The `anabranch` data source as Spark uses it, on a real cluster; its pure parts have tests of their own."""
+"""The `anabranch` data source in Spark on a real cluster."""
 
 from __future__ import annotations
 

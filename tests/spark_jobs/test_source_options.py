@@ -1,4 +1,4 @@
-"""The options of the source: Spark's names, any case, and one line about what is wrong."""
+"""Options of the source: Spark's names in any case, and one-line errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit by `spark-submit` on a standalone cluster: its workers do not know us, and one dies in the middle."""
+"""The audit by `spark-submit` on a standalone cluster whose workers lack the package; one worker dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted beside the checks, on made-up deliveries: nothing here needs Spark."""
+"""Counts beside the checks, on generated deliveries, without Spark."""
 
 from __future__ import annotations
 

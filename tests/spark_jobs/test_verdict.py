@@ -1,4 +1,4 @@
-"""What many buckets found is one verdict."""
+"""The findings of many buckets form one verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `anabranch audit` does with a session: stream, batch job and replay of its copy find the same, and tell all."""
+"""`anabranch audit` with a Spark session: stream, batch job and replay find the same."""
 
 from __future__ import annotations
 

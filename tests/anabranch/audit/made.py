@@ -1,4 +1,4 @@
-"""Findings made by hand: one topic in one group over a split and a merge."""
+"""Handmade findings: one topic in one group over a split and a merge."""
 
 from __future__ import annotations
 

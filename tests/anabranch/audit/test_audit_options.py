@@ -1,4 +1,4 @@
-"""Options that do not go together are named; the others mean what they say."""
+"""Conflicting options are refused by name; other options take effect."""
 
 from __future__ import annotations
 

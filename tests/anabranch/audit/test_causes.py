@@ -1,4 +1,4 @@
-"""What was lost, told by place and cause: one line for each, not a story for each key."""
+"""Lost records: one line per place and cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that other clients write: what they may say, in which order they count, and what the audit makes of them."""
+"""Delivery logs of other clients: valid fields, order of lines, and the audit of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following a query: its batches, how far it is, and what they wrote down. The query itself is Spark's business."""
+"""Following a query: its batches, progress and results."""
 
 from __future__ import annotations
 

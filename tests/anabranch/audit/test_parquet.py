@@ -1,4 +1,4 @@
-"""What is written is what the audit's source would have brought."""
+"""A Parquet copy has what the audit's source reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report stands alone, begins with the verdict, and tells each violation whole."""
+"""The report is self-contained, begins with the verdict, and shows each violation completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of a running audit, on a terminal and without one, and what Prometheus is told of it."""
+"""The view of a running audit, with and without a terminal, and its metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small live cluster, and a way to give commands to it as a shell would."""
+"""A small live cluster, and a fixture that runs commands like a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: rights are given, shown and taken away from the command line, and hold at once.
+"""`anabranch acls` adds, lists and removes ACLs, which take effect immediately.
 
 Method: the command as a process of its own, against a cluster over TCP whose listener wants a password.
 """

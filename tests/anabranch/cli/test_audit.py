@@ -1,4 +1,4 @@
-"""`anabranch audit` as a process: exit status, what it prints, and that it leaves nothing running."""
+"""`anabranch audit` as a process: exit status, output, and no process left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what `anabranch certs make` writes is what brokers and clients need, and nobody else may read the keys."""
+"""`anabranch certs make` writes what brokers and clients need; only the owner can read the keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: from the shell, a cluster's time is looked at, moved on and stopped, also from its start."""
+"""`anabranch clock` shows, advances and stops a cluster's clock, also from its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: from the shell, who holds and leads what, and moving it."""
+"""`anabranch cluster` shows replicas and leaders, and moves them."""
 
 from __future__ import annotations
 

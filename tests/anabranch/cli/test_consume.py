@@ -1,4 +1,4 @@
-"""Goal: from the shell, each key in its order across resizes, from where one wants, as far as one wants."""
+"""`anabranch consume` shows records in key order across resizes, from and to given positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a named cluster is used until another is, and its credentials go to no other cluster."""
+"""Commands use the selected cluster, and its credentials go to no other cluster."""
 
 from __future__ import annotations
 

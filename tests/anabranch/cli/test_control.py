@@ -1,4 +1,4 @@
-"""Goal: from the shell, a cluster breaks, is waited for, and mends; what does not work is said in one line."""
+"""`anabranch control` breaks, awaits and repairs a cluster; errors are one line."""
 
 from __future__ import annotations
 

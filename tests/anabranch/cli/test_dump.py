@@ -1,4 +1,4 @@
-"""`anabranch dump` says what the bytes are, or what is wrong with them."""
+"""`anabranch dump` describes frames, and names what is wrong with invalid ones."""
 
 from __future__ import annotations
 

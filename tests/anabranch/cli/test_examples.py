@@ -1,4 +1,4 @@
-"""Examples keep their lines in the help of a command."""
+"""Help texts keep the line breaks of examples."""
 
 from __future__ import annotations
 

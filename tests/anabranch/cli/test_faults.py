@@ -1,4 +1,4 @@
-"""Goal: from the shell, rules are added, listed, awaited and removed; what can hit nothing is said in one line."""
+"""`anabranch faults` adds, lists, awaits and removes rules; impossible rules get a one-line error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: from the shell, with a group that stops half way: its gates, what drains, rewinding it, forgetting it."""
+"""`anabranch groups` with a group that stops halfway: gates, draining, reset, deletion."""
 
 from __future__ import annotations
 

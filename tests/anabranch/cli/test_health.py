@@ -1,4 +1,4 @@
-"""Goal: a health check is 0 for what serves, and 1 with the reason for what does not."""
+"""A health check exits with 0 for a healthy server, else with 1 and the reason."""
 
 from __future__ import annotations
 

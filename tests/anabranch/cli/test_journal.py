@@ -1,4 +1,4 @@
-"""Goal: from the shell, exchanges are shown, chosen and followed."""
+"""`anabranch journal` shows, filters and follows exchanges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: help that teaches, and mistakes that are answered with what to write instead."""
+"""Help texts and errors of the command line, with suggestions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--metrics-port`, as an operator uses it; and a node without it, which knows nothing of metrics."""
+"""`--metrics-port` on nodes, and a node without it, which imports no metrics code."""
 
 from __future__ import annotations
 

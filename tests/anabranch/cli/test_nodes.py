@@ -1,4 +1,4 @@
-"""`anabranch nodes` where no cluster of processes runs."""
+"""`anabranch nodes` without a cluster of processes."""
 
 from __future__ import annotations
 

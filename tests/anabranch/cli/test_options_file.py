@@ -1,4 +1,4 @@
-"""Goal: what `up` takes may stand in a file, and what is typed wins; what is none of its options is refused."""
+"""Options of `up` from a file: the command line has priority; unknown options are refused."""
 
 from __future__ import annotations
 

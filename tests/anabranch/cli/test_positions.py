@@ -1,4 +1,4 @@
-"""Goal: an option's position in a log is an end, an offset or a time, and anything else is refused with a hint."""
+"""Position options accept an end, an offset or a time; anything else is refused with a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: from the shell, records go where they belong, and what does not is said in one line."""
+"""`anabranch produce` sends records to their partitions; errors are one line."""
 
 from __future__ import annotations
 

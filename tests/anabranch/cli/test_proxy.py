@@ -1,4 +1,4 @@
-"""Goal: the command stands in front of a cluster, says where, and refuses what it cannot do in one line."""
+"""`anabranch proxy` prints its ports, and refuses impossible options in one line."""
 
 from __future__ import annotations
 

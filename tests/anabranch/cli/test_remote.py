@@ -1,4 +1,4 @@
-"""Goal: a listing can be read by a program, and what a cluster refuses is one line that says what to do."""
+"""Machine-readable listings, and one-line errors with a remedy."""
 
 from __future__ import annotations
 

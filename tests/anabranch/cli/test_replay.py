@@ -1,4 +1,4 @@
-"""Goal: what was said to one cluster is said to another, and an exit status tells whether the answers are alike."""
+"""Recorded requests are sent to another cluster; the exit status says whether responses are equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a cluster that cannot start says which of many reasons it has, and what to do about that one."""
+"""A cluster that cannot start prints the reason and the remedy."""
 
 from __future__ import annotations
 

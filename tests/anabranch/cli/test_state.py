@@ -1,4 +1,4 @@
-"""Goal: from the shell, a cluster is reset, kept in a file, and begun again from it."""
+"""`anabranch state` resets a cluster, saves it to a file, and starts from the file."""
 
 from __future__ import annotations
 

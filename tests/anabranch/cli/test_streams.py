@@ -1,4 +1,4 @@
-"""Goal: an instance is started as it was asked for, and mistakes are named. Running ones: `test_instances.py`."""
+"""`anabranch streams` starts an instance, and names mistakes. Running instances: `test_instances.py`."""
 
 from __future__ import annotations
 

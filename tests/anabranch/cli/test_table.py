@@ -1,4 +1,4 @@
-"""Goal: columns stand under their headings, whatever their content."""
+"""Columns are aligned with their headings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: from the shell, clients are asked for metrics, and what they push is shown and awaited."""
+"""`anabranch telemetry` subscribes to client metrics, and shows and awaits pushes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a token is made, used, listed, renewed and ended from the command line, and its secret is in its file alone."""
+"""`anabranch tokens` creates, lists, renews and expires tokens; a secret is only in its file."""
 
 from __future__ import annotations
 

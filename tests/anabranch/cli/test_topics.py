@@ -1,4 +1,4 @@
-"""Goal: what one does with topics from a shell does it, says so, and says what is wrong when it cannot."""
+"""`anabranch topics` changes and shows topics, and explains errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a person in a terminal is told a story step by step, on a cluster of its own; a false claim is an error."""
+"""`anabranch tour` runs a story step by step on its own cluster; a false claim is an error."""
 
 from __future__ import annotations
 

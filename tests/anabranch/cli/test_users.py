@@ -1,4 +1,4 @@
-"""Goal: users come and go from the command line, which is let in by Kafka's own file and shows no password.
+"""`anabranch users` adds and removes users, with Kafka's client properties, and shows no password.
 
 Method: the command as a process of its own, against a cluster over TCP whose listener wants a password.
 """

@@ -1,4 +1,4 @@
-"""Goal: `anabranch zookeeper` serves until told to stop, keeps its data where it is told to, and forms ensembles."""
+"""`anabranch zookeeper` runs until it is stopped, keeps its data, and forms ensembles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a clock that is moved on rings what is due on the way, in its order, and nothing of anybody else's."""
+"""Advancing a clock fires its due timers in order, and no timers of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a cluster of several brokers lives on such a loop as on another, and what it does in an hour can be had now."""
+"""A cluster runs on a clock loop like on any other, and an hour of it can be skipped."""
 
 from __future__ import annotations
 

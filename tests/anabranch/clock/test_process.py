@@ -1,4 +1,4 @@
-"""Goal: a process that is frozen does nothing, and hears of everything afterwards, while others on its loop go on."""
+"""A frozen process does nothing, and handles everything after it is resumed; others continue."""
 
 from __future__ import annotations
 

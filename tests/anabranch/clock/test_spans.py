@@ -1,4 +1,4 @@
-"""Goal: spans and paces are read as people write them; what is none is refused with what would be one."""
+"""Time spans and paces are parsed; invalid ones are refused with an example."""
 
 from __future__ import annotations
 

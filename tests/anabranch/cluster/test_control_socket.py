@@ -1,4 +1,4 @@
-"""Orders from one process to another: carried out, refused, not understood, and nobody there."""
+"""Commands between processes: executed, refused, malformed, and without a receiver."""
 
 from __future__ import annotations
 

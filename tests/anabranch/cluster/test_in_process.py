@@ -1,4 +1,4 @@
-"""A whole cluster in one process: brokers that stop, crash and come back, and sessions that expire."""
+"""A cluster in one process: brokers that stop, crash and restart, and sessions that expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launchers tell of nodes that end, and start them again when somebody asks; several clusters are told apart."""
+"""Launchers report ended nodes, restart them on request, and tell several clusters apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes as processes against a real ZooKeeper: a spare controller that is active, forwarding, kills and restarts."""
+"""Nodes as processes with a real ZooKeeper: spare controller, forwarding, kills and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a real ZooKeeper starts without being installed, comes back after a crash, or says what is missing."""
+"""A local ZooKeeper starts without installation, restarts after a crash, or names what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster in this process, and its control plane."""
+"""A cluster in this process, with its control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: nodes die, stop, come back, and lose ZooKeeper as asked; what makes no sense is refused with a reason."""
+"""Nodes are killed, stopped, started and cut from ZooKeeper; invalid actions are refused with a reason."""
 
 from __future__ import annotations
 

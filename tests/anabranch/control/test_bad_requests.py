@@ -1,4 +1,4 @@
-"""Goal: no mutated request is a 500, a traceback, a held loop or memory that grows, at any HTTP address of ours.
+"""No mutated HTTP request causes a 500, a traceback, a blocked loop or growing memory.
 
 `python -m tests.anabranch.control.hostile_http --cases 20000` sends more.
 """

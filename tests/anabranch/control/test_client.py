@@ -1,4 +1,4 @@
-"""Goal: a blocking test breaks a cluster in another process, waits for what follows, and mends it."""
+"""A blocking test breaks a cluster in another process, waits, and repairs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a blocking test moves the time of a cluster in another process, and may wait for it while it stands still."""
+"""A blocking test advances the clock of a cluster in another process, and waits while it is stopped."""
 
 from __future__ import annotations
 

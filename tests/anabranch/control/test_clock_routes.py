@@ -1,4 +1,4 @@
-"""Goal: a cluster whose loop has one time for all says so; the rest is tried over HTTP in test_clock_client."""
+"""A cluster without its own clock refuses clock requests; test_clock_client covers the rest over HTTP."""
 
 from __future__ import annotations
 

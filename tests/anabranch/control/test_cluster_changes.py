@@ -1,4 +1,4 @@
-"""Goal: a wait is woken by each change that its condition depends on, and evaluates nothing while nothing changes."""
+"""A wait wakes up at each change that its condition depends on, and never otherwise."""
 
 from __future__ import annotations
 

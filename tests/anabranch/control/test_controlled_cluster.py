@@ -1,4 +1,4 @@
-"""Goal: what rules hit is an event, and in the journal if one is kept; once, however often the rules are asked for."""
+"""A rule's hit is one event, and one entry of the journal if there is one."""
 
 from __future__ import annotations
 

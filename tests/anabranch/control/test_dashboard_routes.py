@@ -1,4 +1,4 @@
-"""Goal: who asks is told the rows of now and of before, and the tree of ZooKeeper; a page is streamed what changes."""
+"""Rows of now and of the past, the ZooKeeper tree, and a stream of changes for pages."""
 
 from __future__ import annotations
 

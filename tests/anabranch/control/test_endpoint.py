@@ -1,4 +1,4 @@
-"""Goal: where the control plane listens, and that nothing of it is loaded before somebody asks."""
+"""The address of the control plane, which is imported at the first request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what happens is told once, in order, to who asks later, and to who listens."""
+"""Each event is reported once and in order, to later requests and to listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a blocking test has rules in another process: adds, awaits and removes them, and hears of what hit nothing."""
+"""A blocking test adds, awaits and removes rules in another process, and gets rules without hits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a blocking test counts, awaits and follows the exchanges of a cluster in another process."""
+"""A blocking test counts, awaits and follows exchanges of a cluster in another process."""
 
 from __future__ import annotations
 

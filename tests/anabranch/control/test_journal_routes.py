@@ -1,4 +1,4 @@
-"""Goal: each door to the journal does what its route says, and refuses what it cannot do with the reason."""
+"""Each route of the journal works, and refuses invalid requests with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a body that no handler can use is refused before one sees it, by ValueError and nothing else."""
+"""An invalid body is refused with ValueError before a handler gets it."""
 
 from __future__ import annotations
 

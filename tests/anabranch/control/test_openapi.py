@@ -1,4 +1,4 @@
-"""The document tells of every route, and every answer of a running cluster is as it says."""
+"""The OpenAPI document has every route, and every response of a running cluster matches its schema."""
 
 from __future__ import annotations
 

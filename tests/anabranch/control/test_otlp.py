@@ -1,4 +1,4 @@
-"""Goal: what clients push is read as OpenTelemetry writes it, in bounds; what is nonsense is said to be."""
+"""Pushed OTLP metrics are decoded within bounds; malformed ones are reported."""
 
 from __future__ import annotations
 

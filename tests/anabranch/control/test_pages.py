@@ -1,4 +1,4 @@
-"""Goal: the page is whole and small, runs nothing that is not its own, and who comes from elsewhere is refused."""
+"""The page is small and complete, runs only its own scripts, and refuses other origins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what a door is told is read in one way."""
+"""Parameters of routes are parsed in one way."""
 
 from __future__ import annotations
 

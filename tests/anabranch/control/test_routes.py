@@ -1,4 +1,4 @@
-"""Goal: each handler does what its route says, and refuses what it cannot do with the reason."""
+"""Each handler does what its route describes, and refuses invalid requests with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: over HTTP, each refusal has its status; events are streamed; nobody without the token does anything."""
+"""Each refusal has its HTTP status; events are streamed; every route needs the token."""
 
 from __future__ import annotations
 

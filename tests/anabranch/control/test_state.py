@@ -1,4 +1,4 @@
-"""Goal: one answer tells of nodes, replicas, groups and transactions as they are at one moment."""
+"""One response has nodes, replicas, groups and transactions of the same moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a cluster that keeps its data in a directory says so; the rest is tried over HTTP in test_states."""
+"""A cluster with a data directory refuses snapshots; test_states covers the rest over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: over HTTP, a cluster is as new, or as it was, with its rules, journal and clock; others begin from it."""
+"""Over HTTP, a cluster is reset or restored with rules, journal and clock; forks start from it."""
 
 from __future__ import annotations
 

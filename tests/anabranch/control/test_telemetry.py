@@ -1,4 +1,4 @@
-"""Goal: who asks learns which clients push, which only asked, why they do not, and what came last, within bounds."""
+"""Clients that push or only subscribed, why clients do not push, and their last push, within bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a blocking test asks which clients of a cluster in another process push, and waits for one that does."""
+"""A blocking test lists the pushing clients of a cluster in another process, and awaits one."""
 
 from __future__ import annotations
 

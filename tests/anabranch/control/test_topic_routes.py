@@ -1,4 +1,4 @@
-"""Goal: a resize is looked at before it is made; records are written and read; what cannot be is refused."""
+"""Resizes are planned and done, records are written and read; invalid requests are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a wait ends when all of its condition holds, and one that is given up says what was missing."""
+"""A wait ends when its whole condition holds; at its timeout it names what is missing."""
 
 from __future__ import annotations
 

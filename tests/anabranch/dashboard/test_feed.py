@@ -1,6 +1,4 @@
-"""Goal: what a page is sent is what the cluster is like, whole at first and then what changes; nobody looks, nothing is
-looked at.
-"""
+"""A page gets all rows first and then changes; without a page nothing is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: at any moment that is kept the state is what it was, within a second; time and bytes are bounded."""
+"""The state at any kept time is right within a second; time and bytes are bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a page that applies every delta has the rows that the sheet has, whatever was put and dropped in between."""
+"""A page that applies all deltas has the same rows as the server."""
 
 from __future__ import annotations
 

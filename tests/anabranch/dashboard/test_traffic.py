@@ -1,4 +1,4 @@
-"""Goal: requests are timed while somebody looks; afterwards each node has the dispatcher that it had."""
+"""Requests are timed while a page is open; afterwards each node has its original dispatcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child processes that speak JSON lines: waits for a slow one, a stuck one and one that ends."""
+"""Child processes with JSON lines: a slow one, a stuck one, and one that ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that a demonstration leaves behind."""
+"""The report of a demo."""
 
 from __future__ import annotations
 

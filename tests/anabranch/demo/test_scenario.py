@@ -1,4 +1,4 @@
-"""What a demonstration has to show in order not to have failed."""
+"""The results that a demo needs to pass."""
 
 from __future__ import annotations
 

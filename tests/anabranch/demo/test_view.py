@@ -1,4 +1,4 @@
-"""A demonstration as it is seen while it runs."""
+"""The view of a running demo."""
 
 from __future__ import annotations
 

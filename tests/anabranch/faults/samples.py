@@ -1,4 +1,4 @@
-"""Requests of every API that name two of everything, and a dispatcher that answers each with nothing wrong."""
+"""Requests of every API that name two of everything, and a dispatcher with successful responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a rule hits when it is due, tells of it, and lets go what it holds."""
+"""A rule hits when it is due, reports hits, and releases what it holds."""
 
 from __future__ import annotations
 

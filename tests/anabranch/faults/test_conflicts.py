@@ -1,4 +1,4 @@
-"""Goal: of several rules about one request it is known who had the last word; what they agree on overrules nobody."""
+"""With several rules for one request, the overruling one is known; equal effects overrule nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: bytes are damaged where the rule says, and nowhere else."""
+"""Bytes are damaged only where the rule says."""
 
 from __future__ import annotations
 

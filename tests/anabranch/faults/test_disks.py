@@ -1,4 +1,4 @@
-"""Goal: a disk that is full, and one that does not flush, make brokers do what those of Kafka's make them do."""
+"""A full disk, and one that does not flush, have the same effects as in Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: rules change what they are about and nothing else, in their order, before or after the work."""
+"""Rules change only matching requests, in order, before or after the work."""
 
 from __future__ import annotations
 

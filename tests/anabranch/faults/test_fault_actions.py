@@ -1,4 +1,4 @@
-"""Goal: what a rule does to brokers happens at the moment of the hit, and what lasts ends with the rule."""
+"""Node actions happen at the hit, and lasting ones end with the rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: rules act on the sockets of a real cluster, nodes come and go under them, and without rules nothing is."""
+"""Rules act on the sockets of a real cluster, across restarts of nodes; without rules nothing changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a rule is about the requests that it describes, and about no others."""
+"""A rule matches exactly the requests that it describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings that the page on testing shows take effect; `tests/documents/test_blocks.py` runs what pages show."""
+"""The settings of the page on testing take effect; `tests/documents/test_blocks.py` runs its blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a path leads to a field that can have the value, or is refused with what would do."""
+"""A path leads to a field that can have the value, or is refused with a suggestion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what any request is about has one form, and a part of it can be taken out."""
+"""All requests have one form for their topics and groups, and parts of it can be removed."""
 
 from __future__ import annotations
 

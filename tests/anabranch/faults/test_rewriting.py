@@ -1,4 +1,4 @@
-"""Goal: every API and version can be refused at each level where it has an error code, in rows that were asked.
+"""Every API and version can get an error at each level with an error code, in the requested rows.
 
 Method: the requests of `samples` go through a dispatcher with one rule; the answer is encoded and read again.
 """

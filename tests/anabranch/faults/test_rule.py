@@ -1,4 +1,4 @@
-"""Goal: a rule says what it was told, and nothing else."""
+"""A rule's text has its fields and nothing else."""
 
 from __future__ import annotations
 

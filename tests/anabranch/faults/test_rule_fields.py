@@ -1,4 +1,4 @@
-"""Goal: type checkers know the fields of rules, filters of the journal and conditions of waits, and refuse others."""
+"""Type checkers know the fields of rules, journal filters and wait conditions, and refuse others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: rules are read from JSON and TOML, and a file that has none says which line of it is wrong."""
+"""Rules are read from JSON and TOML; an invalid file is refused with the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a rule survives JSON, and what is no rule is refused with what would be one."""
+"""A rule survives a JSON round trip; an invalid one is refused with a suggestion."""
 
 from __future__ import annotations
 

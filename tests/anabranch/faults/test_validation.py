@@ -1,4 +1,4 @@
-"""Goal: a rule that could never hit anything is refused, and told what would do; one that could is taken."""
+"""A rule that could never hit is refused with a suggestion; others are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is told of partitions that were merged away."""
+"""The display of retiring partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: how far a group is behind: where it has committed, where it has not, and where the log went on without it."""
+"""The lag of a group: committed, uncommitted, and deleted records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a template with kcat's tokens writes what kcat writes, and an unknown token is refused."""
+"""A template with kcat's tokens prints like kcat; an unknown token is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what was written can be read again, and what cannot be read says why."""
+"""Written records can be read again; unreadable lines get a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a capture holds what was asked and answered, as tools for captures read it; secrets are not in it."""
+"""A capture has requests and responses in a format of capture tools, without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: answers are alike if they differ in nothing but what another cluster may say otherwise."""
+"""Responses are equal if they differ only in what may differ between clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: an exchange tells what was asked, what came of it, and about what it was, without the bytes of records."""
+"""An exchange has its request, outcome and subject, without record bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a line says of an exchange what a person looks for."""
+"""The one-line form of an exchange."""
 
 from __future__ import annotations
 

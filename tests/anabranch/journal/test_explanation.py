@@ -1,4 +1,4 @@
-"""Goal: an exchange is explained by what really had a hand in it, and by nothing where nothing is known."""
+"""An explanation names the real cause of an exchange's outcome, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: the bytes that are kept are those of the exchange, and none of those that may hold a secret."""
+"""Kept bytes are those of the exchange; bytes that may contain secrets are not kept."""
 
 from __future__ import annotations
 

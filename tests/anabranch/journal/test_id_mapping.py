@@ -1,4 +1,4 @@
-"""Goal: ids of another cluster stand where ids of the first one stood, in fields and in front of records."""
+"""Ids of another cluster replace those of the first one, in fields and in records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what clients of a real cluster asked and got is found by what it was about, with the rules that hit it."""
+"""Exchanges of a real cluster are found by subject, with the rules that hit them."""
 
 from __future__ import annotations
 

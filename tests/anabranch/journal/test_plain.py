@@ -1,4 +1,4 @@
-"""Goal: any message becomes JSON with the fields of its version, and records become their heads."""
+"""Any message becomes JSON with the fields of its version; records become headers."""
 
 from __future__ import annotations
 

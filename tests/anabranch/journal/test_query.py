@@ -1,4 +1,4 @@
-"""Goal: the journal is asked in the words of rules, as values or as texts, and refuses what no exchange could be."""
+"""The journal is filtered with the fields of rules; impossible filters are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: whatever becomes of a request is written down, and nothing of it is changed."""
+"""Every request is recorded with its outcome, and stays unchanged."""
 
 from __future__ import annotations
 

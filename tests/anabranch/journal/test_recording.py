@@ -1,4 +1,4 @@
-"""Goal: what was written down is read again as it was said, and what is no recording is refused."""
+"""Recordings are read back unchanged; invalid ones are refused."""
 
 from __future__ import annotations
 

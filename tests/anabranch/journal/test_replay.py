@@ -1,4 +1,4 @@
-"""Goal: what clients have said to one cluster is said to another in its order, and only what differs is told.
+"""Recorded requests are sent to another cluster in order, and only differences are reported.
 
 Method: a cluster is recorded while a client works with it; another one, as new or not, is asked the same.
 """

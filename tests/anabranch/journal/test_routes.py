@@ -1,4 +1,4 @@
-"""Goal: a request goes to the broker that another cluster has told to be the one for it."""
+"""A request goes to the broker that the target cluster names for it."""
 
 from __future__ import annotations
 

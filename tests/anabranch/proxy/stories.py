@@ -1,4 +1,4 @@
-"""What three clients do with a cluster, in groups and transactions; and a proxy in front of one."""
+"""Three clients with groups and transactions, and a proxy in front of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: exactly hosts and ports of brokers become others, in every version; every other byte stays what it was."""
+"""Only hosts and ports of brokers are rewritten, in every version; all other bytes stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what a cluster serves is shown as it is, but for newer versions of what has to be rewritten."""
+"""Advertised versions pass unchanged, except versions too new to rewrite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: whatever comes from either side of a proxy with TLS, it closes that connection and serves the others."""
+"""After malformed input from either side, a TLS proxy closes that connection and serves others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: nonsense from either side ends one connection, with one line; nobody makes a proxy hold more than its bound.
+"""Malformed input from either side ends one connection with one log line; buffers are bounded.
 
 Method: upstreams and clients of a few lines, which send what no real one would.
 """

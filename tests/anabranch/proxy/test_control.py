@@ -1,4 +1,4 @@
-"""Goal: the control plane of a proxy is that of a cluster, as far as there can be one, and says what else would do."""
+"""A proxy's control plane is that of a cluster where possible, and names alternatives elsewhere."""
 
 from __future__ import annotations
 

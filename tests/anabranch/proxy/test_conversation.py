@@ -1,4 +1,4 @@
-"""Goal: frames leave in the order in which they came, in both directions, whoever answers them."""
+"""Frames leave in their order of arrival, in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what a Fetch within a session is about is known to who has seen the session from its beginning."""
+"""The partitions of an incremental Fetch are known from the session's beginning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what passes leaves as it came, in whatever pieces; what is gathered comes whole; claims cost nothing."""
+"""Passed bytes stay the same in any pieces; collected frames are complete; claimed lengths cost nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: ports are where they are said to be, and an upstream cannot make more of them than a cluster has brokers."""
+"""Ports are as announced, and the number of ports per upstream is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what nobody here can read passes through rules and the journal with the bytes that it came with."""
+"""Unknown messages pass through rules and the journal with unchanged bytes."""
 
 from __future__ import annotations
 

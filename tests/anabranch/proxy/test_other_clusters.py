@@ -1,4 +1,4 @@
-"""Goal: a proxy stands in front of clusters that are not ours: Apache Kafka 3.9, and franz-go's kfake.
+"""A proxy works in front of other clusters: Apache Kafka 3.9, and franz-go's kfake.
 
 Kafka runs where its jars are (ANABRANCH_KAFKA_JARS, see tests/differential/kafka_server.py). ANABRANCH_KFAKE names a
 program that starts kfake with three brokers, prints their addresses with commas between them, and runs until it is

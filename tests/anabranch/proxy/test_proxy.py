@@ -1,4 +1,4 @@
-"""Goal: clients of a proxy see the cluster behind it, with rules and a journal that the cluster does not know of."""
+"""Clients of a proxy see the cluster behind it, with rules and a journal."""
 
 from __future__ import annotations
 

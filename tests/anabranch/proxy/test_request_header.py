@@ -1,4 +1,4 @@
-"""Goal: a request is understood as far as needed from its first bytes, however few of them have come."""
+"""A request is parsed from its first bytes, however few have arrived."""
 
 from __future__ import annotations
 

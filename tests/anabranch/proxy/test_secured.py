@@ -1,4 +1,4 @@
-"""Goal: logins pass through a proxy as they are, with TLS on either side; nothing secret is kept of them."""
+"""Authentication passes through a proxy, with TLS on either side; no secret is kept."""
 
 from __future__ import annotations
 

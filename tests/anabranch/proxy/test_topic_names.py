@@ -1,4 +1,4 @@
-"""Goal: ids of topics are told by what Metadata has said, and large answers are read only when somebody asks."""
+"""Topic ids are resolved by Metadata; large responses are decoded only on demand."""
 
 from __future__ import annotations
 

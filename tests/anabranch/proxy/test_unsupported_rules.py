@@ -1,4 +1,4 @@
-"""Goal: a rule that can hit nothing in front of another cluster is refused, with what would do."""
+"""A rule that cannot work in a proxy is refused with an alternative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what a rule has left of a request is what the upstream is asked."""
+"""The upstream gets the request as rules left it."""
 
 from __future__ import annotations
 

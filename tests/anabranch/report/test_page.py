@@ -1,4 +1,4 @@
-"""Pages: what comes from outside is text there, whatever it contains."""
+"""Pages escape all outside text."""
 
 from __future__ import annotations
 

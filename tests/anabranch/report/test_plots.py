@@ -1,4 +1,4 @@
-"""What a timeline shows is drawn where it can be read."""
+"""Plots draw a timeline readably."""
 
 from __future__ import annotations
 

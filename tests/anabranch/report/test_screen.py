@@ -1,4 +1,4 @@
-"""A terminal is painted; elsewhere there is a line every few seconds."""
+"""A terminal gets a live screen; other output gets a line every few seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a timeline shows is computed apart from how it is drawn."""
+"""A timeline is computed separately from its drawing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is told of a resize: before it is made, and afterwards."""
+"""The text of a resize before and after it."""
 
 from __future__ import annotations
 

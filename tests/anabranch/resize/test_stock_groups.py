@@ -1,4 +1,4 @@
-"""What `topics alter` says of groups whose members hold no gates."""
+"""The lines of `topics alter` about stock consumer groups."""
 
 from __future__ import annotations
 

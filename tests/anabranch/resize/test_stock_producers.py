@@ -1,4 +1,4 @@
-"""What `topics alter` says of producers without generations, by policy and by who has written."""
+"""The lines of `topics alter` about producers without generations, by policy and previous writers."""
 
 from __future__ import annotations
 

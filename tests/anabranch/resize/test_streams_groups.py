@@ -1,4 +1,4 @@
-"""Goal: whoever resizes a topic that Kafka Streams reads is told what that means, and nobody else is.
+"""A resize plan warns about Kafka Streams groups that read the topic.
 
 Method: an instance of ours under the client id that Kafka Streams gives its threads; by it Java is known.
 """

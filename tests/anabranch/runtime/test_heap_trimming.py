@@ -1,4 +1,4 @@
-"""Goal: what a burst of load leaves free goes back to the system, and nobody waits for it who has work to do."""
+"""Free heap after a load peak is returned to the system, without delaying work."""
 
 from __future__ import annotations
 

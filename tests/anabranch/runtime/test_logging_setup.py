@@ -1,4 +1,4 @@
-"""Goal: a log for programs has one object a line, whatever is logged, and every process of a cluster writes it."""
+"""JSON logs have one object per line in every process of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many connections need many files: the limit is raised, and told of in one line when it is reached all the same."""
+"""The limit of open files is raised; reaching it is one log line."""
 
 from __future__ import annotations
 

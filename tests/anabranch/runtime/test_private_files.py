@@ -1,4 +1,4 @@
-"""Goal: what holds records or secrets can be read by its owner alone, whatever stood at its path before."""
+"""Files with records or secrets are readable only by their owner, whatever was at the path before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting without collections must not become living without them; a process that hangs can be asked why."""
+"""The garbage collector is off only during the start; a hanging process can dump its tasks."""
 
 from __future__ import annotations
 

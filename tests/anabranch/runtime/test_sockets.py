@@ -1,4 +1,4 @@
-"""Goal: a cluster on `::1` is reached by every address that it prints or returns.
+"""A cluster on `::1` can be reached by every address that it prints or returns.
 
 Method: real commands and a cluster in this process on `::1`, and clients that get the printed addresses. A machine
 without IPv6 skips them loudly.

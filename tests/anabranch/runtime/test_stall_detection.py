@@ -1,4 +1,4 @@
-"""Waits that end on lack of progress: values, output and processor time of real processes."""
+"""Waits end without progress: values, output and processor time of real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is started is stopped, also if it could not be started."""
+"""Started parts are stopped, also after a failed start."""
 
 from __future__ import annotations
 

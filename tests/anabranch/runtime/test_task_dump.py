@@ -1,4 +1,4 @@
-"""What the tasks of a loop wait for."""
+"""The dump of a loop's waiting tasks."""
 
 from __future__ import annotations
 

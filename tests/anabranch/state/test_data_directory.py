@@ -1,4 +1,4 @@
-"""A data directory and the clusters that want it: one at a time, in the form it has, and with what is left out told."""
+"""A data directory belongs to one cluster at a time, in its form; missing brokers are reported."""
 
 from __future__ import annotations
 

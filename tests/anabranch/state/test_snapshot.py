@@ -1,4 +1,4 @@
-"""Goal: a snapshot is all that a cluster holds, also as a file; a cluster goes back to it, or begins anew."""
+"""A snapshot has the whole state of a cluster, also as a file; it is restored or started from."""
 
 from __future__ import annotations
 

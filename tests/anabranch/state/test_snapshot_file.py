@@ -1,4 +1,4 @@
-"""Goal: a zip file is read in slices, and no further than its bounds, whatever sizes it states."""
+"""A zip file is read in slices and within bounds, whatever sizes it states."""
 
 from __future__ import annotations
 

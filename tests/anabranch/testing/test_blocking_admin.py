@@ -1,4 +1,4 @@
-"""Goal: a test that blocks administers its cluster, also where a loop runs around it, and hears of what is refused."""
+"""A blocking test administers its cluster, also with a running loop, and gets refusals."""
 
 from __future__ import annotations
 

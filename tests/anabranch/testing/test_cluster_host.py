@@ -1,4 +1,4 @@
-"""Goal: orders are carried out one after the other, and one that cannot be leaves nothing behind."""
+"""Commands are executed one after the other; a failed one has no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: any test gets a cluster as new, several at a time if it likes, and nothing is left of them."""
+"""A test gets new clusters, also several at a time, and nothing remains of them."""
 
 from __future__ import annotations
 

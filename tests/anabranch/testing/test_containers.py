@@ -1,4 +1,4 @@
-"""Goal: a project that tests with containers gets a live endpoint from one class, and any Kafka client can use it.
+"""A test with containers gets a cluster from one class, and any Kafka client can use it.
 
 Method: start the image on the engine of this machine, then produce and consume with librdkafka, and do to it all that
 can be done to a cluster. ANABRANCH_IMAGE names another image than `anabranch`; one that is missing is built from the

@@ -1,4 +1,4 @@
-"""Goal: a report fits on a screen with the assertion above it, shows the test's own clients, and loses nothing."""
+"""A report fits on a screen, shows the test's own clients, and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pytest plugin, as another project would use it."""
+"""The pytest plugin in another project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a cluster tells what to look at when a test has failed, as far as it can."""
+"""A cluster reports its state after a failed test, as far as possible."""
 
 from __future__ import annotations
 

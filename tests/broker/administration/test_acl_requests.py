@@ -1,4 +1,4 @@
-"""Goal: what makes no sense in a request about ACLs closes the connection or is refused, as in Kafka."""
+"""Invalid ACL requests close the connection or are refused, as in Kafka."""
 
 from __future__ import annotations
 

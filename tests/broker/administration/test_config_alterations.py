@@ -1,4 +1,4 @@
-"""Changes of a broker's configuration, as each version of Kafka checks them."""
+"""Validation of broker configuration changes, by version of Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DescribeConfigs says of brokers, topics and groups, as each version of Kafka has it."""
+"""DescribeConfigs of brokers, topics and groups, by version of Kafka."""
 
 from __future__ import annotations
 

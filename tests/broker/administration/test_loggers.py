@@ -1,4 +1,4 @@
-"""Levels of loggers, as BROKER_LOGGER resources show and change them (KIP-412)."""
+"""Log levels as BROKER_LOGGER resources (KIP-412)."""
 
 from __future__ import annotations
 

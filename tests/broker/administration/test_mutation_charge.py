@@ -1,4 +1,4 @@
-"""One request is charged for each partition that it changes, where a limit is set."""
+"""A request is charged for each partition that it changes, if a quota is set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a topic does not shrink, for the sake of groups whose members hold no gates, whoever asks for it."""
+"""Shrinks that are refused because of stock consumers, from any client."""
 
 from __future__ import annotations
 

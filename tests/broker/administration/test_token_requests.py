@@ -1,4 +1,4 @@
-"""Goal: only who is known by more than an address may ask for tokens, and sees those that are its own business."""
+"""Only authenticated clients may request tokens, and see only their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks and plans of new topics, as Kafka makes them."""
+"""Validation and placement of new topics, as in Kafka."""
 
 from __future__ import annotations
 

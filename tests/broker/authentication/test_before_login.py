@@ -1,4 +1,4 @@
-"""Goal: for who has not logged in nothing is done but what a login takes, and nothing of it is left behind.
+"""Before authentication only requests of the login are processed, and no state remains.
 
 Method: seeded connections to a broker over TCP, each with some frames: requests of every API, tokens right and wrong,
 whole, cut, altered and glued together, and noise. What was dispatched, held and logged is looked at in the end. Another

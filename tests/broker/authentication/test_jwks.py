@@ -1,4 +1,4 @@
-"""Goal: a broker reads its issuer's keys, hears of new ones, and keeps what it has while they cannot be read.
+"""A broker reads its issuer's keys, gets new ones, and keeps the old ones while it cannot read them.
 
 Method: a real HTTP server on loopback, whose document changes.
 """

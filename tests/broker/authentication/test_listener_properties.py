@@ -1,4 +1,4 @@
-"""Goal: a property of a listener counts before that of all, with Kafka's two exceptions."""
+"""A listener's property overrides the general one, with Kafka's two exceptions."""
 
 from __future__ import annotations
 

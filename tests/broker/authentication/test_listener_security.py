@@ -1,4 +1,4 @@
-"""Goal: a listener lets in whom its properties say, tells everybody else as little as Kafka does, and bounds both.
+"""A listener admits clients by its properties, tells others as little as Kafka, and bounds both.
 
 Method: clusters over TCP with listeners of every protocol between brokers, clients of our own and raw sockets.
 """

@@ -1,4 +1,4 @@
-"""OAUTHBEARER: the messages of RFC 7628, and the two steps in which a bad token is refused."""
+"""OAUTHBEARER: the messages of RFC 7628, and the two steps of a refusal."""
 
 from __future__ import annotations
 

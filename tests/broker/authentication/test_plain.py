@@ -1,4 +1,4 @@
-"""PLAIN: the checks in Kafka's order, and nothing of a password in what is said about it."""
+"""PLAIN: checks in Kafka's order, without the password in messages."""
 
 from __future__ import annotations
 

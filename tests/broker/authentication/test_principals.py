@@ -1,4 +1,4 @@
-"""Goal: a certificate stands for the user that Kafka's `SslPrincipalMapper` makes of it, rule by rule."""
+"""A certificate maps to a user as in Kafka's `SslPrincipalMapper`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what a connection may send before it is believed, while it logs in and after, is what Kafka lets it send.
+"""The requests that a connection may send before, during and after authentication are Kafka's.
 
 Method: the gate with a machine whose tokens are single words, and a clock that is a number; the pause after a failure
 is none. That bytes, sockets and real mechanisms do the same is test_protection's business.

@@ -1,4 +1,4 @@
-"""Goal: what checks passwords is what stands in ZooKeeper, as it is now, for all users and for the one that changed."""
+"""The credentials in use are those in ZooKeeper, for all users and after each change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCRAM: RFC 7677's example word for word, a client of another project, and messages altered and played again."""
+"""SCRAM: RFC 7677's example, another project's client, and altered and replayed messages."""
 
 from __future__ import annotations
 

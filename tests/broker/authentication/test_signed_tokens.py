@@ -1,4 +1,4 @@
-"""Signed tokens: whose keys count, which claims are needed, and what is refused however it is put."""
+"""Signed tokens: accepted keys, required claims, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: who is refused by TLS is told why, and is rid of whoever stays all the same.
+"""A client that fails the TLS handshake gets the reason, and its connection is closed.
 
 Method: Python's blocking `ssl`, another implementation of the rules than asyncio's, against a broker on each loop.
 """

@@ -1,4 +1,4 @@
-"""Goal: the secret of a token is a password of SCRAM, by both mechanisms, and that of no other token."""
+"""A token's secret is its SCRAM password, for both mechanisms, and no other token's."""
 
 from __future__ import annotations
 

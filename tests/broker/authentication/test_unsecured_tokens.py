@@ -1,4 +1,4 @@
-"""Unsigned tokens: which claims are needed, and what is refused however it is put."""
+"""Unsigned tokens: required claims, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access control lists in ZooKeeper: changed by one broker, in force at every other, lost by none."""
+"""ACLs in ZooKeeper: changes of one broker are in force at all others, and none is lost."""
 
 from __future__ import annotations
 

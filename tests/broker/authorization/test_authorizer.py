@@ -1,4 +1,4 @@
-"""Who may do what: the decisions of Kafka's AclAuthorizer, and that none that is kept outlives its entries."""
+"""Decisions are those of Kafka's AclAuthorizer; cached ones do not outlive their entries."""
 
 from __future__ import annotations
 

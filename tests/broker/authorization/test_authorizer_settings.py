@@ -1,4 +1,4 @@
-"""Goal: a node has the authorizer that its settings name, and refuses settings that would look safe and be open."""
+"""A node has the configured authorizer, and refuses settings that would have no effect."""
 
 from __future__ import annotations
 

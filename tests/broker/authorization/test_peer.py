@@ -1,4 +1,4 @@
-"""Goal: a peer is told by its address, and a principal's name may hold what separates it from its type."""
+"""A peer is named by its address; a principal's name may contain colons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a node's and a topic's settings: Kafka's names, and the defaults of their declaration."""
+"""Fields of broker and topic settings have Kafka's names and the declared defaults."""
 
 from __future__ import annotations
 

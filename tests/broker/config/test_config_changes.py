@@ -1,4 +1,4 @@
-"""Changes of configuration on their way: written with a condition, announced in Kafka's format, noticed, forgotten."""
+"""Configuration changes: conditional writes, notifications in Kafka's format, and their deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declaration of properties: what its lines say, and what every line of it must hold to."""
+"""The declaration of properties: its format, and rules for every line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers of a broker's configuration, and what of ZooKeeper's text counts."""
+"""The layers of a broker's configuration, and the accepted values of ZooKeeper."""
 
 from __future__ import annotations
 

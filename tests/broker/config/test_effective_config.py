@@ -1,4 +1,4 @@
-"""Settings from text: typed, inherited, and with errors that say what to write instead."""
+"""Settings from text: types, inheritance, and errors with a remedy."""
 
 from __future__ import annotations
 

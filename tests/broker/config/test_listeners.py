@@ -1,4 +1,4 @@
-"""Goal: a node listens where its properties say, tells clients what they say, and refuses what Kafka refuses.
+"""A node listens and advertises as configured, and refuses what Kafka refuses.
 
 Method: the rules of `KafkaConfig.validateValues`, one by one; then nodes whose listeners differ, over TCP.
 """

@@ -1,4 +1,4 @@
-"""Goal: a file of properties means what Java reads from it, and options count before it."""
+"""A properties file is read as in Java; options override it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drives one group machine by hand: tickets are numbers, the journal is a list, time is a variable."""
+"""Drives one group state machine manually: tickets are numbers, the journal is a list, time is a variable."""
 
 from __future__ import annotations
 

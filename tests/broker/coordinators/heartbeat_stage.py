@@ -1,4 +1,4 @@
-"""What scenarios of KIP-848 groups and of groups of Kafka Streams have in common: members that send heartbeats.
+"""Common parts of KIP-848 and streams group scenarios: members that send heartbeats.
 
 A member knows what it was told (`told`), what it has (`has`) and the epoch that it believes in.
 """

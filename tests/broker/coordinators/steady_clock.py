@@ -1,4 +1,4 @@
-"""A time of day for coordinators under test that no pause of the machine can push on."""
+"""A wall clock for coordinators under test that a pause of the machine cannot advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of groups as other projects' clients are: they know partitions, and nothing of key epochs or gates."""
+"""Stock consumers as group members: they know partitions, but no key epochs or gates."""
 
 from __future__ import annotations
 

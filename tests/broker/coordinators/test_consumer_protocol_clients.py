@@ -1,4 +1,4 @@
-"""librdkafka with `group.protocol=consumer`, as it comes, at a cluster that shows Kafka 4.1; its coordinators die."""
+"""librdkafka with `group.protocol=consumer` on a cluster with profile 4.1 whose coordinators die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: with transactions of version 2 no record of an ended epoch is appended later, whoever leads by then.
+"""With transactions of version 2, no record of an ended epoch is appended, whoever leads.
 
 Method: one producer goes through transactions on two partitions of three brokers. At the same time batches of the
 epochs that have ended, and second batches of the one that is being ended, are sent again; leaders and the coordinator

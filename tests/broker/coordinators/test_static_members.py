@@ -1,4 +1,4 @@
-"""Members with a group.instance.id (KIP-345): they restart without a rebalance, and only one of a name is let in."""
+"""Static members (KIP-345) restart without a rebalance; an instance id has one member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coordinators come and go: what was decided is finished by whoever comes next, and nothing is announced too early."""
+"""Coordinators change: the next one completes decided transactions, and none is reported too early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Version 2 of transactions: what an end means in each state, what the journal keeps, and who comes after a crash."""
+"""Transactions of version 2: EndTxn in each state, journal records, and failover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions of version 2 on a Kafka 4 face: every answer of the story is the one that Kafka 4.1.1 gave."""
+"""Transactions of version 2 with profile 4: every response equals Kafka 4.1.1's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers with transaction coordinators: real TCP, handlers, logs and replication; only the controller is a script."""
+"""Brokers with transaction coordinators: real TCP, handlers, logs and replication; the controller is scripted."""
 
 from __future__ import annotations
 

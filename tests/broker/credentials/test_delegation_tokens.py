@@ -1,4 +1,4 @@
-"""Goal: whoever has a token is its owner, at every broker, from when it is made until it ends, and nobody else is.
+"""A token authenticates its owner at every broker, from its creation to its end.
 
 Method: brokers over TCP with SCRAM and clients of our own; then the tokens alone, with a clock in hand.
 """

@@ -1,4 +1,4 @@
-"""SCRAM credentials: stored as Kafka does, checked against RFC 7677's example, described without their secrets."""
+"""SCRAM credentials: stored as in Kafka, checked with RFC 7677's example, described without secrets."""
 
 from __future__ import annotations
 

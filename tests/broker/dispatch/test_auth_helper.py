@@ -1,4 +1,4 @@
-"""Goal: what a client may do is told with Kafka's numbers and codes; without an authorizer everything is allowed."""
+"""Authorized operations use Kafka's numbers and codes; without an authorizer everything is allowed."""
 
 from __future__ import annotations
 

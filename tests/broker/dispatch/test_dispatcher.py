@@ -1,4 +1,4 @@
-"""The list of handlers says the same as the handlers themselves."""
+"""The list of handlers equals their declarations."""
 
 from __future__ import annotations
 

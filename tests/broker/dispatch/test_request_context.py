@@ -1,4 +1,4 @@
-"""What a handler declares, and rows of which each has its own answer."""
+"""Declarations of handlers, and rows with separate responses."""
 
 from __future__ import annotations
 

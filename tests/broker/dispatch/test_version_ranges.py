@@ -1,4 +1,4 @@
-"""Who is told of which versions, and of whom they are accepted."""
+"""Advertised and accepted versions, by kind of peer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations changed while a cluster runs: what is refused, and that what is accepted has its effect everywhere."""
+"""Configuration changes at run time: refusals, and effects on every broker."""
 
 from __future__ import annotations
 

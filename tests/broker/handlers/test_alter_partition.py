@@ -1,4 +1,4 @@
-"""AlterPartition over the wire, in every version that is served: how an ISR is refused (KIP-497, KIP-903)."""
+"""AlterPartition over TCP in every version: refused ISRs (KIP-497, KIP-903)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas that move between real brokers while records come in: shown, finished, called off."""
+"""Reassignments on real brokers under load: shown, completed, cancelled."""
 
 from __future__ import annotations
 

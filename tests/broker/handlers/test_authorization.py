@@ -1,4 +1,4 @@
-"""Goal: every API asks for Kafka's right at Kafka's place, refuses with Kafka's code, and is satisfied with that right.
+"""Every API needs exactly Kafka's permission, and refuses with Kafka's code.
 
 Method: one broker with an authorizer, whose listener wants a password. For each row of the table alice asks without any
 right, and again with just the ones that the row names. Source: the checks of `KafkaApis` in Kafka 3.9.

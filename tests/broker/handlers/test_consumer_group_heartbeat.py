@@ -1,4 +1,4 @@
-"""The APIs of KIP-848, as Kafka's brokers with ZooKeeper answer them."""
+"""The APIs of KIP-848, as in Kafka's brokers with ZooKeeper."""
 
 from __future__ import annotations
 

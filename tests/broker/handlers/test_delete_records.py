@@ -1,4 +1,4 @@
-"""DeleteRecords: what is deleted, when it is answered, and what is refused."""
+"""DeleteRecords: deletion, time of the response, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deletion through real brokers: hidden at once, finished when every replica is gone, also one that was away."""
+"""Deletion on real brokers: hidden at once, complete when every replica is deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeProducers: what every replica knows of who writes to a partition."""
+"""DescribeProducers: producer state on every replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ElectLeaders through real brokers: answered when the metadata of the broker that answers shows it."""
+"""ElectLeaders on real brokers: the response comes when the broker's metadata shows the leader."""
 
 from __future__ import annotations
 

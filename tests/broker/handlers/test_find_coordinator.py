@@ -1,4 +1,4 @@
-"""FindCoordinator through a real broker: the order of its checks, and what it does before it has metadata."""
+"""FindCoordinator on a real broker: order of checks, and responses before metadata."""
 
 from __future__ import annotations
 

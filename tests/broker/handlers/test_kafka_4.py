@@ -1,4 +1,4 @@
-"""What clients of a Kafka 4 find different: no controller, features, ids of topics, pages of partitions."""
+"""What differs for clients of profile 4: no controller, features, topic ids, pages of partitions."""
 
 from __future__ import annotations
 

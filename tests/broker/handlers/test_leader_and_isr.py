@@ -1,4 +1,4 @@
-"""LeaderAndIsr: the fences around it, and topics that only share a name."""
+"""LeaderAndIsr: fencing, and topics with a reused name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several directories of one broker, seen from outside: described, and moved between while clients go on."""
+"""Several log directories of one broker: described, and moved under load."""
 
 from __future__ import annotations
 

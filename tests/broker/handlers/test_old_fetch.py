@@ -1,4 +1,4 @@
-"""Fetch v0 to v9: message sets instead of batches, and what cannot be said in them."""
+"""Fetch v0 to v9: message sets instead of batches, and their limits."""
 
 from __future__ import annotations
 

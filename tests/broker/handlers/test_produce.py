@@ -1,4 +1,4 @@
-"""Produce: the order of rule R5, what is refused and how it is told, acks=0."""
+"""Produce: the order of rule R5, refusals, acks=0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The security APIs of a broker without SASL and without an authorizer: every version is read, every answer refuses."""
+"""The security APIs of a broker without SASL and authorizer: every version is refused."""
 
 from __future__ import annotations
 

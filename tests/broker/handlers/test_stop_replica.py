@@ -1,4 +1,4 @@
-"""StopReplica: fenced by epochs, deletes only when asked."""
+"""StopReplica: fenced by epochs, deletes only on request."""
 
 from __future__ import annotations
 

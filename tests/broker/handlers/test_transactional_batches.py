@@ -1,4 +1,4 @@
-"""Transactional batches in Produce: who may send them, and what their coordinator is asked first (KIP-890 part 1)."""
+"""Transactional batches in Produce: permitted senders, and the verification by the coordinator (KIP-890 part 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features through a whole cluster: registered, finalized, told in ApiVersions; and what each wrong update is told."""
+"""Features in a cluster: registered, finalized, in ApiVersions; and refused updates."""
 
 from __future__ import annotations
 

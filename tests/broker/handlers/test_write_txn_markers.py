@@ -1,4 +1,4 @@
-"""WriteTxnMarkers by hand over TCP: what a marker does, who may write it, and that it gets everywhere it has to."""
+"""WriteTxnMarkers over TCP: effects of a marker, permitted senders, and delivery."""
 
 from __future__ import annotations
 

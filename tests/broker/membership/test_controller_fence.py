@@ -1,4 +1,4 @@
-"""Which requests of a controller a broker obeys, and others are served between the rows of a long one."""
+"""Controller requests that a broker accepts; long requests yield to others."""
 
 from __future__ import annotations
 

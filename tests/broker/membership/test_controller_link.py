@@ -1,4 +1,4 @@
-"""Goal: whoever asks the controller is told that it cannot be asked, whatever stands where its address should be."""
+"""A request to an unreachable controller fails, whatever its registered address is."""
 
 from __future__ import annotations
 

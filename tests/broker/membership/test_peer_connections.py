@@ -1,4 +1,4 @@
-"""One connection to each broker, whoever asks and when."""
+"""One shared connection to each broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producer ids come in blocks from the active controller, which gives them to registered brokers only."""
+"""The active controller allocates blocks of producer ids, only for registered brokers."""
 
 from __future__ import annotations
 

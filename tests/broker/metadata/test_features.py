@@ -1,4 +1,4 @@
-"""The features of a cluster, as one of its nodes sees them in ZooKeeper."""
+"""A cluster's features in ZooKeeper, as seen by a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of single groups, from the request to the group that obeys them."""
+"""Group configurations, from the request to their effect."""
 
 from __future__ import annotations
 

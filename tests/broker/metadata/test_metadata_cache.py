@@ -1,4 +1,4 @@
-"""The metadata image: merging updates, forgetting topics, and never showing an unpublished epoch (R12)."""
+"""The metadata image: merged updates, removed topics, and no unpublished epoch (R12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of Metadata answers are kept as long as they say what the image says, and no longer."""
+"""Cached rows of Metadata responses are valid exactly as long as the image is unchanged."""
 
 from __future__ import annotations
 

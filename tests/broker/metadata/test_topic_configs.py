@@ -1,4 +1,4 @@
-"""What applies to a topic is what was set for it, over what the broker has."""
+"""A topic's configuration overrides the broker's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scrape as Prometheus makes it: HTTP over a socket, and the library's own parser."""
+"""A Prometheus scrape: HTTP over a socket, and the library's parser."""
 
 from __future__ import annotations
 

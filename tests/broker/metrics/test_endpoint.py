@@ -1,4 +1,4 @@
-"""The endpoint is a small HTTP server that nothing upsets."""
+"""The metrics endpoint is a small, robust HTTP server."""
 
 from __future__ import annotations
 

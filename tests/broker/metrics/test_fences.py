@@ -1,4 +1,4 @@
-"""A fence lasts from the leader taking up a generation to its publication; only who has producers can be fenced."""
+"""A fence lasts from the leader's adoption of a generation to its publication."""
 
 from __future__ import annotations
 

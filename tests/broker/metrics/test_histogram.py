@@ -1,4 +1,4 @@
-"""A histogram counts each observation once, below the bound that it does not pass."""
+"""A histogram counts each observation once, in its bucket."""
 
 from __future__ import annotations
 

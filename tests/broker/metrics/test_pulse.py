@@ -1,4 +1,4 @@
-"""Goal: a loop that is held up is late by as much; ZooKeeper is asked once at a time, and may be away."""
+"""Loop delay equals the blocked time; ZooKeeper gets one probe at a time, and may be unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every number of a cluster's metrics, scraped while the thing that it counts happens."""
+"""Every metric of a cluster, scraped while its event happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what a request takes is measured, whether it waits or not, and measuring changes no answer."""
+"""Request durations include waits, and measuring changes no response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resizes are counted from what a controller announces, over all its terms."""
+"""Resizes are counted over all tenures of a controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: work that was begun elsewhere goes on as if it had been awaited from its first step."""
+"""A coroutine that was started eagerly continues as if it had been awaited from the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produces of one connection that wait for replicas at the same time: what begins when, and how it is answered."""
+"""Concurrent Produce requests of one connection that wait for replicas: start and response order."""
 
 from __future__ import annotations
 

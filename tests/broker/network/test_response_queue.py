@@ -1,4 +1,4 @@
-"""Goal: buffers leave in their order and in pieces, and count as long as any part of them is in memory."""
+"""Buffers leave in order and in pieces, and count while any part is in memory."""
 
 from __future__ import annotations
 

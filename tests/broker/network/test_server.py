@@ -1,4 +1,4 @@
-"""The connection shell: order, back-pressure, limits, and who pays for a failure."""
+"""The connection: order, back-pressure, limits, and the effects of failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node is put together of: frozen bundles, whose parts follow what changes while the node runs."""
+"""The parts of a node: frozen bundles that follow configuration changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data directory belongs to one node of one cluster, and a node does not start in another's."""
+"""A data directory belongs to one node of one cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody starts a node with: what cannot be kept is refused, what does nothing is said, and nothing lies."""
+"""Settings at a node's start: unsupported ones are refused, ones without effect are logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SUPPORT.md is fresh, and true: a running node says the same of itself, and every difference has its test."""
+"""SUPPORT.md is fresh and true: a node's versions equal it, and every difference has a test."""
 
 from __future__ import annotations
 

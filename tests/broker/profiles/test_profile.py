@@ -1,4 +1,4 @@
-"""What clients are shown by version of Kafka, and that it is as before where nothing was said."""
+"""Compatibility profiles: visible versions per Kafka version; the default is unchanged."""
 
 from __future__ import annotations
 

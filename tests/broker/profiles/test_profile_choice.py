@@ -1,4 +1,4 @@
-"""How the profiles of a cluster's nodes are said, and what is wrong with other texts."""
+"""Parsing the profiles of a cluster's nodes, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates, limits and waits, without a clock: the arithmetic is Kafka's."""
+"""Rates, limits and throttle times with Kafka's arithmetic, without a clock."""
 
 from __future__ import annotations
 

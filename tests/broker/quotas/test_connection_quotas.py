@@ -1,4 +1,4 @@
-"""How fast connections may come: the arithmetic, real sockets at one server, and limits that change while it runs."""
+"""Connection creation rates: arithmetic, real sockets, and changes at run time."""
 
 from __future__ import annotations
 

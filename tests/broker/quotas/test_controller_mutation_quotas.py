@@ -1,4 +1,4 @@
-"""The bucket of changes: full at first, below zero for a moment, and filled at the rate of the limit."""
+"""The token bucket of mutations: initially full, briefly negative, refilled at the rate."""
 
 from __future__ import annotations
 

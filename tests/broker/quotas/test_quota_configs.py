@@ -1,4 +1,4 @@
-"""Quotas in a whole cluster: set and described by a client, enforced by every broker, without a restart."""
+"""Quotas in a cluster: set and described by a client, enforced by every broker without a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: requests that come in take a bounded part of the memory, and nobody waits for it for ever.
+"""Incoming requests use bounded memory, and no request waits for ever.
 
 Method: a server with a small bound, real sockets, and peers that send large requests, parts of them, or drips.
 """

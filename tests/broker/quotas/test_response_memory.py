@@ -1,4 +1,4 @@
-"""Goal: responses that peers do not read take a bounded part of the memory, and others are served all the same.
+"""Unread responses use bounded memory, and other connections are served.
 
 Method: a server with a small bound, and real sockets that do not read.
 """

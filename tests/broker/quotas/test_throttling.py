@@ -1,4 +1,4 @@
-"""What a request is charged for: its bytes, and the time for which it keeps the processor busy."""
+"""Charges of a request: its bytes and its processor time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what changed is taken once, what did not is not, and who is gone is not held."""
+"""Changed partitions are returned once, unchanged ones not, and removed ones are not kept."""
 
 from __future__ import annotations
 

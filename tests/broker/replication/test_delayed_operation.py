@@ -1,4 +1,4 @@
-"""Parked requests: finished once, by their condition or their deadline, and forgotten when nobody waits."""
+"""Delayed operations complete once, by their condition or deadline."""
 
 from __future__ import annotations
 

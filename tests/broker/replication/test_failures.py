@@ -1,4 +1,4 @@
-"""Random failures against three brokers: whatever was acknowledged with acks=all is in every log, once and in order.
+"""Random failures of three brokers: records acknowledged with acks=all are in every log, once and in order.
 
 Brokers die without notice and come back with their files; leaders are elected from the ISR only, and some brokers
 hear of it late, so that two of them believe for a while that they lead. Sources of a loss this has to catch: a high

@@ -1,4 +1,4 @@
-"""What one Fetch finds: limits, fences, unknown topics, replicas in the consumer's rack, histories that diverge."""
+"""The result of one Fetch: limits, fencing, unknown topics, rack-aware reads, diverging logs."""
 
 from __future__ import annotations
 

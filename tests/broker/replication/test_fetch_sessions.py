@@ -1,4 +1,4 @@
-"""The cache of fetch sessions: who is remembered, what counts as news, and who has to go when there is no room."""
+"""The fetch session cache: sessions, changes, and eviction."""
 
 from __future__ import annotations
 

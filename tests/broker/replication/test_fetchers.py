@@ -1,4 +1,4 @@
-"""One fetcher for each leader: when it begins, where it connects, and when it is closed."""
+"""One fetcher for each leader: its start, its address, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: who keeps up is caught up, however fast the leader writes; who falls behind is not, however often it asks."""
+"""A follower that keeps up is in sync at any write rate; one that lags is not."""
 
 from __future__ import annotations
 

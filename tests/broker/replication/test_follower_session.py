@@ -1,4 +1,4 @@
-"""What a follower asks of its leader, request after request, and how it starts over."""
+"""A follower's fetch requests, and its restarts."""
 
 from __future__ import annotations
 

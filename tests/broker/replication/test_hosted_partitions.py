@@ -1,4 +1,4 @@
-"""The replicas of one broker: found by place, topic and id, and let go one by one at the same price."""
+"""The replicas of one broker: found by place, topic and id, and removed at equal cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer of the controller means for a proposed ISR, by its error code."""
+"""The meaning of the controller's error codes for a proposed ISR."""
 
 from __future__ import annotations
 

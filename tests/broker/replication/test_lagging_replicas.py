@@ -1,4 +1,4 @@
-"""Goal: the check for laggards finds every one of them, and looks at no partition in which there can be none."""
+"""The check finds every lagging replica, and skips partitions that cannot have one."""
 
 from __future__ import annotations
 

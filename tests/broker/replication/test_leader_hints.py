@@ -1,4 +1,4 @@
-"""Who leads is told to those who asked somebody else."""
+"""NOT_LEADER_OR_FOLLOWER responses name the leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R16: producers without generations on a topic that was resized, by policy; what they hear, and who else hears it."""
+"""R16: producers without generations on a resized topic, by policy; their errors and log lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas that move between directories: what a copy does while its log goes on, and what survives a crash when."""
+"""Moves between log directories: appends during the copy, and crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas that have lost something, or whose disk has failed: what they say to a controller, and what they do."""
+"""Replicas with lost data or a failed disk: their responses to the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partition machine: roles, fences, high watermark, ISR; on real logs in memory."""
+"""The partition state machine: roles, fencing, high watermark, ISR; on real logs in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests wait for a partition to change, and no longer than their time."""
+"""Requests wait for a change of a partition, up to their timeout."""
 
 from __future__ import annotations
 

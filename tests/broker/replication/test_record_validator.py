@@ -1,4 +1,4 @@
-"""What takes long to look at is looked at before the append, and keeps nobody else waiting."""
+"""Expensive validation happens before the append, and does not block others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The follower's loop: where a log that diverged is cut, and what happens to the rest."""
+"""The follower's loop: truncation of diverging logs, and the other partitions."""
 
 from __future__ import annotations
 

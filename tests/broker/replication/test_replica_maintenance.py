@@ -1,4 +1,4 @@
-"""Goal: a disk that refuses puts work off, one log at a time, a bug ends it, long work lets requests through."""
+"""A disk error postpones maintenance of one log, a bug ends it, and long work yields."""
 
 from __future__ import annotations
 

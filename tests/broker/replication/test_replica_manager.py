@@ -1,4 +1,4 @@
-"""Replication between brokers over TCP: what is acknowledged survives, what diverges is cut, who waits is woken."""
+"""Replication over TCP: acknowledged records survive, diverging logs are truncated, waiters wake up."""
 
 from __future__ import annotations
 

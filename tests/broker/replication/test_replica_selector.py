@@ -1,4 +1,4 @@
-"""A consumer is sent to the replica in its rack that has most of the log."""
+"""A consumer gets the most complete replica in its rack."""
 
 from __future__ import annotations
 

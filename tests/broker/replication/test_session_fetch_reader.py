@@ -1,4 +1,4 @@
-"""Incremental fetches: what is at rest is not read, and every kind of news is told, also to a request that waits."""
+"""Incremental fetches: idle partitions are not read; every change is returned, also to waiting requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic's first batch with a generation is appended after the controller has recorded that there is one."""
+"""The first batch with a generation is appended only after the controller has recorded the mark."""
 
 from __future__ import annotations
 

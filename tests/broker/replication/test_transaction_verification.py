@@ -1,4 +1,4 @@
-"""The questions to transaction coordinators: few requests, one answer for each who waits, and none lost."""
+"""Verification at transaction coordinators: few requests, and one result for each waiter."""
 
 from __future__ import annotations
 

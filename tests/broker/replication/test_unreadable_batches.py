@@ -1,4 +1,4 @@
-"""A cluster that holds batches which nobody can read, from a time when nobody looked, serves and replicates them."""
+"""A cluster with unreadable batches of older versions serves and replicates them."""
 
 from __future__ import annotations
 

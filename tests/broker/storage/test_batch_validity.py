@@ -1,4 +1,4 @@
-"""One batch that is not what was written: what is sound before and behind it is served, and it is not."""
+"""One damaged batch: batches before and after it are served, the damaged one is not."""
 
 from __future__ import annotations
 

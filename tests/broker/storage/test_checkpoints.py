@@ -1,4 +1,4 @@
-"""The files of a data directory: Kafka's formats, and what damage costs."""
+"""The files of a data directory: Kafka's formats, and the effects of damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction of a log while it is in use, and its crash at every step."""
+"""Compaction of a log in use, with crashes at every step."""
 
 from __future__ import annotations
 

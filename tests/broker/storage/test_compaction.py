@@ -1,4 +1,4 @@
-"""What compaction keeps of a batch, case by case."""
+"""The records of a batch that compaction keeps, case by case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that the disk refuses for now is empty, and takes what is written as soon as it can be made."""
+"""A file that cannot be created yet is empty, and is created at a later write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where what can be delivered ends, below a cut: behind markers, aborted records and what compaction has removed."""
+"""The end of deliverable records below a cut: after markers, aborted and compacted records."""
 
 from __future__ import annotations
 

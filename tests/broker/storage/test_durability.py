@@ -1,4 +1,4 @@
-"""Goal: the recovery point is never beyond what was flushed, and never said to be there when it is not."""
+"""The recovery point is never beyond the flushed offset, in memory or on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client may put into a batch whose header and checksum are right."""
+"""Validation of records in a batch with a valid header and checksum."""
 
 from __future__ import annotations
 

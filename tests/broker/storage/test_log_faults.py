@@ -1,4 +1,4 @@
-"""A log on a disk that is full, tears writes, or does not flush."""
+"""A log on a disk that is full, tears writes, or fails to flush."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a log: what is trusted without reading it, what is scanned, and what each kind of damage costs."""
+"""Opening a log: trusted files, scanned files, and the effects of damage."""
 
 from __future__ import annotations
 

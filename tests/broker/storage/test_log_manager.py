@@ -1,4 +1,4 @@
-"""The log manager: what it remembers across lives, and what it refuses to take for its own."""
+"""The log manager: state across restarts, and directories that it refuses."""
 
 from __future__ import annotations
 

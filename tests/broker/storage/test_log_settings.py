@@ -1,4 +1,4 @@
-"""What a log's settings mean, put together."""
+"""Combined settings of a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log says of its past when it is opened: a torn end is nobody's loss, anything else is remembered."""
+"""Lost records found at the opening of a log: a torn end is none, other losses are remembered."""
 
 from __future__ import annotations
 

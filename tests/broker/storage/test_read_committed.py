@@ -1,4 +1,4 @@
-"""What readers of committed data get from a log and from its copy, against a model of all that has happened.
+"""Reads of committed records from a log and its copy, compared with a model of all transactions.
 
 Transactions of several producers are interleaved with plain batches; the high watermark follows in steps, logs are
 opened again, cut, handed over to the copy, and lose their beginning. The model knows of which transaction each record

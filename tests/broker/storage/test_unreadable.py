@@ -1,4 +1,4 @@
-"""What a log may hold that was written before anybody looked into batches does no harm to those who come across it."""
+"""Unvalidated records of older versions do no harm to their readers."""
 
 from __future__ import annotations
 

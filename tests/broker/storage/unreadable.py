@@ -1,4 +1,4 @@
-"""Batches with a right header and checksum in which nobody can read: what a log may hold that was written unchecked."""
+"""Batches with a valid header and checksum but unreadable records."""
 
 from __future__ import annotations
 

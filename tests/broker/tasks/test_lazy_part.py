@@ -1,4 +1,4 @@
-"""A part that nobody asks for costs nothing, and there is one of it."""
+"""An unused part costs nothing, and is created once."""
 
 from __future__ import annotations
 

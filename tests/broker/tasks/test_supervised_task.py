@@ -1,4 +1,4 @@
-"""Goal: a node one of whose tasks has ended by a bug says so and is done, instead of lingering as half a node.
+"""A node whose task ends with a bug logs it and stops.
 
 Method: real nodes in this process, and functions of the product that are replaced by a bug. For the process, a command.
 """

@@ -1,4 +1,4 @@
-"""Long answers let others have their turn, and none of what they need grows with the square of what is asked."""
+"""Long responses yield to others, and their cost is linear in the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what znodes hold in the end is read, whatever event or error comes between."""
+"""The final content of znodes is read, whatever events or errors occur."""
 
 from __future__ import annotations
 

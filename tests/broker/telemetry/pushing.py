@@ -1,4 +1,4 @@
-"""A cluster that takes metrics of clients, and a client that asks what to push and does."""
+"""A cluster that accepts client metrics, and a client that pushes."""
 
 from __future__ import annotations
 

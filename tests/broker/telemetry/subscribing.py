@@ -1,4 +1,4 @@
-"""Setting subscriptions as an administrator does."""
+"""Sets subscriptions like an administrator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions on their way from a request to those who go by them."""
+"""Client metrics subscriptions, from the request to the brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When clients may ask and push, what they are refused with, and when they are forgotten. Procedure: Kafka 4.1."""
+"""When clients may subscribe and push, refusals, and expiry, as in Kafka 4.1."""
 
 from __future__ import annotations
 

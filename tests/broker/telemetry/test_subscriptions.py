@@ -1,4 +1,4 @@
-"""What subscriptions may say, whom they mean, and what they come to for one client."""
+"""Valid subscriptions, matching clients, and their combination for one client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telemetry over the wire: as a client asks and pushes, and as receivers get it."""
+"""Telemetry over TCP: subscriptions, pushes, and receivers."""
 
 from __future__ import annotations
 

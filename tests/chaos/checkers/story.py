@@ -1,4 +1,4 @@
-"""Histories in a few words, and how checkers are held to them.
+"""Short histories for checker tests.
 
 Each case is a pair of histories that differ by a single fact: the checker that the case names must flag the first, its
 smallest bad history, and leave alone the second, the near miss beside it.

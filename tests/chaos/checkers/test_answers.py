@@ -1,4 +1,4 @@
-"""Error codes of answers: the smallest bad history, and its near miss."""
+"""Error codes in responses: the smallest violation, and its near miss."""
 
 from __future__ import annotations
 

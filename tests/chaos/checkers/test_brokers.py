@@ -1,4 +1,4 @@
-"""What brokers and controllers believed: the smallest bad history of each checker, and its near miss."""
+"""Beliefs of brokers and controllers: the smallest violation of each checker, and its near miss."""
 
 from __future__ import annotations
 

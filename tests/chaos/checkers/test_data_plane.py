@@ -1,4 +1,4 @@
-"""Lost, invented, repeated and moved records: the smallest bad history of each checker, and its near miss."""
+"""Lost, invented, repeated and moved records: the smallest violation of each checker, and its near miss."""
 
 from __future__ import annotations
 

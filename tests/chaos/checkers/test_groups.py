@@ -1,4 +1,4 @@
-"""Gaps, steps back, lost commits and zombies: the smallest bad history of each checker, and its near miss."""
+"""Gaps, steps back, lost commits and zombies: the smallest violation of each checker, and its near miss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each invariant is judged by checkers that there are, on events that it counts."""
+"""Each invariant has checkers, and counts their events."""
 
 from __future__ import annotations
 

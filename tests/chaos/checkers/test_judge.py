@@ -1,4 +1,4 @@
-"""All checkers together: a good history is flagged by nobody, and a run without an end is judged in part."""
+"""All checkers together: a valid history passes, and a run without an end is checked in part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order across resizes: the smallest bad history of each checker, and its near miss."""
+"""Order across resizes: the smallest violation of each checker, and its near miss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was done about resizes: the smallest bad history of each checker, and its near miss; and the list I0 to I15."""
+"""Resizes: the smallest violation of each checker, and its near miss; and the list I0 to I15."""
 
 from __future__ import annotations
 

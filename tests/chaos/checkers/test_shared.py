@@ -1,4 +1,4 @@
-"""What checkers ask a history for."""
+"""Queries of checkers on a history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that share partitions: the smallest bad history of each checker, and its near miss."""
+"""Share groups: the smallest violation of each checker, and its near miss."""
 
 from __future__ import annotations
 

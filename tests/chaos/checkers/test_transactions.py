@@ -1,4 +1,4 @@
-"""Torn, aborted, repeated, too early, too late: the smallest bad history of each checker, and its near miss."""
+"""Torn, aborted, repeated, early and late transactions: the smallest violation of each checker, and its near miss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member in a process of its own that stops itself (SIGSTOP) with records at hand: see `test_replaced_members`.
+"""A member in its own process that stops itself (SIGSTOP) with fetched records: see `test_replaced_members`.
 
 Prints how many records it handed out after somebody let it go on, and before it knew that it had been replaced.
 """

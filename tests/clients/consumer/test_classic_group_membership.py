@@ -1,4 +1,4 @@
-"""One member against every answer that a coordinator may give; no coordinator needed."""
+"""One member and every response of a coordinator, without a coordinator."""
 
 import json
 

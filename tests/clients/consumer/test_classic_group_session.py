@@ -1,4 +1,4 @@
-"""The conversation with a coordinator when it goes wrong: lost memberships, moved coordinators, stale answers, absence.
+"""The session with a coordinator under failures: lost memberships, moved coordinators, stale responses, outages.
 
 Against a real cluster; where a test needs it, what the coordinator thinks of a member changes behind its back.
 """

@@ -1,5 +1,4 @@
-"""Goal: the consumer does what its methods say: from its start to its end, with and without a group, with and without
-order, whatever becomes of its topics.
+"""The consumer's methods with and without a group, with and without order, and with changed topics.
 
 Method: a real cluster in this process. Groups under resizes are in `test_resized_groups`.
 """

@@ -1,4 +1,4 @@
-"""The member's side of KIP-848 groups: what is said, and what an answer makes of the member."""
+"""The member's side of KIP-848 groups: requests, and the effects of responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers with `group_protocol="consumer"` at clusters that have such groups, and at one that has not."""
+"""Consumers with `group_protocol="consumer"` on clusters with and without KIP-848 groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cooperative rebalances (KIP-429): who keeps what, what is told to whom, and that order survives them."""
+"""Cooperative rebalances (KIP-429): retained partitions, callbacks, and order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what happens while a step is carried out is never passed over; a round of steps ends, whatever happens.
+"""Events during a step are never lost, and a round of steps always ends.
 
 Method: the core alone. `Member` carries steps out at once, as coordinators and leaders would answer, and lets a test,
 or chance, act in the middle of any of them.

@@ -1,4 +1,4 @@
-"""What is stored is handed out in the end, also where records of parents are deleted while gates wait for them (D23).
+"""Stored records are delivered, even if records of parents are deleted while gates wait for them (D23).
 
 Each test runs a real cluster. A topic grows from one partition to two and shrinks again, so that partition 0 has three
 key epochs, and the last of them waits for partition 1, which waits for the first.

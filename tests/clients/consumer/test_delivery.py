@@ -1,4 +1,4 @@
-"""Goal: damage is told to the application, once for each time it asks, and takes nothing along that is sound."""
+"""Damage is reported to the application at each poll, and intact records are delivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written down of each delivery, when, and what happens when it cannot be written."""
+"""Audit events of deliveries: content, time, and failed writes."""
 
 from __future__ import annotations
 

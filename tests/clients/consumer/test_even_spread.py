@@ -1,4 +1,4 @@
-"""Balance, stickiness, and never two owners: for any members, topics and histories."""
+"""Balanced and sticky assignments with one owner, for any members, topics and histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deliveries as runs of events: nothing is missing, every bucket keeps its order, and its numbers have no holes."""
+"""Deliveries as runs of events: complete, in order per bucket, and numbered without gaps."""
 
 from __future__ import annotations
 

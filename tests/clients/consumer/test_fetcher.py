@@ -1,4 +1,4 @@
-"""Fetching ahead against a peer that answers as each test likes; the epoch and the refusals on the wire (R12)."""
+"""Prefetching from a scripted peer; epochs and refusals in requests (R12)."""
 
 from __future__ import annotations
 

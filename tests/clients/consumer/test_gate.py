@@ -1,4 +1,4 @@
-"""The order gate, rule by rule: R7, R9, R10, R11. `tests/model` takes it through every small instance."""
+"""The order gate, rule by rule: R7, R9, R10, R11. `tests/model` covers every small instance."""
 
 from anabranch.clients.consumer.gate import PartitionView, TopicGate
 from anabranch.protocol.lineage import KeyEpoch, Lineage

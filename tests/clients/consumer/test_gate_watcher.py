@@ -1,4 +1,4 @@
-"""What gates need to know, asked of a real cluster: several cuts of one partition, dead leaders, deleted topics."""
+"""Requests for gates on a real cluster: several cuts of one partition, dead leaders, deleted topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For how long a member that hears nothing may take what it has for its own: no coordinator needed."""
+"""How long a member without responses may keep its partitions, without a coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of the callbacks (K618), and who commits what at a boundary."""
+"""The contract of the callbacks (K618), and commits at a boundary."""
 
 from __future__ import annotations
 

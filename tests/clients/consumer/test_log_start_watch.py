@@ -1,4 +1,4 @@
-"""A partition whose buffer is full behind a closed gate hears of deleted records, though it is not fetched."""
+"""A partition with a full buffer behind a closed gate learns of deleted records without a fetch."""
 
 from __future__ import annotations
 

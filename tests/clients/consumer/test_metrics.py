@@ -1,4 +1,4 @@
-"""What a consumer tells of itself, against a cluster: lag, gates and hand-offs of a topic that is split."""
+"""Metrics of a consumer on a cluster: lag, gates and hand-offs during a split."""
 
 from __future__ import annotations
 

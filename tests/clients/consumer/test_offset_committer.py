@@ -1,4 +1,4 @@
-"""What is committed is what was read under the assignment that stands: not under one before it."""
+"""Commits contain only offsets of the current assignment."""
 
 from __future__ import annotations
 

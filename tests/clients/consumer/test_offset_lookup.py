@@ -1,4 +1,4 @@
-"""What an application asks of its partitions' offsets, and where it can go by that."""
+"""Offset queries of an application, and seeks with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose partitions are whose: groups in which another client leads, partitions that are gone, leaders that lag."""
+"""Ownership of partitions: groups with another leader, deleted partitions, lagging leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: asking for one record, or for many, gives the same records, loses none, and is never in the way of the group.
+"""Polls for one or many records return the same records, lose none, and never block the group.
 
 Method: a real cluster in this process.
 """

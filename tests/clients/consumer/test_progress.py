@@ -1,4 +1,4 @@
-"""Progress in a partition against a model that knows nothing of batches: a list of records and an index."""
+"""Progress in a partition, compared with a model of records and an index."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Goal: of a log with transactions, those and only those records are handed out whose transaction was committed.
+"""Only records of committed transactions are delivered.
 
 Method: random logs of interleaved transactions of three producers, some of them reusing their id at once, are read in
 pieces that begin and end anywhere; each piece comes with the aborted transactions that a leader would send along.

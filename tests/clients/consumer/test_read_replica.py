@@ -1,4 +1,4 @@
-"""Goal: a consumer that says where it runs reads from a follower there, and loses nothing when that fails.
+"""A consumer with a rack reads from a follower there, and loses nothing when that fails.
 
 Method: brokers in three racks; whom it asks is where its long poll is parked.
 """

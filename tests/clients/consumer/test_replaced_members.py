@@ -1,4 +1,4 @@
-"""Goal: a member that slept past its session hands out nothing of what it had, for others have it by then.
+"""A member that slept past its session delivers no records of its former partitions.
 
 Method: a real cluster in this process, and a member in a thread of its own, whose application blocks its whole loop:
 no heartbeat leaves, as in a frozen process. Meanwhile another member takes over, and the topic is resized. Once the

@@ -1,4 +1,4 @@
-"""Goal: what applications are promised holds: order and delivery through resizes, rebalances, crashes and lost brokers.
+"""Order and delivery hold through resizes, rebalances, crashes and lost brokers.
 
 Method: a real cluster in this process, a group under observation (`groups`). Every judge is shown to bite at the end.
 """

@@ -1,4 +1,4 @@
-"""Where reading begins: the reset policy, and what rule R20 makes of it for partitions that a resize created."""
+"""Start offsets: the reset policy, and rule R20 for partitions of a resize."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of some keys, sent by another project's producer while their topic is resized, and what is stored of them."""
+"""Keyed records of another producer during a resize, and the stored result."""
 
 from __future__ import annotations
 

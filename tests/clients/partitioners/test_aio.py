@@ -1,4 +1,4 @@
-"""aiokafka with keys where the lineage wants them, on a topic that is resized under it, 4 -> 6 -> 3."""
+"""aiokafka with lineage partitioning, on a topic that is resized 4 -> 6 -> 3."""
 
 from __future__ import annotations
 

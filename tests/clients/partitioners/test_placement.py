@@ -1,4 +1,4 @@
-"""Where keys lie, from the two properties of a resized topic; and when that is read again."""
+"""The placement of keys from two properties of a resized topic, and when it is read again."""
 
 from __future__ import annotations
 

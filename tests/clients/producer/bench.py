@@ -1,4 +1,4 @@
-"""An accumulator on a bench, for tests of its parts."""
+"""An accumulator for tests of its parts."""
 
 from __future__ import annotations
 

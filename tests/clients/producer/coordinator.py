@@ -1,4 +1,4 @@
-"""A transaction coordinator and a group coordinator as Kafka's are, small enough to be obviously right.
+"""A simple transaction coordinator and group coordinator with Kafka's behavior.
 
 Answers the requests of `clients.producer.transaction_calls`; a marker is written at the moment a
 transaction ends. `mood` makes it answer something else, before or instead of doing what was asked.

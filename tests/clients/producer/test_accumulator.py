@@ -1,4 +1,4 @@
-"""Goal: batches leave when they should, in order, and every outcome has the right consequence for the sequence.
+"""Batches leave at the right time and in order, and every outcome has the right effect on sequences.
 
 The switch to another generation has its own file; here the topic stands still.
 """

@@ -1,4 +1,4 @@
-"""Goal: what is stored shows an audit no hole, and no number twice, whatever became of the records between.
+"""Stored records have audit numbers without gaps or duplicates, whatever failed between them.
 
 Method: the real accumulator, against leaders that answer what the test says, and in the world of `test_switch`, where
 a seed decides what fails.

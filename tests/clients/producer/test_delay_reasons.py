@@ -1,4 +1,4 @@
-"""Why a record was not stored in time, in words."""
+"""The text of why a record was not stored in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a batch leaves when it is full, has waited long enough or is waited for, and never before its turn.
+"""A batch leaves when it is full, old enough or flushed, and never before its turn.
 
 Method: through the accumulator, with a clock that the test turns; what a resize adds to it is in `test_switch`.
 """

@@ -1,4 +1,4 @@
-"""A flush ends with the last of the records that were accepted before it."""
+"""A flush ends with the last record that was accepted before it."""
 
 from __future__ import annotations
 

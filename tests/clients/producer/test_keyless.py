@@ -1,4 +1,4 @@
-"""Goal: what has no key leaves a partition that takes nothing now, unless it might be stored there already."""
+"""Records without a key leave an unavailable partition, unless they may be stored there already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer tells of itself: every record is counted once, and a stall is as long as a switch makes keys wait."""
+"""Metrics of a producer: each record counts once, and a stall is as long as a switch delays keys."""
 
 from __future__ import annotations
 

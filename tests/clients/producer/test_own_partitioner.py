@@ -1,4 +1,4 @@
-"""Goal: an application's partitioner is asked as the interface says, and cannot take a key out of its order."""
+"""An application's partitioner is called by its interface, and cannot break key order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: keys follow their hash, and records without a key spread without ever meeting a sealed partition."""
+"""Keys follow their hash; records without a key never go to a sealed partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what applications are promised holds against a real cluster of three brokers, resizes and failures included.
+"""The producer's guarantees on a real cluster of three brokers, with resizes and failures.
 
 Method: the cluster runs in this process and talks TCP; logs are dumped and judged below any consumer.
 """

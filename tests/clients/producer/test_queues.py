@@ -1,4 +1,4 @@
-"""Goal: sequence numbers, classes and sizes are right at their edges."""
+"""Sequence numbers, classes and sizes at their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: the three kinds of routes are never mistaken for each other, and refusals name what is refused."""
+"""The three kinds of routes are distinct, and refusals name their subject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: one batch per partition and request, five requests per node, and the same bytes again after a loss.
+"""One batch per partition and request, five requests per node, and identical bytes in retries.
 
 Method: the real producer against a peer on a real socket that plays a broker with all partitions, good or bad.
 """

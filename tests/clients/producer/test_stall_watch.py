@@ -1,4 +1,4 @@
-"""Which records stand still, and that each is told of once."""
+"""Stalled records, each reported once."""
 
 from __future__ import annotations
 

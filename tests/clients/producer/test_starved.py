@@ -1,5 +1,5 @@
-"""Goal: a partition whose followers are gone holds up no record that could go elsewhere, and with
-`refuse_below_min_insync_replicas` it does not take the whole buffer with it either.
+"""A partition without followers does not block records of other partitions, and does not fill the buffer with
+`refuse_below_min_insync_replicas`.
 
 Method: a real cluster; the follower of partition 0 is stopped, min.insync.replicas is 2. The same without the option
 shows what it is for.

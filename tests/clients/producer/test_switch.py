@@ -1,4 +1,4 @@
-"""Goal: no schedule of resizes, faults and lagging metadata breaks the order of a key, loses or doubles a record.
+"""No schedule of resizes, faults and old metadata breaks key order, or loses or duplicates a record.
 
 Method: thousands of random schedules of the world around the real accumulator and switch, checked against I0, I1, I3
 and I6. Then the same with one mistake put in at a time, the published protocol's and our own drafts': each must be

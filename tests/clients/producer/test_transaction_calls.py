@@ -1,4 +1,4 @@
-"""Goal: each question goes to its coordinator with everything it needs, and its answer is read as its worst part."""
+"""Each request goes to its coordinator completely, and a response counts as its worst part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: the producer's transactions agree with the coordinator's, whatever gets lost, moves, or is refused.
+"""The producer's transaction state agrees with the coordinator's after losses, moves and refusals.
 
 Method: the table is walked; single stories are played against a model of the coordinators; and random ones, in which
 requests and answers vanish and every kind of error is answered, end with client and coordinator of one mind.

@@ -1,4 +1,4 @@
-"""Goal: batches of a transaction leave only for partitions that are part of it, and none outlives it.
+"""Batches of a transaction go only to its partitions, and none outlives it.
 
 Method: the real accumulator with the real state machine of transactions and a model of the coordinators; the test says
 what leaders answer.

@@ -1,4 +1,4 @@
-"""A world of leaders, a controller and a network around the real accumulator: all that can happen, in any order.
+"""Simulated leaders, controller and network around the real accumulator, with every order of events.
 
 Leaders check what they get as brokers do (R5: duplicate, generation, sequence) and keep a log. They take up a resize
 one by one, in any order; connections break with requests still inside, which may arrive later, or never; answers get

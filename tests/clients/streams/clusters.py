@@ -1,4 +1,4 @@
-"""Generated groups for task assignors: processes of all sizes, with state in every condition."""
+"""Generated groups for task assignors: processes of all sizes and states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Streams group under churn, without sockets: real partition assignors around a model of coordinator, disks and logs.
+"""A Streams group under churn, without sockets: real assignors, and a model of coordinator, disks and logs.
 
 One seed is one schedule: processes join, leave, crash and come back with what their disks kept; changelogs grow, copies
 catch up; versions roll forward and back; inputs are resized; ends of changelogs cannot be had; a rebalance is cut short

@@ -1,4 +1,4 @@
-"""What a failed run of an application's instances has to tell: nobody can look at the machine on which it failed.
+"""The report of a failed run of an application's instances.
 
 What is missing, and in which partitions; how far the group is, and who waits for whom; what each instance says of
 itself, its newest log lines and what its tasks wait for. Whatever cannot be found out is told as such, and hides

@@ -1,4 +1,4 @@
-"""Which flights each aircraft has flown, in the order in which they came first: repeating one changes nothing.
+"""The flights of each aircraft, in the order of their first arrival; repeated flights change nothing.
 
 So the aggregate is exact at least once, too, as long as nothing is lost, and nothing new comes before what it followed.
 """

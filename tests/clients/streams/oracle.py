@@ -1,4 +1,4 @@
-"""Kafka Streams' own classes, where their jars are at hand (test_kafka_tools.py says how to get them)."""
+"""Kafka Streams' own classes, if their jars are available (see test_kafka_tools.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same questions to Kafka Streams' own assignors and to ours.
+"""The task assignors compared with Kafka Streams' own.
 
 The high-availability assignor is deterministic in Kafka: the answers are equal. Two places where it walks a hash table
 are left out of that: ties between several standbys of one task, and copies that cannot be kept apart in several

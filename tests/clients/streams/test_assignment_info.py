@@ -1,4 +1,4 @@
-"""The assignment against the bytes that Kafka Streams 3.9 writes, and against nonsense."""
+"""The assignment's encoding compared with Kafka Streams 3.9, and malformed bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a checkpoint never passes a record of somebody else that was not read. Method: a log that several write."""
+"""A checkpoint never passes an unread record of another writer."""
 
 from __future__ import annotations
 

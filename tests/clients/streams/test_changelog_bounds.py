@@ -1,4 +1,4 @@
-"""Goal: a store is begun anew if, and only if, its changelog cannot restore it. Method: every order of the offsets."""
+"""A store starts empty if, and only if, its changelog cannot restore it."""
 
 from __future__ import annotations
 

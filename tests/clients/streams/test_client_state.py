@@ -1,4 +1,4 @@
-"""What makes one client a better place for a task than another."""
+"""The comparison of clients as places for a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of an instance that make no sense are refused before it does anything."""
+"""Invalid settings of an instance are refused at its start."""
 
 from __future__ import annotations
 

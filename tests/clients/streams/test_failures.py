@@ -1,4 +1,4 @@
-"""What becomes of records that cannot be decoded or processed."""
+"""Records that cannot be decoded or processed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three hundred schedules of churn without a complaint, and every planted mistake noticed."""
+"""Three hundred schedules of churn without a violation, and every planted bug noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: what real processes make of the flights is what a loop makes of them, whatever comes, goes, dies or is resized.
+"""Real processes give the same results as one loop, through starts, stops, kills and resizes.
 
 Method: applications whose instances are processes that are stopped and killed. Exactly once: that of
 `examples/flights.py`, whose aggregate has a checksum of each aircraft's flights in their order: a flight that is lost,

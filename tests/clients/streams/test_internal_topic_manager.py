@@ -1,4 +1,4 @@
-"""Goal: an application has its topics whatever stands in their place. Method: a real cluster."""
+"""An application gets its internal topics, whatever exists already."""
 
 from __future__ import annotations
 

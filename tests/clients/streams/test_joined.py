@@ -1,4 +1,4 @@
-"""Goal: joined topics may be resized one after the other, and the one state of each key is complete and in one place.
+"""Joined topics may be resized one after the other; each key's state stays complete and in one place.
 
 Method: the model of `test_state_handover.py` with two topics, which hear of the same resizes at different times. Tasks
 read them in any order that the rules allow.

@@ -1,4 +1,4 @@
-"""Goal: a task waits no longer for state whose mark is gone, and waits on for state that is still to come.
+"""A task waits for moved state that is still to come, and not for lost state.
 
 Method: the machine of one instance, real stores; changelogs are what the test says they are.
 """

@@ -1,4 +1,4 @@
-"""Goal: where stock producers placed keys, a resized application counts right, or it ends and says why.
+"""With keys misplaced by stock producers, a resized application counts correctly, or ends with a reason.
 
 Method: a stock producer (aiokafka) and one of ours write to topics that grow while an application counts their keys.
 """

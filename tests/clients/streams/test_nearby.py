@@ -1,4 +1,4 @@
-"""Goal: an application whose instances say where they run works on what is stored there.
+"""Instances with racks process partitions that are stored in their rack.
 
 Method: two brokers and two instances in two racks, and partitions that have one replica each: without the strategy, or
 without the racks, tasks are dealt out in turns.

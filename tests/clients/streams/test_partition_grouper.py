@@ -1,4 +1,4 @@
-"""Which tasks there are, and how wide internal topics have to be."""
+"""The tasks of a topology, and partition counts of internal topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Swapping tasks between clients: nobody's number changes, and no other way to share them out costs less."""
+"""Rack-aware task swaps: balanced, and with minimal cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of partitions that are gone: who is given them, what for, and that nobody else hands the same state over."""
+"""Tasks of removed partitions: their owner, their purpose, and a single hand-over of state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: an instance that slept past its session, in the middle of a batch, adds nothing to what its successor wrote.
+"""An instance that slept past its session writes nothing after its successor.
 
 Method: a real cluster and the successor in one loop; the sleeper in a thread of its own, whose user's function blocks
 its whole loop, as a stopped process would be.

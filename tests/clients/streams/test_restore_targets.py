@@ -1,4 +1,4 @@
-"""Goal: a store that its changelog cannot restore is begun anew, or ends the instance, and no other one is.
+"""A store that cannot be restored starts empty, or ends the instance; other stores are unaffected.
 
 Method: one task on a real disk; the answers about its changelog are made up, late ones included.
 """

@@ -1,4 +1,4 @@
-"""Goal: an instance runs, or ends with the reason, whatever has become of its changelogs.
+"""An instance runs, or ends with a reason, whatever happened to its changelogs.
 
 Method: a real cluster, changelogs that are cut off, deleted or made again while no instance runs; the counts that come
 out follow from what the changelogs have left.

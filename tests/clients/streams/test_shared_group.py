@@ -1,4 +1,4 @@
-"""One group of two kinds: an instance of Kafka Streams 3.9 and one of ours share the tasks of an application.
+"""An instance of Kafka Streams 3.9 and one of this package share the tasks of an application.
 
 Each leads in turn, and each meets the other at other versions of the formats: older, as new, and from the future. Each
 copies records and signs them; in the end every record is there, signed by one of them.

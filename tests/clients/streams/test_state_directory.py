@@ -1,4 +1,4 @@
-"""The directory of an application's state belongs to one instance at a time, which knows itself again."""
+"""An application's state directory belongs to one instance at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: through any sequence of resizes each key's state is where the key is processed, complete, and nowhere else.
+"""Through any resizes, each key's state is complete, and only where the key is processed.
 
 Method: a model of an application. Partitions are logs cut by resizes; tasks process them in any order that the rules
 allow, hand over when they feel like it, and keep what they know in stores made of changelogs.

@@ -1,4 +1,4 @@
-"""Goal: applications are right through restarts, moves, resizes and failed transactions.
+"""Applications are correct through restarts, moves, resizes and failed transactions.
 
 Method: a real cluster and real instances in one process; what comes out is compared with what was sent in. Killed
 processes are in `test_instances.py`.

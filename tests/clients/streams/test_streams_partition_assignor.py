@@ -1,4 +1,4 @@
-"""The partition assignor: what members say, what the leader makes of it, and what they make of its answer."""
+"""The partition assignor: subscriptions, the leader's assignment, and the members' use of it."""
 
 from __future__ import annotations
 

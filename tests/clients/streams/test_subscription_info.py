@@ -1,4 +1,4 @@
-"""The subscription, and what both messages have in common, against the bytes of Kafka Streams 3.9 and against nonsense.
+"""The subscription's encoding compared with Kafka Streams 3.9, and malformed bytes.
 
 `golden/kafka-streams-3.9.jsonl` is what StreamsOracle.java prints: values and bytes of every version. Kafka numbers the
 topics of a dictionary in the order of a hash table, so that only the bytes of one dictionary are sure to be the same:

@@ -1,4 +1,4 @@
-"""What task assignors promise, over two thousand generated groups each. Every check has been seen to fail (see below).
+"""Guarantees of task assignors over two thousand generated groups each, and planted bugs.
 
 The groups are in any condition: clients of all sizes, tasks that run, lag, or are nowhere; standbys, tags, budgets.
 """

@@ -1,4 +1,4 @@
-"""Goal: what a write left is there after a kill -9, whole; what cannot be trusted is not.
+"""A completed write survives kill -9; untrusted files are discarded.
 
 Method: a real process that writes and is killed at a moment of its own choosing; files that are tampered with.
 """

@@ -1,4 +1,4 @@
-"""The names of tasks are those of Kafka Streams' state directories."""
+"""Task ids are those of Kafka Streams' state directories."""
 
 from __future__ import annotations
 

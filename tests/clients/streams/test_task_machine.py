@@ -1,4 +1,4 @@
-"""Goal: whether a task may process, commit or hand over follows from one state, and late answers change nothing in it.
+"""One state determines whether a task may process, commit or hand over; late responses change nothing.
 
 Method: the real machine and real stores on disk; what a consumer knows is set (`RequestView`), and effects are looked
 at.

@@ -1,4 +1,4 @@
-"""Goal: the disk has what was committed and nothing else, whatever happens to a task. Method: one task, no cluster."""
+"""The disk has exactly the committed state, whatever happens to a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of a client are shared among its threads: evenly, and where they were."""
+"""The tasks of a client are spread evenly and stickily over its threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: steps do with records what they say. Method: run them by hand, without any task."""
+"""Each step's effect on records, without tasks."""
 
 from __future__ import annotations
 

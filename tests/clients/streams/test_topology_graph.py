@@ -1,4 +1,4 @@
-"""Goal: a topology falls into the right parts, and what would meet the wrong state is refused before it runs.
+"""A topology is split into the right parts, and invalid uses of state are refused.
 
 Method: topologies are built, and their parts run by hand as in `test_topology.py`.
 """

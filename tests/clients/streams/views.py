@@ -1,4 +1,4 @@
-"""A consumer's knowledge as tests set it: what `TaskMachine` is asked with where there is no cluster."""
+"""A consumer's state set by tests, for `TaskMachine` without a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small cluster with an application in it: what the tests of the runtime share."""
+"""A small cluster with an application, for tests of the runtime."""
 
 from __future__ import annotations
 

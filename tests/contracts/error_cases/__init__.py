@@ -1,1 +1,1 @@
-"""The cases of `tests.contracts.error_codes`, by what they are about."""
+"""The cases of `tests.contracts.error_codes`, by subject."""

@@ -1,4 +1,4 @@
-"""What those who administer topics, configurations, quotas and credentials are refused."""
+"""Refusals of topic, configuration, quota and credential administration."""
 
 from __future__ import annotations
 

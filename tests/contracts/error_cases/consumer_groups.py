@@ -1,4 +1,4 @@
-"""What members of KIP-848 groups are refused (KIP-848)."""
+"""Refusals of members of KIP-848 groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers are refused by controllers, and controllers by brokers."""
+"""Refusals between brokers and controllers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What producers, consumers and followers are refused."""
+"""Refusals of producers, consumers and followers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members of groups, and those who ask about groups, are refused."""
+"""Refusals of classic members, and of requests about groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients are refused on listeners that ask who they are, and on listeners that a broker does not have."""
+"""Refusals on listeners with authentication, and on missing listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members of groups that share partitions are refused, and leaders that are not the latest (KIP-932)."""
+"""Refusals of share group members and old leaders (KIP-932)."""
 
 from __future__ import annotations
 

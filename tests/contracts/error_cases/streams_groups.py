@@ -1,4 +1,4 @@
-"""What members of groups of Kafka Streams are refused (KIP-1071)."""
+"""Refusals of streams group members (KIP-1071)."""
 
 from __future__ import annotations
 

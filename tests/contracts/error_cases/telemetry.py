@@ -1,4 +1,4 @@
-"""What clients are refused that push metrics (KIP-714)."""
+"""Refusals of clients that push metrics (KIP-714)."""
 
 from __future__ import annotations
 

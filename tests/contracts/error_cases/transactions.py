@@ -1,4 +1,4 @@
-"""What transactional producers, and coordinators among themselves, are refused."""
+"""Refusals of transactional producers, and between coordinators."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Scenarios of the controller's machine: texts beside this file, and what is needed to run them (`README.md`)."""
+"""Scenarios of the controller's state machine: text files, and their runner (`README.md`)."""

@@ -1,4 +1,4 @@
-"""How a scenario shows what the controller's machine decides: one line per effect, without what no reader needs."""
+"""Prints the decisions of the controller's state machine: one line per effect."""
 
 from __future__ import annotations
 

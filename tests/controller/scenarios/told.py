@@ -1,4 +1,4 @@
-"""The world and the controllers of a scenario: those of `tests.controller.world`, told line by line.
+"""The world and controllers of a scenario, printed line by line.
 
 Brokers answer what they are sent before the next event, unless they are silent. A broker refuses the requests of a
 controller whose epoch is older than the newest that it has seen, as a real one does.

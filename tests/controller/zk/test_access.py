@@ -1,4 +1,4 @@
-"""Who may do what with a znode: Kafka's rule, path by path."""
+"""ACLs of znodes: Kafka's rule, path by path."""
 
 from __future__ import annotations
 

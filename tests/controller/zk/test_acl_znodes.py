@@ -1,4 +1,4 @@
-"""Access control lists in ZooKeeper: Kafka's znodes, byte for byte, and what is not understood."""
+"""ACLs in ZooKeeper: Kafka's znodes byte for byte, and malformed ones."""
 
 from __future__ import annotations
 

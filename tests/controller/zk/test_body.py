@@ -1,4 +1,4 @@
-"""A znode's field that is not what it should be is named with its path and its place."""
+"""A malformed field of a znode is reported with path and position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journaled ZooKeeper: what is read back is what was there, ephemerals apart."""
+"""The journaled ZooKeeper restores its state, except ephemeral znodes."""
 
 from __future__ import annotations
 

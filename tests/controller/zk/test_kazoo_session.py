@@ -1,4 +1,4 @@
-"""Goal: what only the adapter to the real server can get wrong: threads, connecting, the chroot.
+"""The adapter to the real server: threads, connecting, the chroot.
 
 What it shares with the in-process one is in tests/contracts/test_zk_session.py.
 """

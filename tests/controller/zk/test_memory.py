@@ -1,4 +1,4 @@
-"""Goal: what only the in-process ZooKeeper can be asked: races within a loop turn, bugs that must not hang callers.
+"""The in-memory ZooKeeper: races within a loop iteration, and bugs that must not block callers.
 
 What it shares with the real one is in tests/contracts/test_zk_session.py.
 """

@@ -1,4 +1,4 @@
-"""The bytes of many reads at once, which kazoo does not speak (ZooKeeper's request 22)."""
+"""The bytes of multi-reads, which kazoo does not support (ZooKeeper's request 22)."""
 
 from __future__ import annotations
 

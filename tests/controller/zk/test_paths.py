@@ -1,4 +1,4 @@
-"""Paths are those of Kafka, and fit together."""
+"""Paths are Kafka's, and consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of producer ids follow each other, whoever claims them."""
+"""Blocks of producer ids are contiguous, whoever allocates them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request takes on ZooKeeper's wire, and work that is cut so that it fits."""
+"""Sizes of ZooKeeper requests, and work that is split to fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: tokens are written as Kafka writes them, and each of its versions is read."""
+"""Tokens are written as in Kafka, and all of its versions are read."""
 
 from __future__ import annotations
 

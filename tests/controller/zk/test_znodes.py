@@ -1,4 +1,4 @@
-"""Goal: a stock tool can read what we write, we can read what it writes, and anything else is named clearly."""
+"""Znodes are compatible with stock tools, and malformed ones are reported."""
 
 from __future__ import annotations
 

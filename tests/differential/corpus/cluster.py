@@ -1,4 +1,4 @@
-"""What a cluster says of itself: ApiVersions, Metadata, DescribeCluster, FindCoordinator, features."""
+"""Cluster metadata: ApiVersions, Metadata, DescribeCluster, FindCoordinator, features."""
 
 from __future__ import annotations
 

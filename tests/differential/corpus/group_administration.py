@@ -1,4 +1,4 @@
-"""Every administrative request about a group, for each type of group and each state that a group can be in.
+"""Every administrative request about a group, for each type and state of groups.
 
 One story for each kind of group: it is looked at, its offsets are changed, members are removed, and it is deleted;
 after each step it is looked at again. Kinds that a Kafka does not have are left out.

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, ListGroups, DescribeGroups, DeleteGroups: groups from outside."""
+"""OffsetCommit, OffsetFetch, OffsetDelete, ListGroups, DescribeGroups, DeleteGroups."""
 
 from __future__ import annotations
 

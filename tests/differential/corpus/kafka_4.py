@@ -1,4 +1,4 @@
-"""What only Kafka 4 is asked: the quorum, its voters, brokers that leave, the resources that have configs, cursors."""
+"""Requests for Kafka 4 only: quorum, voters, removed brokers, resources with configurations, cursors."""
 
 from __future__ import annotations
 

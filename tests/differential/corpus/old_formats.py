@@ -1,4 +1,4 @@
-"""Produce v0 to v2 and Fetch v0 to v3: message sets, up and down, and what is refused."""
+"""Produce v0 to v2 and Fetch v0 to v3: message sets, conversions, and refusals."""
 
 from __future__ import annotations
 

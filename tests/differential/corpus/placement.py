@@ -1,4 +1,4 @@
-"""ElectLeaders, reassignments, and what brokers and controllers say to each other, with one broker."""
+"""ElectLeaders, reassignments, and requests between brokers and controllers, with one broker."""
 
 from __future__ import annotations
 

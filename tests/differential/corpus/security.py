@@ -1,4 +1,4 @@
-"""SASL, ACLs, delegation tokens and SCRAM, with a broker that has no security configured."""
+"""SASL, ACLs, delegation tokens and SCRAM on a broker without security."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932), as Kafka has them from 4.2 on: members, sessions, acknowledgements, where a group stands."""
+"""Share groups (KIP-932) as in Kafka 4.2: members, sessions, acknowledgements, positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat, StreamsGroupDescribe: groups of Kafka Streams, whose broker deals the tasks."""
+"""StreamsGroupHeartbeat, StreamsGroupDescribe: streams groups (KIP-1071)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions, PushTelemetry: of clients that bring ids of their own, on which ids of subscriptions rest.
+"""GetTelemetrySubscriptions, PushTelemetry, with fixed client instance ids.
 
 Intervals are long, so that nothing here depends on how fast a cluster answers.
 """

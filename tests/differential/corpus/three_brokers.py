@@ -1,4 +1,4 @@
-"""What only several brokers can answer: who leads, who coordinates, who is in sync, and moves that really move."""
+"""Responses that need several brokers: leaders, coordinators, ISRs, and real reassignments."""
 
 from __future__ import annotations
 

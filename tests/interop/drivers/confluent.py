@@ -1,4 +1,4 @@
-"""librdkafka, by confluent-kafka."""
+"""librdkafka (confluent-kafka)."""
 
 from __future__ import annotations
 

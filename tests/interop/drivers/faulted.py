@@ -1,4 +1,4 @@
-"""Four clients in Python as they come, without settings, for the table of what each does about a fault.
+"""Four Python clients with default settings, for the table of client behavior under faults.
 
     python -m tests.interop.drivers.faulted CLIENT:send|read '{"servers": ..., "topic": ...}'
 

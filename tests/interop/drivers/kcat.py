@@ -1,4 +1,4 @@
-"""kcat, the command line of librdkafka: this program runs it and tells what it says."""
+"""kcat, librdkafka's command line: runs it and parses its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch is built record by record, and built again where it has to be sent again."""
+"""A batch is built record by record, and rebuilt for a resend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys are read without the rest, and are those that the whole records have."""
+"""Keys are read without the other fields, and equal those of full records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Message sets v0 and v1, with kafka-python's own reader and writer at the other end."""
+"""Message sets v0 and v1, compared with kafka-python's reader and writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records are read from a batch, and from one that is damaged as far as it makes sense."""
+"""Records of valid and damaged batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of the same sizes are read column by column: what comes out is what the loop over single records finds."""
+"""Records of equal sizes are decoded column by column, with the same result as the loop."""
 
 from __future__ import annotations
 

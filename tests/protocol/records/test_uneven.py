@@ -1,4 +1,4 @@
-"""Records whose values differ in size are read in fewer steps: what comes out is what the loop finds."""
+"""Records with values of different sizes are decoded in fewer steps, with the same result as the loop."""
 
 from __future__ import annotations
 

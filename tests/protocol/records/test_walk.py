@@ -1,4 +1,4 @@
-"""Walking over records: what is refused is what no decoder can read, and nothing that one can read is."""
+"""Walks over records refuse exactly the records that no decoder can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: every story runs to its end on a live cluster, what it claims is so, and the cluster is right afterwards."""
+"""Every story runs to its end on a live cluster, its claims hold, and the cluster is healthy afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group keeps over a failover, and what it leaves behind when it is closed."""
+"""The state of a group that survives a failover, and its end after a close."""
 
 from __future__ import annotations
 

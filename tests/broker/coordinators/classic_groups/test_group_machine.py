@@ -1,4 +1,4 @@
-"""One group as a machine: every state, every refusal, and the timeouts, without a clock or a socket."""
+"""A group as a state machine: states, refusals and timeouts, without clock or socket."""
 
 from __future__ import annotations
 

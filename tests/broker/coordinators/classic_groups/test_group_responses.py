@@ -1,4 +1,4 @@
-"""Responses of a group, version by version."""
+"""Responses of a group, by version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who comes into a group, with which protocol, and when the join phase ends."""
+"""Admission of members, the chosen protocol, and the end of the join phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of a group: leadership, votes, static ids."""
+"""Members of a group: leader, votes, static members."""
 
 from __future__ import annotations
 

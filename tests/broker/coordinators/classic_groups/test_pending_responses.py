@@ -1,4 +1,4 @@
-"""Requests that wait are answered once: by what they waited for, by the next request of their member, or by its end."""
+"""A waiting request gets one response: by its event, the member's next request, or the member's end."""
 
 from __future__ import annotations
 

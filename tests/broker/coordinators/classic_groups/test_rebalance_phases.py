@@ -1,4 +1,4 @@
-"""The two waits of a rebalance, as data: until when, for whom, and how much longer."""
+"""The two phases of a rebalance as data: deadlines, awaited members, extensions."""
 
 from __future__ import annotations
 

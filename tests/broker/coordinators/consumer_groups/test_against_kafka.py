@@ -1,4 +1,4 @@
-"""Our assignors beside Kafka's own classes, where their jars are at hand.
+"""The assignors compared with Kafka's own classes, if their jars are available.
 
     ANABRANCH_KAFKA_4_JARS=DIR pytest tests/broker/coordinators/consumer_groups/test_against_kafka.py
 

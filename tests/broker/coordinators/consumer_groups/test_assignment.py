@@ -1,4 +1,4 @@
-"""Sets of partitions: rows of messages and back, and how two of them compare."""
+"""Sets of partitions: conversion to message rows and back, and comparison."""
 
 from __future__ import annotations
 

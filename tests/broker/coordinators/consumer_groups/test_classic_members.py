@@ -1,4 +1,4 @@
-"""Members of the classic protocol in a KIP-848 group: what each of their requests is told."""
+"""Classic members in a KIP-848 group: responses to each of their requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any life of a group, against what must hold at each moment of it; and bugs that are planted, which must be found.
+"""Random lives of a group, checked against invariants; planted bugs must be found.
 
 Clients join, send heartbeats, lose answers, leave for good or for a while, fall silent; topics grow and go; another
 coordinator takes over from the journal alone. A client believes that it has what it was told to have, until it is told

@@ -1,4 +1,4 @@
-"""Groups that change their kind: what becomes of members, and what forbids it."""
+"""Conversion between classic and KIP-848 groups: members, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in, who is fenced, what bumps the group, and how members leave: the tables of KIP-848, row by row."""
+"""Admission, fencing, epoch bumps and leaving: the tables of KIP-848, row by row."""
 
 from __future__ import annotations
 

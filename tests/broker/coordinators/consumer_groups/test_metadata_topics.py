@@ -1,4 +1,4 @@
-"""Topics of the metadata image as groups see them: what may be assigned is somebody else's to say."""
+"""Topics of the metadata image as seen by groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stretches of each topic, the same indexes of each for who subscribes to the same."""
+"""Contiguous ranges of each topic; equal indexes for equal subscriptions."""
 
 from __future__ import annotations
 

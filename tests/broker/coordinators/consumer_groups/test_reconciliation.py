@@ -1,4 +1,4 @@
-"""The automaton of one member, step by step, as the table of KIP-848 has it."""
+"""The state machine of one member, step by step, as in KIP-848's table."""
 
 from __future__ import annotations
 

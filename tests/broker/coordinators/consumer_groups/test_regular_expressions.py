@@ -1,4 +1,4 @@
-"""What expressions match, that they take no time to speak of, and what is none."""
+"""Matches of regular expressions, their cost, and invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers of members: moved, cancelled, forgotten, and run out."""
+"""Timers of members: moved, cancelled, removed and expired."""
 
 from __future__ import annotations
 

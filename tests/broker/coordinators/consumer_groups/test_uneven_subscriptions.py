@@ -1,4 +1,4 @@
-"""Members that subscribe to different topics."""
+"""Members with different subscriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everybody gets as much as anybody else, and keeps what it has: by examples, and for any group at all."""
+"""Assignments are balanced and sticky: examples, and arbitrary groups."""
 
 from __future__ import annotations
 

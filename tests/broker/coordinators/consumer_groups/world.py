@@ -1,4 +1,4 @@
-"""Drives one group by hand: topics are a dict, the journal is a list, time is a variable."""
+"""Drives one group manually: topics are a dict, the journal is a list, time is a variable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a coordinator makes of metadata and of what leaders say; which key epochs are open is told elsewhere."""
+"""The coordinator's view of a topic from metadata and leaders' responses."""
 
 from __future__ import annotations
 

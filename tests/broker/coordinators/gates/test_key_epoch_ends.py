@@ -1,4 +1,4 @@
-"""What the rows of a leader say; that they are asked for, and again, is seen in `test_group_gates`."""
+"""Segment ends in leaders' responses; `test_group_gates` tests the requests."""
 
 from __future__ import annotations
 

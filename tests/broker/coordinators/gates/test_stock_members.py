@@ -1,4 +1,4 @@
-"""Who counts as a reader of a topic that holds no gates."""
+"""Which members count as stock consumers of a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups whose broker assigns, over the wire: what is answered is replicated, and outlives its coordinator."""
+"""KIP-848 groups over TCP: responses are replicated, and survive the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator on real brokers: what is stored survives it, who waits is woken, who asks the wrong one is told."""
+"""The coordinator on real brokers: stored state survives, waiters wake up, wrong brokers answer NOT_COORDINATOR."""
 
 from __future__ import annotations
 

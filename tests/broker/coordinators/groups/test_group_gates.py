@@ -1,4 +1,4 @@
-"""What a coordinator assigns to members of another make when their topic grows, and when it gives them the rest."""
+"""Assignments to stock members when their topic grows, and the later rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of committed offsets: deleted on request, expired by Kafka's rules, compacted, reloaded."""
+"""Committed offsets: deletion on request, expiry by Kafka's rules, compaction, reload."""
 
 from __future__ import annotations
 

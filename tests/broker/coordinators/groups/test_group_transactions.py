@@ -1,4 +1,4 @@
-"""Offsets in transactions: when they count, who may commit them, and what the next coordinator knows of them."""
+"""Offsets in transactions: when they count, who may commit them, and failover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that share partitions, over the wire: what administrators see and do, and what outlives a coordinator."""
+"""Share groups over TCP: administration, and state that survives a coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of Kafka Streams, over the wire: what is answered is replicated, and outlives its coordinator."""
+"""Streams groups over TCP: responses are replicated, and survive the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offsets of one group: the journal decides, whatever order completions arrive in."""
+"""The offsets of one group: the journal determines them, in any order of completions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members tell each other, and who is woken by what."""
+"""Positions exchanged between members, and the requests that they wake up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that end with their owner, and the one timer of many deadlines."""
+"""Tasks end with their owner, and one timer serves many deadlines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of deadlines behind the one timer."""
+"""The queue of deadlines of the timer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A coordinator dies at the step that was named, and at no other."""
+"""A coordinator dies only at the named step."""
 
 from __future__ import annotations
 

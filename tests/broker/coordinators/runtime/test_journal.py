@@ -1,4 +1,4 @@
-"""The journal: what is written comes back, in order, and failures speak the members' language."""
+"""The journal returns its records in order, and maps failures to error codes of groups."""
 
 from __future__ import annotations
 

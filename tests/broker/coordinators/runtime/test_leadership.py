@@ -1,4 +1,4 @@
-"""A coordinator serves what its broker leads, once it has read all of it."""
+"""A coordinator serves the partitions that its broker leads, once they are loaded."""
 
 from __future__ import annotations
 

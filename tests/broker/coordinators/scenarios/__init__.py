@@ -1,1 +1,1 @@
-"""Scenarios of a consumer group: texts beside this file, and what is needed to run them (`README.md`)."""
+"""Scenarios of a consumer group: text files, and their runner (`README.md`)."""

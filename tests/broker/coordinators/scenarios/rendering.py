@@ -1,4 +1,4 @@
-"""How a scenario shows what a group decides: one line per effect, in which members bear the names of their clients."""
+"""Prints the decisions of a group: one line per effect, with the clients' names of members."""
 
 from __future__ import annotations
 

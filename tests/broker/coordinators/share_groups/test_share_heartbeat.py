@@ -1,4 +1,4 @@
-"""Goal: a member has what its group can share, and a coordinator that takes over knows what its predecessor knew.
+"""A member gets shareable partitions, and a new coordinator knows the state of the old one.
 
 Method: one group by hand; after each step the group is read anew from its records and has to be the same.
 """

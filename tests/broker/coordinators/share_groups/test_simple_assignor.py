@@ -1,4 +1,4 @@
-"""Every partition has readers, as many as any other, and nobody loses one without need."""
+"""Readers are balanced over partitions, and stay where possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of a group that shares partitions, as small as it can be: heartbeats, fetches, acknowledgements."""
+"""A minimal share group member: heartbeats, fetches, acknowledgements."""
 
 from __future__ import annotations
 

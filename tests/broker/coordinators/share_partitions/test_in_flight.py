@@ -1,4 +1,4 @@
-"""Goal: what is stored of a change says the fate of each offset in it, in as few batches as may be."""
+"""A stored change describes the state of each offset in as few batches as possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a partition ends where its leader says, also for a broker without a replica; one that is gone says nothing."""
+"""A partition's end is its leader's, also for a broker without a replica; a deleted one has none."""
 
 from __future__ import annotations
 

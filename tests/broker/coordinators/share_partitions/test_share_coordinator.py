@@ -1,4 +1,4 @@
-"""Goal: what a leader was told is stored is there for the next one, and who is not the latest changes nothing.
+"""Stored state reaches the next leader, and old leaders change nothing.
 
 Method: the requests of leaders over the wire, to real brokers.
 """

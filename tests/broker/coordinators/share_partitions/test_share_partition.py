@@ -1,4 +1,4 @@
-"""Goal: each offset has one holder at most, and one that is done is never handed out again.
+"""Each offset has at most one holder, and an ended one is never delivered again.
 
 Method: cases by hand, and schedules of members that acquire, acknowledge, vanish and fail to store, compared with a
 model that knows each offset by itself.

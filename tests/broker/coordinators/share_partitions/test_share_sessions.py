@@ -1,4 +1,4 @@
-"""A request that is sent twice is found out, and nothing of a session outlives its connection."""
+"""Repeated requests are detected, and a session ends with its connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group that shares goes by: what was set for it, over what the broker says."""
+"""Settings of a share group: its own, over the broker's."""
 
 from __future__ import annotations
 

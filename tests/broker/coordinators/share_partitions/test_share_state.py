@@ -1,4 +1,4 @@
-"""What was said of an offset last counts, and a record says it again after a restart."""
+"""The last stored state of an offset is restored after a restart."""
 
 from __future__ import annotations
 

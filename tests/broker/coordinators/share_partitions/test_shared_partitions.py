@@ -1,4 +1,4 @@
-"""Goal: members of one group read one partition together: each record is one member's at a time, until it is done.
+"""Members of a group share a partition: each record has one member at a time.
 
 Method: real brokers over TCP; members written for the tests, so that each request can be the wrong one.
 """

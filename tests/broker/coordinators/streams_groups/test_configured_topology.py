@@ -1,4 +1,4 @@
-"""Goal: a topology has the tasks that it has in Kafka, and what is wrong is said before anything is dealt.
+"""A topology has the same tasks as in Kafka, and errors are reported before assignment.
 
 The same topologies are shown to Kafka 4.2 by `tests/differential/corpus/streams_groups.py`.
 """

@@ -1,4 +1,4 @@
-"""Every scenario of a group of Kafka Streams comes out as written, and its README lists every phrase."""
+"""Every scenario of a streams group gives its written result, and the README lists every phrase."""
 
 from __future__ import annotations
 

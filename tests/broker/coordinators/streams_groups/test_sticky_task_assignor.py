@@ -1,4 +1,4 @@
-"""Goal: shares are even, what can stay stays, and no instance keeps two copies of one state.
+"""Tasks are balanced and sticky, and no instance has two copies of one state.
 
 Method: groups by hand, and random ones whose members come and go; Kafka leaves ties to its hash maps, so that what is
 compared with it is what it promises.

@@ -1,4 +1,4 @@
-"""Goal: a task is run by one member, and a coordinator that takes over goes on where the last one was.
+"""A task has one owner, and a new coordinator continues where the last one stopped.
 
 Method: one group by hand, read anew from its records after each step; and random schedules of members that come, beat,
 die and leave under coordinators that fail over, in which no task ever has two owners and all comes to rest.

@@ -1,4 +1,4 @@
-"""Drives one group of Kafka Streams by hand: topics are a dict, the journal is a list, time is a variable.
+"""Drives one streams group manually: topics are a dict, the journal is a list, time is a variable.
 
 After each step, or where coordinators change, the group is read anew from its records, and has to be the same.
 """

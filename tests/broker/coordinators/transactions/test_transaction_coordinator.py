@@ -1,4 +1,4 @@
-"""Transactions from a producer's request to the last marker, and what a request hears that should not have come."""
+"""Transactions from the first request to the last marker, and refused requests."""
 
 from __future__ import annotations
 

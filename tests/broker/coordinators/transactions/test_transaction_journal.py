@@ -1,4 +1,4 @@
-"""What is written of a transactional id comes back from it, but for what Kafka does not write either."""
+"""Journal records of a transactional id are read back, except fields that Kafka does not write."""
 
 from __future__ import annotations
 

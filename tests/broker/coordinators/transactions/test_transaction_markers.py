@@ -1,4 +1,4 @@
-"""Markers: sorted by leader, bundled by request, and what each answer means."""
+"""Markers: sorted by leader, batched by request, and the meaning of each response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each request means in each state: the answers of Kafka's TransactionCoordinator, as tables."""
+"""Each request in each state: the responses of Kafka's TransactionCoordinator, as tables."""
 
 from __future__ import annotations
 

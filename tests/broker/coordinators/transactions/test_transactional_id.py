@@ -1,4 +1,4 @@
-"""The state machine of a transactional id: every move there is, and none that there is not."""
+"""The state machine of a transactional id: all valid transitions, and no others."""
 
 from __future__ import annotations
 

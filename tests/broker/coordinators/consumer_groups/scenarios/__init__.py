@@ -1,1 +1,1 @@
-"""Scenarios of a KIP-848 group, and what plays them."""
+"""Scenarios of a KIP-848 group, and their runner."""

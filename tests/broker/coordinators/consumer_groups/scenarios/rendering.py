@@ -1,4 +1,4 @@
-"""How a scenario shows what a KIP-848 group decides: a line for each record, and one for each answer."""
+"""Prints the decisions of a KIP-848 group: a line for each record and response."""
 
 from __future__ import annotations
 

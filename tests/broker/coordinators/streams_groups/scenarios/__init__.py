@@ -1,1 +1,1 @@
-"""Scenarios of groups of Kafka Streams."""
+"""Scenarios of streams groups."""

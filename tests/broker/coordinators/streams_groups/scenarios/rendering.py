@@ -1,4 +1,4 @@
-"""How a scenario shows what a group of Kafka Streams decides: a line for each record, and one for each answer."""
+"""Prints the decisions of a streams group: a line for each record and response."""
 
 from __future__ import annotations
 
