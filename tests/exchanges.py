@@ -54,7 +54,6 @@ class Exchange:
 
 
 def _now_s() -> float:
-    """The loop's time, which a simulation controls; 0 where no loop runs."""
     try:
         return asyncio.get_running_loop().time()
     except RuntimeError:
@@ -67,7 +66,6 @@ def _with_records(message: Any) -> bool:
 
 
 def _partitions(message: Any) -> Partitions:
-    """What a message with records says without them."""
     found: Partitions = []
     for topic in getattr(message, "topic_data", None) or getattr(message, "responses", None) or ():
         name = getattr(topic, "name", None) or getattr(topic, "topic", None) or getattr(topic, "topic_id", b"")
@@ -117,7 +115,6 @@ class Exchanges:
 
 
 def _topic_ids(exchange: Exchange) -> Iterator[tuple[bytes, str]]:
-    """Ids and names of topics, of a Metadata, CreateTopics, UpdateMetadata or LeaderAndIsr."""
     for message in (exchange.asked, exchange.answer):
         for topic in getattr(message, "topics", None) or getattr(message, "topic_states", None) or ():
             topic_id, name = getattr(topic, "topic_id", b""), getattr(topic, "name", "")
@@ -180,7 +177,6 @@ def _outcome(exchange: Exchange) -> str:
 
 
 def _folded(lines: Iterator[str]) -> Iterator[str]:
-    """Lines that differ in time and correlation id alone are one, with their count."""
     last, key, count = "", "", 0
     for line in lines:
         same = re.sub(r"#\d+|[-\d.]+ ms$|^\s*[-\d.]+", "", line)

@@ -47,7 +47,7 @@ def tree(module: str) -> ast.Module:
 
 @pytest.mark.parametrize("module", HOT)
 def test_each_exception_of_a_function_has_a_name_of_its_own(module: str) -> None:
-    """A local variable has one type, that of the first `except`: a second one would be refused when it comes."""
+    """A local variable has the type of the first `except`; a second type would fail at run time."""
     for function in ast.walk(tree(module)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             kinds: dict[str, set[str]] = {}
@@ -60,13 +60,11 @@ def test_each_exception_of_a_function_has_a_name_of_its_own(module: str) -> None
 
 @pytest.mark.parametrize("module", HOT)
 def test_nothing_is_kept_in_an_objects_dictionary(module: str) -> None:
-    """Objects of compiled classes have none."""
     source = (PACKAGE / f"{module}.py").read_text()
     assert "cached_property" not in source and "__dict__" not in source and "vars(" not in source
 
 
 def test_no_class_is_derived_from_a_compiled_one() -> None:
-    """It could not be, unless it is compiled too."""
     compiled = {node.name for module in HOT for node in tree(module).body if isinstance(node, ast.ClassDef)}
     others = (path for path in PACKAGE.rglob("*.py") if str(path.relative_to(PACKAGE).with_suffix("")) not in HOT)
     derived = [
@@ -80,10 +78,8 @@ def test_no_class_is_derived_from_a_compiled_one() -> None:
 
 @pytest.mark.parametrize("module", HOT)
 def test_nothing_is_awaited_while_an_exception_is_handled(module: str) -> None:
-    """A compiled coroutine has no exception of its own: who runs meanwhile would find it as the one that is handled.
-
-    After a `finally` it would stay for good, and each later one would hold the one before as its context, with all that
-    its frames hold. `async with` is fine where leaving it waits for nothing, as leaving a timeout does.
+    """Coroutines of compiled modules share the handled exception: after a `finally` it would stay, with all frames of
+    its context. `async with` is allowed if its exit awaits nothing, like a timeout.
     """
     awaited = [
         f"{module}, line {found.lineno}: {ast.unparse(found)}"
@@ -158,7 +154,7 @@ def run(python: Path, *arguments: str) -> str:
 
 @compiled_wheel
 def test_each_module_can_be_the_first_that_is_imported(python: Path) -> None:
-    """The compiler reads annotations of classes: what stands there must have been imported, type checking or not."""
+    """The compiler evaluates class annotations, so their names must be imported at run time."""
     for module in HOT:
         name = "anabranch." + module.replace("/", ".")
         where = run(python, "-c", f"import importlib; print(importlib.import_module({name!r}).__file__)")

@@ -120,7 +120,7 @@ def test_some_partitions_are_written_to_beside_idle_ones() -> None:
 
 
 async def test_only_brokers_that_lead_something_are_read_along() -> None:
-    """Goal: leaders are placed at random, and a session of nothing is none."""
+    """Leaders are placed randomly, so a fetch session may be empty."""
     with running("anabranch") as peer:
         async with Admin(peer.bootstrap) as admin:
             await admin.create_topics([NewTopic(name="one", partitions=1, replication_factor=1)])
@@ -150,7 +150,6 @@ def test_percentiles() -> None:
 
 
 def test_curves(capsys: pytest.CaptureFixture[str]) -> None:
-    """The longest bar is as long as bars get; what is nothing has none, and a tenth is a tenth."""
     curve("stalls", [("10", 0.0), ("100", 5.0), ("1000", 50.0)], unit="ms")
     nothing, tenth, whole = capsys.readouterr().out.splitlines()[1:]
     assert [line.count("█") for line in (nothing, tenth, whole)] == [0, 5, 50]

@@ -46,7 +46,7 @@ def test_keys_keep_their_order_although_a_group_begins_late(protocol: str, tmp_p
 
 
 def test_with_gates_off_they_do_not(tmp_path: Path) -> None:
-    """Who keeps up may be handed everything in order by chance, so there are three tries."""
+    """A fast consumer may get everything in order by chance, so there are three tries."""
     for attempt in range(3):
         (folder := tmp_path / str(attempt)).mkdir()
         if judged(replace(LATE, gates=False), folder)[0].found:

@@ -80,7 +80,6 @@ class Plausible:
     """Makes requests, and learns from answers what the next ones could say."""
 
     def __init__(self, rng: random.Random, topics: Mapping[str, bytes]) -> None:
-        """`topics`: the id of each topic that exists, by name."""
         self._rng = rng
         self._topics = dict(topics)
         self._members: deque[str] = deque(MEMBERS, maxlen=REMEMBERED)
@@ -200,7 +199,6 @@ class Plausible:
 
 
 def _places(message: Any) -> Iterator[tuple[Any, WireField]]:
-    """Every field of a message, and of the messages in it, with its owner."""
     for field in fields_of(type(message)):
         yield message, field
         value = getattr(message, field.name)

@@ -275,7 +275,6 @@ def test_truncated_orders_of_a_controller(victim: Victim, data: st.DataObject) -
     ids=lambda raw: raw[:12].hex(),
 )
 def test_named_nonsense(victim: Victim, raw: bytes) -> None:
-    """Negative, oversized, empty frames; counts beyond the frame; nulls where none may be; other protocols."""
     attack(victim, raw)
     victim.check()
 
@@ -295,7 +294,7 @@ def test_named_nonsense(victim: Victim, raw: bytes) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_node_closes_at_once_and_says_why_in_one_line(victim: Victim, raw: bytes, reason: str) -> None:
-    """We keep our end open: it is the node that ends it."""
+    """The client keeps its end open: the node closes."""
     before = len(victim.log_path.read_text().splitlines())
     with victim.connect() as sock:
         sock.sendall(raw)
@@ -316,7 +315,7 @@ REFUSED = (
 @example(place=22, bit=4)  # now it is transactional
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_a_damaged_batch_is_refused_and_not_stored(victim: Victim, place: int, bit: int) -> None:
-    """Goal: no bit of a batch can change unnoticed. Offset and leader epoch are not covered: the leader sets them."""
+    """Any changed bit is noticed. Offset and leader epoch are not covered: the leader sets them."""
     records = bytearray(batch())
     place %= len(records)
     if place < 8 or 12 <= place < 16:
@@ -330,7 +329,7 @@ def test_a_damaged_batch_is_refused_and_not_stored(victim: Victim, place: int, b
 
 
 def test_half_a_request_per_connection_costs_little(victim: Victim) -> None:
-    """Goal: many peers that announce large frames do not make us set the memory aside."""
+    """Announced frame sizes must not allocate memory."""
     before = victim.rss()
     with contextlib.ExitStack() as stack:
         for _ in range(200):
@@ -341,7 +340,7 @@ def test_half_a_request_per_connection_costs_little(victim: Victim) -> None:
 
 
 def test_the_node_has_not_noticed(victim: Victim) -> None:
-    """The last word of whoever ran some of the above: everything as it was; then it still takes records."""
+    """Runs after the others: the state is unchanged, and records are accepted."""
     gc.collect()
     victim.check()
     said = victim.log_path.read_text().count("frame of -1 bytes")

@@ -129,7 +129,7 @@ def test_random_bytes_of_a_magic(victim: Victim, version: int, head: int, rest: 
 
 
 def test_bombs_are_refused_and_leave_nothing_behind(victim: Victim) -> None:
-    """Many MB of zeros in a request. What the first ones cost, the allocator may keep; more it may not."""
+    """Many MB of zeros in a request. The allocator may keep the memory of the first ones."""
     bombs = [
         wrapper(bytes((80 if codec == Compression.GZIP else 15) << 20), magic, codec, offset=0)
         for codec in CODECS[1:]

@@ -227,7 +227,7 @@ async def test_no_request_takes_much_more_memory_than_its_bytes() -> None:
 
 
 def test_more_than_the_limit_costs_nothing_but_its_bytes() -> None:
-    """What a process makes when it meets a message for the first time is no cost of the request: each comes twice."""
+    """The first use of a message costs more, so each request is sent twice."""
     served = {row.api.key: (0, row.api.last_version) for row in HANDLERS}
     for case in cases():
         frame = case.frame(2 * FEW)[4:]

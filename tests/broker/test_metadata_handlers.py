@@ -116,7 +116,7 @@ CREATING = BrokerSettings(port=0, auto_create_topics_enable=True)
 
 
 async def test_a_broker_that_has_heard_nothing_yet_creates_nothing() -> None:
-    """What it does not know may exist; INVALID_REPLICATION_FACTOR, for want of brokers, would end some clients."""
+    """An unknown topic may exist; INVALID_REPLICATION_FACTOR without brokers would end some clients."""
     services = await lone_services(dataclasses.replace(CREATING, default_replication_factor=3))
     response = await metadata(context(services, 12), names("t", "no/topic"))
     assert [row.error_code for row in response.topics] == [
@@ -141,7 +141,7 @@ async def test_a_topic_whose_creation_has_no_known_outcome_is_not_usable_yet() -
 async def test_topics_beyond_the_time_for_creation_are_created_by_later_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A request may name 100,000: each answer comes soon, and brings the client on."""
+    """A request may name 100,000 topics: each response comes soon, with progress."""
     monkeypatch.setattr(metadata_module, "CREATE_MS", 0)
     monkeypatch.setattr(metadata_module, "SETTLE_MS", 0)
     services = await lone_services(CREATING)
@@ -184,7 +184,7 @@ async def test_version_0_leaves_dead_replicas_out() -> None:
 
 
 async def test_resizes_are_told_as_tags() -> None:
-    """Goal: KIP-253's fields reach those who read them. Method: through the bytes, in a flexible and an old version."""
+    """The bytes of a flexible and of an older version."""
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], generation_aware=True)
     response = await ask(metadata, asked, 9)
     (topic,) = codec.decode(MetadataResponse, 9, codec.encode(response, 9))[0].topics
@@ -260,7 +260,7 @@ async def test_coordinators_of_many_groups_at_once() -> None:
 
 
 async def test_kinds_of_coordinators() -> None:
-    """A transactional id has one, here without brokers enough to make its topic; a share group never has (KIP-932)."""
+    """A transactional id's topic cannot be created with too few brokers; share groups are not served (KIP-932)."""
 
     async def error(key_type: int, version: int, key: str = "x") -> int:
         request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
@@ -276,7 +276,7 @@ async def test_kinds_of_coordinators() -> None:
     ("group", "partition"), [("", 0), ("my-group", 12), ("g\U0001d11e", 27), ("polygenelubricants", 0)]
 )
 def test_groups_hash_as_java_strings_do(group: str, partition: int) -> None:
-    """Values of `Utils.abs(name.hashCode()) % 50`; "polygenelubricants" is the famous Integer.MIN_VALUE."""
+    """`Utils.abs(name.hashCode()) % 50`; the hash of "polygenelubricants" is Integer.MIN_VALUE."""
     assert partition_of_group(group, 50) == partition
 
 

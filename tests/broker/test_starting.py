@@ -145,9 +145,8 @@ async def test_nobody_at_zookeepers_address_is_an_error() -> None:
 
 
 async def test_a_node_that_cannot_join_leaves_nothing_behind() -> None:
-    """Goal: whoever starts another node at the port of one that failed gets it, and no task of the first one works on.
-
-    Method: a second node with the id of the first; it gives up when the first one's registration stays.
+    """Another node can start at its port, and its tasks have ended. The second node has the first one's id, and gives
+    up.
     """
     async with Cluster(1, properties={"zookeeper.session.timeout.ms": "300"}) as cluster:
         files = MemoryFiles()

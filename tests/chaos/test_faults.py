@@ -29,11 +29,7 @@ async def no_resize(*_: object) -> None:
 
 
 async def test_one_zookeeper_server_at_a_time_and_none_while_it_is_on_its_way_back(tmp_path: Path) -> None:
-    """Goal: two faults never have the ensemble, whatever the first is at: then there is always a quorum.
-
-    Method: kill a server, and until it serves again ask for both faults over and over. Neither may find a victim.
-    Afterwards both do.
-    """
+    """The ensemble always has a quorum: while a killed server is away, neither fault finds a target."""
     cluster = ChaosCluster(tmp_path)
     scene = BriefScene(cluster, random.Random(1), no_resize, (), set())
     async with cluster.ensemble:

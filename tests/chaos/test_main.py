@@ -31,7 +31,6 @@ class Hand:
         self.directory = directory
 
     async def __call__(self, *words: str, status: int = 0) -> str:
-        """What the command printed."""
         process = await asyncio.create_subprocess_exec(*CHAOS, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         said, complained = await process.communicate()
         assert process.returncode == status, complained.decode()

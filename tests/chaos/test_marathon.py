@@ -41,10 +41,8 @@ async def test_every_record_comes_once_and_in_order_whoever_is_killed(
 
 
 async def test_readers_without_gates_are_noticed() -> None:
-    """Goal: the ledger would notice.
-
-    Method: nobody reads before everything is stored, over growth and merging. A key's records lie in a partition, then
-    in its child, then in the first again: whichever of the two is handed out first, without gates it is out of order.
+    """Readers start when everything is stored, over growth and merging. A key's records are in a partition, its child,
+    and the first again, so any order without gates is wrong.
     """
     course = MarathonPlan(records=40_000, resizes=4, faults=0, seed=250, gates=False, head_start=40_000)
     outcome = await marathon(course, say=log.info)

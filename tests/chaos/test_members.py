@@ -188,10 +188,7 @@ MIXED = Plan(
 @pytest.mark.processes
 @pytest.mark.zookeeper
 async def test_stock_groups_keep_the_order_of_keys_while_a_topic_grows(tmp_path: Path) -> None:
-    """Goal: librdkafka by both protocols and aiokafka are handed every record, and each key's in their order.
-
-    Method: their members and the nodes are killed, frozen and cut off while records flow and the topic grows.
-    """
+    """librdkafka with both protocols, and aiokafka, while members and nodes are killed, frozen and cut off."""
     verdict = await chaos(MIXED, say=log.info, directory=tmp_path, kafka="4.1")
     table = "\n".join(report(verdict))
     assert not verdict.anomalies, table
@@ -205,10 +202,8 @@ async def test_stock_groups_keep_the_order_of_keys_while_a_topic_grows(tmp_path:
 @pytest.mark.processes
 @pytest.mark.zookeeper
 async def test_stock_groups_lose_nothing_while_a_topic_shrinks_too(tmp_path: Path) -> None:
-    """Goal: they are handed every record, and those of each partition in their order; not those of each key.
-
-    Method: the same, and the topic shrinks as often as it grows. Kills make members fall behind, so some keys lose
-    their order behind a merge: the run counts them, and that is the control.
+    """Every record is delivered, and each partition is in order. Kills delay members, so some keys lose their order
+    after a merge: the run counts them as a control.
     """
     plan = replace(MIXED, shrinks=True, duration_s=40)
     verdict = await chaos(plan, say=log.info, directory=tmp_path, kafka="4.1")
@@ -224,7 +219,7 @@ async def test_stock_groups_lose_nothing_while_a_topic_shrinks_too(tmp_path: Pat
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("gated", [False, pytest.param(True, marks=BY_HAND)], ids=["gates off", "gates on"])
 async def test_a_group_that_reads_the_newest_first_needs_gates(tmp_path: Path, gated: bool) -> None:
-    """The control: with gates off a run finds keys out of order."""
+    """The control: without gates a run finds keys out of order."""
     grown = FIRST_COUNT + 3
 
     def has_read(_: Sequence[Fired]) -> bool:

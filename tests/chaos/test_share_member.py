@@ -123,7 +123,7 @@ async def test_with_its_session_a_member_loses_what_it_holds() -> None:
 
 
 async def test_a_session_whose_request_was_cancelled_is_over() -> None:
-    """The broker may have carried the request out, so that the epoch of the next one is not known."""
+    """The broker may have processed the request, so the next epoch is unknown."""
     async with sharing() as cluster:
         await send(cluster, 1)
         async with reading(cluster, "a") as member:

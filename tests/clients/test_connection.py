@@ -146,9 +146,8 @@ async def test_silence_is_a_timeout_and_ends_the_connection() -> None:
 
 
 async def test_what_was_given_up_is_not_delivered_later() -> None:
-    """Goal: a commit that timed out must not come after the one that followed it on another connection.
-
-    Method: a peer that does not read, so that the request is in the kernels' hands when its time is up.
+    """A timed-out commit must not arrive after a newer one on another connection. The peer does not read, so the
+    request is in kernel buffers at its timeout.
     """
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:

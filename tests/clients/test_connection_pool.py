@@ -48,7 +48,7 @@ async def test_a_node_that_stays_away_is_named_once(caplog: pytest.LogCaptureFix
 
 @pytest.mark.asyncio(loop_factories=["hasty"])
 async def test_who_is_told_that_the_wait_is_over_may_connect_even_if_the_clock_says_otherwise() -> None:
-    """Nothing else would ask again: a fetcher that could not connect at that moment would wait for good."""
+    """Otherwise a fetcher that could not connect then would wait for ever."""
     config = NetworkConfig(bootstrap_servers=(WHERE,))
     links = Refused(config, make_rng(None), address_of=lambda _: WHERE, on_failure=lambda: None)
     tried_often = asyncio.Event()

@@ -142,7 +142,7 @@ async def test_offsets_of_an_old_generation_are_refused() -> None:
 
 
 async def test_offsets_of_a_member_that_the_group_has_dropped_are_refused() -> None:
-    """It learns that before its application commits what it was given, and must not commit as nobody in particular."""
+    """It learns of it before its application commits, and must not commit without a member id."""
     async with cluster_and_admin() as (cluster, _):
         where = TopicPartition("in", 0)
         async with (

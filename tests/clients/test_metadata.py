@@ -98,7 +98,7 @@ def test_a_plain_topic_has_none() -> None:
 
 
 def test_a_lagging_answer_cannot_bring_an_old_generation_back() -> None:
-    """K507. What the lagging broker does not know of stays; a newer answer may remove it."""
+    """K507: topics missing in an old broker's response stay; a newer response may remove them."""
     old = response(topic(partition(0, epoch=1), counts=(1,)))
     new = response(topic(partition(0, epoch=2), partition(1), counts=(1, 2)))
     metadata = after(old, new, old)
@@ -147,7 +147,7 @@ def test_a_topic_without_a_leader_for_now_is_kept() -> None:
 
 
 def test_a_node_that_knows_no_node_says_nothing_about_topics() -> None:
-    """It has just started: "unknown topic" from it must not look like a deletion."""
+    """It has just started: its "unknown topic" is not a deletion."""
     unknown = topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     known = after(response(topic(partition(0))))
     assert known.updated(response(unknown, nodes=()), complete=True).topics == known.topics

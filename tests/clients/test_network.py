@@ -204,7 +204,7 @@ async def test_leader_of_waits_for_a_leader() -> None:
 
 
 async def test_leader_of_does_not_wait_for_ever() -> None:
-    """Goal: whoever asks about a partition that was removed since is told so."""
+    """A lookup of a removed partition ends with an error."""
     async with connected(request_timeout_ms=50) as (_, network):
         with pytest.raises(TimeoutError):
             await network.leader_of(TopicPartition("t", 99))
@@ -239,7 +239,7 @@ async def test_a_topic_that_is_not_usable_yet_is_asked_for_again(code: ErrorCode
 
 
 async def test_many_who_wait_for_a_topic_at_once_ask_once() -> None:
-    """Goal: the first records to a topic of 10,000 partitions cost one long answer, not a second for all the rest."""
+    """The first records of a topic with 10,000 partitions cause one large response, not two."""
     async with connected() as (brokers, network):
         before = brokers.count(MetadataRequest)
         found = await asyncio.gather(*(network.leader_of(TopicPartition("t", 0)) for _ in range(50)))
@@ -248,7 +248,7 @@ async def test_many_who_wait_for_a_topic_at_once_ask_once() -> None:
 
 
 async def test_what_another_caller_has_asked_refuses_nobody() -> None:
-    """Only an answer to a question of the call itself does: what stood in the way before may be gone."""
+    """Only a response to the call's own request counts; an earlier obstacle may be gone."""
     async with connected() as (brokers, network):
         brokers.hold_metadata, brokers.topic_error = asyncio.Event(), ErrorCode.TOPIC_AUTHORIZATION_FAILED
         first = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))

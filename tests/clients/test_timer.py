@@ -47,7 +47,7 @@ async def test_it_rings_at_the_earliest_and_once() -> None:
 
 @pytest.mark.asyncio(loop_factories=LOOPS)
 async def test_a_later_deadline_after_a_near_one() -> None:
-    """Whoever asks a handle when it is due asks here, before it has rung."""
+    """The handle's time must be right before it fires."""
 
     async def answer(request: Any) -> Any:
         return HeartbeatResponse(throttle_time_ms=request.generation_id, error_code=0)
@@ -82,7 +82,7 @@ async def test_a_later_deadline_after_a_near_one() -> None:
 
 @pytest.mark.asyncio(loop_factories=["uvloop"])
 async def test_the_clients_work_on_uvloop() -> None:
-    """Goal: who runs our clients on a loop of another make gets what asyncio's own gives. Both sides run on it here."""
+    """Clients and brokers both run on uvloop here."""
     async with Cluster(1, seed=4) as cluster:
         where = cluster.bootstrap_servers
         async with Admin(bootstrap_servers=where) as admin:

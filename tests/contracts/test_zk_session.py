@@ -119,7 +119,7 @@ async def test_refusals_name_their_kind_and_path(world: World) -> None:
 
 
 async def test_a_new_znode_has_a_higher_czxid_than_every_earlier_write(world: World) -> None:
-    """The broker epoch is a czxid: a broker that registers again must be newer than all it did before."""
+    """Broker epochs are czxids: a new registration must be newer than all earlier writes."""
     zk, other = await world.connect(), await world.connect()
     _, first = await zk.create_with_stat("/n", ephemeral=True)
     written = await other.set("/n", b"x")
@@ -197,9 +197,8 @@ async def test_a_multi_counts_on_where_others_have_counted(world: World) -> None
 
 
 async def test_the_largest_requests_are_taken_and_larger_ones_never_sent(world: World) -> None:
-    """Goal: nobody loses the connection over a request that no server reads, again and again.
-
-    Method: for each kind of write the largest that `sizes` allows, which the server must take, and one byte more.
+    """No request is sent that the server would refuse repeatedly. Sends the largest allowed request of each kind, and
+    one byte more.
     """
     zk = await world.connect()
     root = getattr(zk, "_root", "")
@@ -351,7 +350,7 @@ async def test_an_answer_may_be_lost_although_the_request_was_carried_out(world:
 
 
 async def test_a_session_cut_off_for_too_long_is_expired_and_learns_it_late(world: World) -> None:
-    """The zombie: until it is connected again it does not know that somebody else may hold its place."""
+    """A zombie: until it reconnects, it does not know that its session was replaced."""
     zk, other = await world.connect(session_timeout_ms=3000), await world.connect()
     await zk.create("/leader", ephemeral=True)
     events, vacant = Seen[SessionEvent](), Seen[WatchEvent]()

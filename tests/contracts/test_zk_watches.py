@@ -105,7 +105,7 @@ async def test_a_session_hears_of_its_own_writes(world: World) -> None:
 
 
 async def test_a_watch_is_seen_before_the_new_data(world: World) -> None:
-    """The order that ZooKeeper promises, and that a controller's event queue depends on."""
+    """ZooKeeper guarantees this order, and the controller's event queue needs it."""
     zk, writer = await world.connect(), await world.connect()
     await writer.create("/order", b"0")
     for round_number in range(1, 151):

@@ -116,7 +116,7 @@ def test_a_repeated_request_succeeds_whatever_its_partition_epoch() -> None:
 
 
 def test_a_leader_that_leaves_itself_out_resigns() -> None:
-    """Goal: its disk has failed; one write elects another member and drops it, and everybody hears of it."""
+    """Its disk has failed; one write elects another member and removes it, and all brokers are told."""
     world, term = three()
     begun = len(world.sent)
     row = ask(world, term, [2, 3]).topics[0].partitions[0]
@@ -174,7 +174,7 @@ def test_a_stopping_member_makes_the_isr_ineligible() -> None:
 
 
 def test_kip_903_an_isr_built_from_a_brokers_previous_life_is_refused() -> None:
-    """F fetches in life e1; the leader's AlterPartition with F@e1 is delayed; F restarts as e2; then it arrives."""
+    """F fetches with epoch e1; the leader's AlterPartition with F@e1 is delayed; F restarts with e2, and it arrives."""
     world, term = shrunk()
     previous = world.brokers[3].epoch
     world.add_brokers(3)

@@ -85,7 +85,7 @@ async def test_resigning_frees_the_office_and_only_ones_own() -> None:
 
 
 async def test_whoever_gives_back_what_a_term_left_behind_unseats_nobody_else() -> None:
-    """Cut off at any moment, what was asked carried out unheard; meanwhile another one wins."""
+    """Interrupted at any time, with unknown results; meanwhile another controller is elected."""
 
     async def unseated_after(turns: int) -> bool:
         zookeeper = MemoryZooKeeper()

@@ -179,7 +179,7 @@ async def test_deletion_to_the_last_znode() -> None:
 
 
 async def test_a_drained_retiring_partition_is_removed_and_its_index_continues() -> None:
-    """R13 and R14 over the wire: ListOffsets, tombstone, StopReplica, and LeaderAndIsr with the offset to start at."""
+    """R13 and R14 over TCP: ListOffsets, tombstone, StopReplica, and LeaderAndIsr with the start offset."""
     async with running_cluster(drained_check_interval_ms=20) as cluster:
         await cluster.create_topic("t", partitions=4)
         retiring = TopicPartition("t", 3)

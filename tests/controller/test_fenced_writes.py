@@ -73,7 +73,7 @@ async def test_a_controller_whose_term_is_over_gives_no_producer_ids() -> None:
 
 
 async def test_a_controller_that_cannot_ask_zookeeper_says_that_it_is_none() -> None:
-    """Its session is over, and it has not been told: UNKNOWN_SERVER_ERROR would speak of a bug."""
+    """Its session has ended unnoticed: UNKNOWN_SERVER_ERROR would look like a bug."""
     cluster = await TestCluster.start(1)
     controller = cluster.controller
     assert controller.state is not None

@@ -54,10 +54,7 @@ async def test_a_topic_grows_and_goes_in_as_many_transactions_as_it_needs(monkey
 
 
 async def test_others_have_their_turn_while_a_large_topic_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: administration stays alive beside a resize of many steps.
-
-    Method: another topic, created when the first piece is written, is there before the last piece is.
-    """
+    """Administration continues during a long resize: another topic is created before the last piece."""
     monkeypatch.setattr(partitions, "PARTITIONS_AT_ONCE", 5)
     cluster = await TestCluster.start(brokers=1)
     await cluster.create_topic("large", partitions=4, replication=1)
@@ -72,10 +69,7 @@ async def test_others_have_their_turn_while_a_large_topic_grows(monkeypatch: pyt
 
 @pytest.mark.parametrize("died_after", [1, 2, 3, 4])
 async def test_a_deletion_is_finished_by_the_next_controller_wherever_the_last_one_stopped(died_after: int) -> None:
-    """Goal: a topic whose removal takes several transactions goes, whichever of them was a controller's last.
-
-    Method: the controller's session ends after the nth piece (a partition each); the next one begins with what is left.
-    """
+    """The controller's session ends after the nth piece (a partition each); the next one continues."""
     cluster = await TestCluster.start(brokers=2)
     steps: list[str] = []
 
@@ -123,7 +117,7 @@ def test_by_hand_chosen_replicas_count_too(monkeypatch: pytest.MonkeyPatch) -> N
 def test_partitions_are_merged_only_if_there_is_room_for_what_is_remembered_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Goal: no drained partition stays for ever because its tombstone does not fit any more (R13)."""
+    """Otherwise a drained partition's tombstone would not fit (R13)."""
     world, term = started(partitions=1, replication=1)
     assert ask(term, wish(32)).results[0].error_code == ErrorCode.NONE
     monkeypatch.setattr(topic_size, "ZNODE_BYTES_MAX", 1500)
@@ -231,7 +225,7 @@ async def test_a_plan_that_the_server_does_not_take_is_answered_and_others_go_on
 
 
 async def test_what_cannot_be_published_waits_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: one topic that a server does not take keeps nobody else from anything, and goes on when it is taken."""
+    """A topic that the server refuses does not block others, and continues later."""
     cluster = await TestCluster.start(brokers=1, remind_interval_ms=50)
     await cluster.create_topic("large", partitions=4, replication=1)
     await cluster.create_topic("small", partitions=4, replication=1)

@@ -89,7 +89,7 @@ def test_a_returning_broker_gets_its_leadership_with_the_epochs_there_are() -> N
 
 
 def test_a_bounce_is_a_loss_and_a_return() -> None:
-    """Same id, another czxid: it may have lost what it had, so it does not keep its leadership (KIP-380)."""
+    """Same id, another czxid: it may have lost data, so it does not keep its leadership (KIP-380)."""
     world, term = started(partitions=1, replication=2)
     world.add_brokers(1)
     term.brokers_changed()
@@ -155,7 +155,7 @@ def test_an_answer_from_an_earlier_life_of_a_broker_counts_for_nothing() -> None
 
 
 def test_a_new_controller_elects_first_and_tells_everything_once() -> None:
-    """What a broker hears at first is the outcome already: no state is told that is out of date when it arrives."""
+    """Brokers get only the final state."""
     world, _ = started(partitions=6, replication=3)
     del world.brokers[1]
     begun = len(world.sent)

@@ -100,7 +100,7 @@ def test_an_event_costs_what_it_changes(happens: Callable[[World, Term], None]) 
 
 
 def test_deletions_that_wait_cost_nothing_before_there_is_somebody_to_tell() -> None:
-    """Goal: thousands of topics whose brokers are down are looked at when one comes back, and not before."""
+    """Thousands of topics whose brokers are down are processed when a broker returns."""
     looks = []
     for count in (FEW, MANY):
         world, term = of_many_topics(count)

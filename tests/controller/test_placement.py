@@ -11,7 +11,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 def test_kafka_documented_example() -> None:
-    """The table in the comment of Kafka's AdminUtils: five brokers, ten partitions, three replicas."""
+    """The table of Kafka's AdminUtils: five brokers, ten partitions, three replicas."""
     placed = assign_replicas(range(5), 10, 3, start_index=0, shift=0)
     assert [placed[p] for p in range(10)] == [
         [0, 1, 2],

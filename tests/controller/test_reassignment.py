@@ -120,7 +120,7 @@ def test_another_target_replaces_a_running_one() -> None:
 
 
 def test_what_only_a_cancelled_replica_has_is_kept_until_others_have_it() -> None:
-    """1 and 2 fall out of sync and die: 3 alone has what was committed, so cancelling must not delete it."""
+    """1 and 2 fall out of sync and die: only 3 has committed records, so a cancellation must not delete them."""
     world, term = moving_one()
     term.join_isr(0, 3)
     for dead in (1, 2):
@@ -321,7 +321,7 @@ def test_moves_can_be_listed_for_some_partitions() -> None:
 
 
 def test_the_periodic_rebalance_leaves_moving_partitions_alone() -> None:
-    """Its first replica may be in sync already; who leads is decided once, at the end."""
+    """Its first replica may be in sync already; the leader is chosen once, at the end."""
     world, term = moving_one()
     term.join_isr(0, 3)
     epoch = world.state("t", 0).leader_epoch

@@ -155,7 +155,7 @@ def test_a_leader_that_goes_together_with_the_controller(fault: str) -> None:
 
 
 def test_where_a_log_begins_counts_in_the_leader_epoch_in_which_it_was_said() -> None:
-    """A start by one leader and an equal end by the next are no word that the log of either is empty."""
+    """Equal start and end from different leaders do not prove that a log is empty."""
     _, term = draining("none")
     state = term.state
     committed = state.partitions[RETIRING]

@@ -32,7 +32,7 @@ def test_one_request_of_each_kind_per_broker_in_kafkas_order() -> None:
 
 
 def test_the_partitions_own_generation_travels_never_the_plans() -> None:
-    """C7: a resent LeaderAndIsr must not give a partition a generation that is not written with its epoch."""
+    """C7: a repeated LeaderAndIsr must not pair an epoch with an unwritten generation."""
     _, term = started(partitions=2)
     topic = term.state.topics["t"]
     term.state.put_topic(replace(topic, body=replace(topic.body, plan=Plan(1, 2, 4))))
@@ -45,8 +45,7 @@ def test_the_partitions_own_generation_travels_never_the_plans() -> None:
 
 
 def test_stop_replica_epochs() -> None:
-    """-2 where the whole partition goes, or what stands in a replica's place; one that is moved away is told the epoch
-    that has no place for it."""
+    """-2 for a deleted partition or a reassigned broker; a removed replica gets the epoch without it."""
     _, term = started(partitions=2)
     rows = requests.stop_replica_request(term.state, 1, {T0: True}).topic_states[0].partition_states
     assert [(row.leader_epoch, row.delete_partition) for row in rows] == [(-2, True)]

@@ -129,7 +129,7 @@ def test_r3_a_new_controller_finishes_what_was_begun_whichever_effect_was_the_la
 
 @pytest.mark.parametrize(("initial", "count"), [(4, 6), (4, 3), (1, 4), (6, 3)])
 def test_r3_two_crashes_in_one_resize_with_a_broker_lost_in_between(initial: int, count: int) -> None:
-    """Every step, crossed with a second crash and with the election that the next controller starts with."""
+    """Every step, with a second crash and the next controller's election."""
     for first in range(0, 40, 3):
         for second in range(0, 40, 3):
             world, term = started(partitions=initial)
@@ -163,7 +163,7 @@ def test_r4_children_are_ready_before_any_parent_is_fenced() -> None:
 
 
 def test_r4_no_parent_is_fenced_while_a_child_has_no_ready_leader() -> None:
-    """C9: only from the bump to the publication are old generations refused and new ones unknown."""
+    """C9: old stamps are refused and new ones unknown only from the bump to the publication."""
     world, term = started(brokers=4, partitions=4, replication=1)
     world.silent.add(4)
     on_the_silent_one = [CreatePartitionsAssignment(broker_ids=[4]) for _ in range(2)]
@@ -181,7 +181,7 @@ def test_r4_no_parent_is_fenced_while_a_child_has_no_ready_leader() -> None:
 
 @pytest.mark.parametrize("index", range(4))
 def test_r4_a_shrink_waits_for_retiring_partitions_and_merge_targets_alike(index: int) -> None:
-    """K304: a retiring partition's leader that has not heard still takes records of the old generation."""
+    """K304: a retiring partition's leader without the request still accepts old records."""
     world, term = started(brokers=4, partitions=4, replication=1)
     silent = world.state("t", index).leader
     world.silent.add(silent)
@@ -206,7 +206,7 @@ def test_r4_a_resize_is_published_only_when_every_affected_leader_has_confirmed(
 
 @pytest.mark.parametrize("index", range(4))
 def test_r4_a_dead_leader_is_not_waited_for(index: int) -> None:
-    """C8: it is offline, and so is the partition; whoever leads it next learns the new generation first."""
+    """C8: its partition is offline; the next leader learns the new generation first."""
     world, term = started(brokers=4, partitions=4, replication=1)
     leader = world.state("t", index).leader
     world.silent.add(leader)
@@ -327,7 +327,7 @@ def test_r13_a_drained_retiring_partition_leaves_a_tombstone_and_goes() -> None:
 
 
 def test_r13_a_retiring_partition_that_is_found_empty_twice_retires_once() -> None:
-    """The timer and the end of another removal may ask at one time; the second answers come behind the tombstone."""
+    """The timer and another removal may trigger it at once; the second responses come after the tombstone."""
     world, term = started(partitions=4)
     term.resize("t", 3)
     world.offsets[TopicPartition("t", 3)] = (70, 70)
@@ -381,7 +381,7 @@ def test_r14_a_pending_retiring_partition_is_woken_with_its_own_log() -> None:
 
 @pytest.mark.parametrize("dead", [None, 1, 2, 3])
 def test_r13_removal_resumes_after_a_crash_at_any_effect(dead: int | None) -> None:
-    """The tombstone is written first, and whoever finds it finishes the removal."""
+    """The tombstone is written first, and any controller completes the removal."""
     for crash_after in itertools.count():
         world, term = started(partitions=4)
         term.resize("t", 3)
@@ -401,7 +401,7 @@ def test_r13_removal_resumes_after_a_crash_at_any_effect(dead: int | None) -> No
 
 
 def test_the_steps_of_a_plan_do_nothing_the_second_time() -> None:
-    """I14: replaying any step is a no-op, because each asks whether it is needed."""
+    """I14: replaying a step does nothing, because each checks whether it is needed."""
     world, term = started(partitions=4)
     term.resize("t", 6)
     before = dict(world.states), world.topics["t"]

@@ -103,7 +103,7 @@ def test_topics_without_ordered_delivery_grow_the_way_kafka_does() -> None:
 
 
 def test_compacted_topics_do_not_shrink() -> None:
-    """R15: the last record of each key never expires, so a retiring partition would never be drained."""
+    """R15: the last record of each key never expires, so a retiring partition would never drain."""
     _, term = started(partitions=4, cleanup_policy="compact")
     row = ask(term, wish(2, shrink=True)).results[0]
     assert row.error_code == ErrorCode.INVALID_PARTITIONS and "compact" in row.error_message

@@ -33,7 +33,7 @@ def kill_after(cluster: TestCluster, controller: Controller, acts: int) -> Calla
 
 @pytest.mark.parametrize(("initial", "count"), [(4, 6), (4, 3)])
 async def test_killed_after_any_act_of_a_resize_the_next_controller_finishes_it(initial: int, count: int) -> None:
-    """R3, seen through ZooKeeper and TCP: final znodes do not depend on how many controllers it took."""
+    """R3 with ZooKeeper and TCP: final znodes do not depend on the number of controllers."""
     cluster = await TestCluster.start(3)
     await cluster.create_topic("reference", initial)
     await cluster.resize("reference", count)
@@ -89,7 +89,7 @@ async def outcome(cluster: TestCluster, name: str) -> object:
 
 
 async def test_a_zombie_controller_changes_nothing() -> None:
-    """Its session is cut, another is elected, and what it still had to write fails on /controller_epoch."""
+    """Its session is cut, another one is elected, and its late writes fail on /controller_epoch."""
     cluster = await TestCluster.start(3, preferred_election_delay_ms=0)
     await cluster.create_topic("t", 4)
     zombie = cluster.controller
@@ -110,7 +110,7 @@ async def test_a_zombie_controller_changes_nothing() -> None:
 
 
 async def test_a_controller_that_reads_the_work_of_a_later_one_is_deposed() -> None:
-    """Somebody deleted /controller right after it was elected, and it has not heard of that yet."""
+    """/controller was deleted right after its election, which it does not know yet."""
     cluster = await TestCluster.start(3)
     await cluster.create_topic("t", 4)
     active = cluster.controller._runner

@@ -42,7 +42,7 @@ async def running_cluster() -> AsyncIterator[TestCluster]:
 
 
 async def test_out_of_touch_it_rests_and_says_so() -> None:
-    """A new controller may have been elected since: nothing is decided, nobody is answered, until it is in touch."""
+    """A new controller may be elected: no decisions and no responses until the session reconnects."""
     async with running_cluster() as cluster:
         await cluster.create_topic("t", 2)
         for broker in cluster.brokers.values():
@@ -119,10 +119,7 @@ async def test_an_expired_controller_resigns_and_another_finishes_what_it_began(
 
 @pytest.mark.zookeeper
 async def test_the_late_write_of_a_zombie_changes_nothing(zookeeper_hosts: str) -> None:
-    """Its write is under way when another is elected, and arrives after that, in a session that is still alive.
-
-    Nobody else touches the topic: what refuses the write is the controller epoch alone.
-    """
+    """Its write arrives after another election, in a live session. Only the controller epoch refuses it."""
     address, _, root = zookeeper_hosts.partition("/")
     zookeeper = RealZooKeeper(zookeeper_hosts)
     cluster = TestCluster(zookeeper=zookeeper)

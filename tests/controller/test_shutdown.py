@@ -46,7 +46,7 @@ def test_controlled_shutdown_refuses_strangers() -> None:
 
 
 def test_a_broker_that_stops_as_the_last_one_in_sync_goes_on_leading() -> None:
-    """What only it has must not be given up: the partition goes down with it, and comes back with it."""
+    """Its records exist nowhere else: the partition goes offline and returns with it."""
     world, term = started(brokers=2, partitions=1, replication=2)
     del world.brokers[2]
     term.brokers_changed()

@@ -17,7 +17,7 @@ from tests.controller.world import Term, World, started
 
 
 def test_a_replica_that_could_not_be_opened_is_asked_for_again() -> None:
-    """Goal: LeaderAndIsr refused with KAFKA_STORAGE_ERROR is repeated until the broker takes it up (schedule 24)."""
+    """LeaderAndIsr with KAFKA_STORAGE_ERROR is repeated until it succeeds (schedule 24)."""
     term, _ = refused()
     again = machine.step(term.state, TimerFired(events.REMIND_TIMER))
     assert [(one.broker_id, type(one.request)) for one in again if isinstance(one, SendToBroker)][:1] == [
@@ -27,7 +27,7 @@ def test_a_replica_that_could_not_be_opened_is_asked_for_again() -> None:
 
 
 def test_a_replica_that_is_to_be_deleted_is_not_asked_for_again() -> None:
-    """Goal: the deletion of its topic came in between: it stays deleted (schedule 430)."""
+    """Its topic was deleted meanwhile (schedule 430)."""
     term, _ = refused()
     decided = machine.step(term.state, DeletionsRead(frozenset({"t"})))
     stopped = [one for one in decided if isinstance(one, SendToBroker) and isinstance(one.request, StopReplicaRequest)]
@@ -36,7 +36,7 @@ def test_a_replica_that_is_to_be_deleted_is_not_asked_for_again() -> None:
 
 
 def test_a_replica_of_a_deleted_namesake_makes_room() -> None:
-    """Goal: a broker that was away while a replica of its was to go gets rid of it when the name is used again."""
+    """A broker that missed a deletion deletes the old replica when the name is reused."""
     term, decided = refused(ErrorCode.INCONSISTENT_TOPIC_ID)
     told = [one.request for one in decided if isinstance(one, SendToBroker) and one.broker_id == 2]
     assert [type(one) for one in told] == [StopReplicaRequest]
@@ -47,7 +47,7 @@ def test_a_replica_of_a_deleted_namesake_makes_room() -> None:
 
 
 def test_a_leader_whose_disk_refuses_is_replaced_by_one_in_sync() -> None:
-    """Goal: one write elects the next of the assignment and drops the replica; all replicas hear of it."""
+    """One write elects the next replica of the assignment and removes the failed one."""
     world, term = started(brokers=3, partitions=1, replication=3)
     begun = len(world.sent)
     answer(world, term, 1)

@@ -109,7 +109,7 @@ def test_partitions_that_a_stock_tool_added_are_created_only_without_ordered_del
 
 @pytest.mark.parametrize("added", ["a partition", "a replica"])
 def test_what_somebody_else_added_does_not_disturb_the_loss_of_its_broker(added: str) -> None:
-    """A stock tool, or the next controller while this one has not heard of it: no phase is known of what was added."""
+    """A stock tool or a later controller added it: its state is unknown."""
     world, term = started(partitions=4, replication=2)
     topic = world.topics["t"]
     changed = {4: (1, 2)} if added == "a partition" else {0: (1, 3, 2)}

@@ -64,7 +64,7 @@ def test_a_broker_of_another_life_is_refused() -> None:
 
 
 def test_a_lost_write_is_not_taken_for_one() -> None:
-    """Somebody else wrote the znode: the leader is told that nothing is written yet, asks again, and then it is."""
+    """Another writer changed the znode: the leader retries until the mark is written."""
     world, term = started()
     topic = world.topics["t"]
     world.topics["t"] = replace(topic, version=topic.version + 1)

@@ -115,7 +115,6 @@ class World:
         self.states[write.partition] = Partition(write.state, 0 if known is None else known.epoch + 1)
 
     def _keep_what_is_committed(self, partition: TopicPartition, before: LeaderAndIsr, after: LeaderAndIsr) -> None:
-        """Whoever leads was in sync, unless an unclean election says so; the last live one in sync is not dropped."""
         unclean = after.leader_recovery_state == 1
         assert after.leader in (-1, *before.isr) or unclean, f"{partition}: {after.leader} leads, of {before.isr}"
         assert set(after.isr) & set(before.isr) or unclean, f"{partition}: {before.isr} -> {after.isr}"

@@ -218,7 +218,6 @@ class Run:
                 await self._replicated(topic, row.partition_index, broker)
 
     async def _replicated(self, topic: str, partition: int, broker: int) -> None:
-        """A broker of a quorum may tell of a replica before that one is there."""
         asked = ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=-1)
         await self.settled(
             ListOffsetsRequest(
@@ -266,7 +265,6 @@ class Run:
             return SILENT
 
     async def _identify(self, connection: Connection, request: Any) -> None:
-        """Set the ids of the topics that a request names."""
         groups = getattr(request, "groups", None)
         lists = [one.topics or [] for one in groups] if groups is not None else [topics_in(request)]
         topics = [topic for one in lists for topic in one]

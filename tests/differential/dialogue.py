@@ -150,7 +150,6 @@ class Talk:
     """A broker whose listeners a story may go to, and all that was heard."""
 
     def __init__(self, ports: Mapping[str, int], served: Mapping[int, int], extra: Mapping[str, Any]) -> None:
-        """`served` has the version of each API in which it is asked."""
         self._ports = ports
         self.served = served
         self.extra = extra

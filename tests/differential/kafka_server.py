@@ -59,7 +59,6 @@ class KafkaCluster(Startable):
         listeners: Sequence[str] = (),
         jvm_options: Sequence[str] = JVM_OPTIONS,
     ) -> None:
-        """`listeners` are those that a single broker has besides the one for everybody."""
         self._ids = range(1, brokers + 1)
         self._properties = properties or {}
         self._listeners = listeners

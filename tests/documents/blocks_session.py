@@ -178,7 +178,6 @@ class Session:
                 self._run(block, command)
 
     def _run(self, block: Block, command: Command) -> None:
-        """Type a command into the shell, and compare what it prints."""
         start = len(self._shell.output)
         typed = self.real(command.typed)
         if typed.startswith("anabranch tour") and "--control" not in typed:
@@ -192,7 +191,6 @@ class Session:
             assert block.output(command).fullmatch(printed), f"{told}\nbut the page shows:\n{command.shown}"
 
     def _start(self, block: Block, command: Command) -> None:
-        """Start a command that keeps running, and wait until it serves."""
         typed = self.real(command.typed)
         program = (KEEPS_RUNNING.search(f"{typed} ") or [""])[1]
         if program == "up" and "--port" not in typed:
@@ -218,7 +216,6 @@ class Session:
             assert status in (0, -signal.SIGINT, 128 + signal.SIGINT), f"{told}ended with {status}"
 
     def test(self, tests: list[Block]) -> None:
-        """Run the blocks that are tests by pytest, each as a file of its own."""
         names = [one.file or f"test_{one.line}.py" for one in tests]
         for name, block in zip(names, tests, strict=True):
             (self.directory / name).write_text(self.real(block.code))

@@ -79,7 +79,7 @@ BLOCKS: Final = {
 
 
 def test_every_block_can_be_run() -> None:
-    """A language that nothing runs, or a need that is not known, would leave a block out silently."""
+    """An unknown language or requirement would skip a block silently."""
     found = [(f"{page}:{one.line}", one) for page, shown in BLOCKS.items() for one in shown]
     assert [place for place, one in found if one.language not in RUN] == []
     assert [(place, need) for place, one in found for need in one.needs if need not in NEEDS] == []

@@ -136,7 +136,7 @@ def test_names_in_code_tours_are_in_the_source() -> None:
 
 
 def test_a_high_watermark_is_moved_by_its_own_replica_only() -> None:
-    """As the second code tour says: by `Partition`, called by `ReplicaManager` and a follower's fetcher."""
+    """As in the second code tour: by `Partition`, called by `ReplicaManager` and fetchers."""
 
     def users(what: str) -> set[str]:
         source = (ROOT / "broker").rglob("*.py")

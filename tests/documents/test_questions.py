@@ -48,7 +48,6 @@ QUESTIONS = {
 
 @cache
 def _headlines() -> dict[str, dict[str, str]]:
-    """File -> qualified name ("" for the module) -> its name and first sentence, in one line."""
     found: dict[str, dict[str, str]] = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):

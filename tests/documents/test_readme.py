@@ -43,7 +43,7 @@ def test_readme_has_150_lines_at_most() -> None:
 
 @pytest.mark.parametrize("typed", commands("anabranch"))
 def test_commands_of_anabranch_can_be_given(typed: str) -> None:
-    """Parsed as far as they go: what is missing in a sentence is no error, what is not known is one."""
+    """Arguments may be missing in a sentence, but unknown options are errors."""
     command: click.Command = cli
     words = shlex.split(typed)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):

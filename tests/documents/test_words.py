@@ -74,7 +74,7 @@ def test_the_glossary_has_one_sentence_for_each_term() -> None:
 
 
 def test_pages_have_no_riddles() -> None:
-    """As CONTRIBUTING.md asks: an engineer who does not know the project reads each sentence once."""
+    """As CONTRIBUTING.md asks: readers understand each sentence at once."""
     found = [
         f"{page.relative_to(ROOT).as_posix()}: {riddle}"
         for page in written_pages()

@@ -137,7 +137,7 @@ def test_across_growth_partitions_keep_their_order_and_keys_do_not(anabranch: An
 
 @each_client
 def test_across_shrinking_partitions_keep_their_order_and_keys_do_not(anabranch: Any, read: Read) -> None:
-    """No policy keeps the topic from shrinking for them either: nobody knows that they read."""
+    """No policy prevents the shrink: such consumers are unknown to the broker."""
     servers, topic = anabranch.bootstrap_servers, anabranch.topic("orders", partitions=2)
     asyncio.run(send(servers, topic, 0))
     asyncio.run(resize(servers, topic, 1))

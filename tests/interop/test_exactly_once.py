@@ -46,10 +46,7 @@ def world() -> Iterator[World]:
 
 
 def test_every_record_is_copied_once_while_coordinators_die(world: World) -> None:
-    """Goal: kills in the middle of transactions, and one between them, while the copiers have nothing to do.
-
-    Method: each kill waits for copies before it, and for more of them while the dead are dead.
-    """
+    """Kills during transactions, and one while copiers are idle. Each kill waits for copies before it and after it."""
     client = CLIENTS[0]
     source, target, group = world.topic("source"), world.topic("target"), world.name("copy")
     asked = {"servers": world.servers, "topic": source}

@@ -88,7 +88,7 @@ async def test_a_refusal_of_the_whole_answer_is_taken_for_a_group_that_never_com
 
 
 async def test_a_coordinator_that_moves_while_partitions_are_assigned_is_enough() -> None:
-    """No answer is made up: the broker that was asked has handed the group over when it gets to the question."""
+    """The broker has moved the group when it gets the request; no response is faked."""
     async with read_once(3) as (cluster, admin):
         rule = cluster.faults.add(Rule(api=("OffsetFetch",), hold=True))
         second = member(cluster)
@@ -116,9 +116,8 @@ def written_down(file: Path) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
 @pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "REQUEST_TIMED_OUT"])
 async def test_the_member_of_librdkafka_asks_again(tmp_path: Path, kind: str, error: str) -> None:
-    """Goal: it is handed everything that is new, whatever the refusal.
-
-    A chaos run found it standing still, when it asked again behind NOT_COORDINATOR only.
+    """It gets all new records, whatever the refusal. A chaos run found it stuck, when it retried only after
+    NOT_COORDINATOR.
     """
     file = tmp_path / "handed.jsonl"
     program = Path(__file__).parents[2] / "examples/members/librdkafka.py"

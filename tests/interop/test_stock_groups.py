@@ -160,7 +160,7 @@ def test_keys_keep_their_order_while_the_topic_grows(anabranch: Any, client: Cli
 
 @pytest.mark.parametrize("client", [one for one in CLIENTS if one.name == "confluent-kafka"], ids=["confluent-kafka"])
 def test_without_gates_they_do_not(anabranch: Any, client: Client, tmp_path: Path) -> None:
-    """The control: a topic that is not gated, and a group that has much to read."""
+    """The control: a topic without gates, and a group with a large backlog."""
     servers = anabranch.bootstrap_servers
     topic = anabranch.topic("orders", partitions=2, **{"reshard.legacy.consumers": "ignore"})
     for number, count in enumerate((2, 4, 8)):
@@ -193,7 +193,7 @@ async def offsets_handed(servers: str, topic: str) -> list[int]:
 
 
 def test_aiokafka_begins_anew_when_it_is_sent_away_with_its_question(anabranch: Any) -> None:
-    """Why its groups are handed so much again while coordinators die: docs/faults.md says so to its users."""
+    """The reason for its repeated deliveries when coordinators die (docs/faults.md)."""
     servers, topic = anabranch.bootstrap_servers, anabranch.topic("orders", partitions=1)
     asyncio.run(send(servers, topic, 0))
     everything = list(range(LOADS[0] * KEYS))

@@ -255,7 +255,7 @@ class TestGrowing:
         assert sorted(itertools.chain(*by_key.values())) == [row.value for row in keyed("a") + keyed("b")]
 
     def test_written_by_both(self, anabranch_cluster: Any, stock: Stock, policy: str) -> None:
-        """It grows as a stock topic, then somebody asks for order: from then on stock producers are kept out."""
+        """It grows as a stock topic, then becomes ordered: stock producers are refused from then on."""
         servers = anabranch_cluster.bootstrap_servers
         topic = run(created(servers, None if policy == "auto" else policy))
         assert accepted(stock.send(servers, topic, to_all("early", BEFORE)))
@@ -277,7 +277,7 @@ class TestGrowing:
 
 
 def test_the_example_keeps_order_and_is_let_in(anabranch_cluster: Any) -> None:
-    """`verify`: a stock producer that asks for the lineage, while the topic grows under it, twice, and shrinks."""
+    """`verify`: a stock producer with lineage partitioning, while the topic grows twice and shrinks."""
     servers = anabranch_cluster.bootstrap_servers
     topic = run(created(servers, "verify"))
     producer = ResizedTopic(servers, topic, log_level=0)

@@ -119,7 +119,7 @@ def told(app: Program) -> list[str]:
 
 
 def test_an_application_that_counts_words_goes_on(anabranch: Any) -> None:
-    """Its work is in the leader's data: were a partition left out of its assignment, its threads would end."""
+    """Its assignment data is the leader's: a withheld partition would end its threads."""
     servers = anabranch.bootstrap_servers
     topic, output = anabranch.topic("lines", partitions=2, **GATED), anabranch.topic("counts", partitions=1)
     wanted: Counter[str] = Counter()
@@ -141,7 +141,7 @@ def test_an_application_that_counts_words_goes_on(anabranch: Any) -> None:
 
 
 def test_one_that_counts_the_keys_of_the_topic_itself_ends_as_with_kafka(anabranch: Any) -> None:
-    """The state of a key would stay where the key was: Streams looks at the widths, and ends."""
+    """A key's state would stay in the old partition: Streams checks the partition counts, and ends."""
     servers = anabranch.bootstrap_servers
     topic, output = anabranch.topic("lines", partitions=2, **GATED), anabranch.topic("counts", partitions=1)
     program = Path(__file__).with_name("GrowingWordCount.java")
@@ -157,7 +157,7 @@ def test_one_that_counts_the_keys_of_the_topic_itself_ends_as_with_kafka(anabran
 def test_connect_goes_on_and_its_sinks_keep_the_order_of_keys(
     anabranch: Any, policy: str, begins: int, tmp_path: Path
 ) -> None:
-    """The sink is made while the topic grows, or after it. With `ignore` it hands out children before parents."""
+    """The sink starts during or after the growth. With `ignore` it delivers children before parents."""
     servers = anabranch.bootstrap_servers
     topic = anabranch.topic("lines", partitions=2, **{"reshard.legacy.consumers": policy})
     with socket.create_server(("127.0.0.1", 0)) as free:

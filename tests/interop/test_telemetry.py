@@ -66,7 +66,7 @@ def test_librdkafka_pushes_what_it_is_asked_for(anabranch: RunningCluster) -> No
 
 
 def test_librdkafka_pushes_a_last_time_when_it_is_closed(anabranch: RunningCluster) -> None:
-    """It takes the answer to a push that was under way for that to the last one, and then never sends this."""
+    """It takes the response to a pending push for the last one's, and does not send the last one."""
     subscribe(anabranch, "all")
     for number in range(CLOSED_OFTEN):
         with producer(anabranch, f"closed-{number}"):
@@ -81,7 +81,7 @@ def test_librdkafka_pushes_a_last_time_when_it_is_closed(anabranch: RunningClust
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_librdkafka_in_every_compression(anabranch: RunningCluster, codec: str) -> None:
-    """It takes the first of those that it is told of and knows."""
+    """It uses the first one offered that it supports."""
     subscribe(anabranch, "all")
     told = {"accepted_compression_types[*]": CODECS[codec]}
     with anabranch.faults(api="GetTelemetrySubscriptions", edit=told), producer(anabranch, codec):

@@ -148,7 +148,6 @@ class Copier:
             source.close()
 
     def _copy(self, source: Any, sink: Any) -> None:
-        """One transaction. Raises KafkaException when the producer is finished."""
         from confluent_kafka import KafkaException
 
         with self.turn:
@@ -180,7 +179,6 @@ class Copier:
 
     @staticmethod
     def _insist(ask: Callable[[], Any]) -> None:
-        """Ask again while that is what librdkafka recommends."""
         from confluent_kafka import KafkaException
 
         while True:
@@ -193,7 +191,6 @@ class Copier:
 
     @staticmethod
     def _rewind(source: Any) -> None:
-        """Back to what was committed."""
         from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 
         while source.assignment():
@@ -206,7 +203,7 @@ class Copier:
 
 
 async def test_exactly_once_while_coordinators_die() -> None:
-    """Ten times the coordinator of the transactions is gone from one moment to the next."""
+    """The transaction coordinator is killed abruptly ten times."""
     keys = 7
 
     def fill(servers: str) -> None:

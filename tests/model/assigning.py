@@ -109,7 +109,6 @@ class Assigning:
         starts: tuple[int, ...] = (),
         committed: tuple[int, ...] = (),
     ) -> None:
-        """`starts` has where logs begin, by partition (else 0), `committed` what the group has from earlier times."""
         self.lineage, self.logs = lineage, logs
         self.rules, self.group, self.faults = rules or Rules(), group or Group(), faults or Faults()
         width = range(len(logs.entries))
@@ -196,7 +195,7 @@ class Assigning:
     # -- the coordinator
 
     def _take_note(self, state: State) -> State:
-        """R20 by the coordinator: children of partitions with a commit get one, at the start of their log."""
+        """R20 by the coordinator: children of partitions with a commit get the log start as commit."""
         committed = list(state.committed)
         for generation, _ in self.lineage.history[1:]:
             for u, unit in enumerate(self.units):
@@ -292,7 +291,7 @@ class Assigning:
         )
 
     def _check_order(self, state: State, u: int, at: int, entry: Entry, action: str) -> None:
-        """I4: nothing younger of this key is out already, and nothing older is still in somebody's hand."""
+        """I4: no later record of this key is delivered, and no earlier one is undelivered in a reader."""
         for other, reader in enumerate(state.readers):
             if other == u:
                 continue
@@ -371,7 +370,6 @@ class Assigning:
         return not self.rules.recursive or self._is_open(committed, key_epoch)
 
     def _end(self, key_epoch: KeyEpoch) -> int:
-        """What a group has to commit: the end of what is deliverable, or (taken away) of everything."""
         entries, cut = self.logs.entries[key_epoch.partition], self._cut(key_epoch)
         if self.rules.end == "cut":
             return cut
@@ -408,7 +406,6 @@ class Assigning:
         return self.logs.entries[unit[0].partition][: self._cut(unit[-1])]
 
     def _next(self, u: int, position: int, until: int | None = None) -> int | None:
-        """The offset of the next record that can be delivered."""
         entries = self._entries(u)[:until]
         return next((at for at in range(position, len(entries)) if not entries[at].marker), None)
 

@@ -176,7 +176,7 @@ class Delivery:
         )
 
     def _check_order(self, state: State, p: int, entry: Entry, action: str) -> None:
-        """I4: nothing of this key that was sent later may have been handed out from another partition."""
+        """I4: no later record of this key may have been delivered from another partition."""
         for q in self.partitions:
             for other in self.logs.entries[q][: state.positions[q] if q != p else 0]:
                 passed = not other.marker and other.transaction not in self.logs.aborted
@@ -253,7 +253,6 @@ class Delivery:
         return self._is_open(state, KeyEpoch(p, entry.generation), p)
 
     def _is_open(self, state: State, key_epoch: KeyEpoch, reader: int) -> bool:
-        """Whether the owner of partition `reader` sees the key epoch open."""
         before = self.lineage.previous(key_epoch)
         if before is not None and self.rules.recursive and not self._is_open(state, before, reader):
             return False
@@ -274,7 +273,7 @@ class Delivery:
         return heard != UNKNOWN and heard >= self._end(state, key_epoch)
 
     def _published_gate(self, state: State, p: int) -> bool:
-        """Sections 8.4 and 8.5 as printed: once at the start of a new partition, and per marked retiring partition."""
+        """Sections 8.4 and 8.5 as published: at the start of a new partition, and per marked retiring partition."""
         offset = state.positions[p]
         generation = self.logs.entries[p][offset].generation
         births = [s for s in self.lineage.key_epochs(p) if p < self.lineage.count_at(s.generation)]
@@ -323,7 +322,6 @@ class Delivery:
         return next((place for place in range(start, len(entries)) if entries[place].marker), len(entries))
 
     def _readable(self, state: State, p: int) -> int:
-        """The high watermark, or the last stable offset where that is lower."""
         visible = self.logs.entries[p][: state.lengths[p]]
         ended = {entry.transaction for entry in visible if entry.marker}
         open_at = (

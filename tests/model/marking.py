@@ -127,7 +127,6 @@ class Marking:
             yield f"generation {state.planned} is published", state._replace(published=state.planned)
 
     def _told(self, state: State) -> State:
-        """UpdateMetadata: it takes nobody to another generation."""
         leaders = (one._replace(inbox=(*one.inbox, (0, True))) for one in state.leaders)
         return state._replace(leaders=tuple(leaders))
 

@@ -169,7 +169,6 @@ class Production:
             yield f"publish g{state.planned}", self._created(state)._replace(published=state.planned)
 
     def _to_fence(self, state: State) -> list[int]:
-        """The partitions whose keys the plan changes and whose leader has not taken that up."""
         targets = self.counts[state.planned]
         return [
             p
@@ -178,7 +177,6 @@ class Production:
         ]
 
     def _created(self, state: State) -> State:
-        """Children exist, and have nothing but the new generation."""
         plan = state.planned
         new = self.counts[plan]
         return state._replace(
@@ -225,7 +223,6 @@ class Production:
         return not (rules.barrier and any(self._blocks(one, batch) for one in state.batches))
 
     def _blocks(self, older: Batch, batch: Batch) -> bool:
-        """Whether an older unresolved batch lies in another key epoch and may hold the same keys."""
         if (
             older.record >= batch.record
             or older.status == "settled"

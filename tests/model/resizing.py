@@ -188,7 +188,7 @@ class Resizing:
         return state._replace(epochs=replaced(state.epochs, p, state.epochs[p] + 1))
 
     def _count_for(self, state: State, p: int) -> int:
-        """What an ordinary election tells a leader: the topic's count, or what the partition's own znode says (R2)."""
+        """The topic's count, or the partition's own znode (R2)."""
         if not self.repaired:
             return state.topic_count
         return self.after if state.generations[p] else self.before

@@ -25,7 +25,7 @@ def test_a_run_finds_what_it_has_to(run: Run) -> None:
 
 
 def test_the_products_gate_is_held_against_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted (K601): only the next key epoch up the lineage counts."""
+    """Planted (K601): only the next key epoch of the lineage counts."""
 
     monkeypatch.setattr(Lineage, "sources", Lineage.predecessors)
     found = Run("planted", deliver((((1, 2, 4), (3,)),), 2)).result()
@@ -34,7 +34,7 @@ def test_the_products_gate_is_held_against_the_models(monkeypatch: pytest.Monkey
 
 
 def test_the_function_of_all_gates_is_held_against_what_the_broker_assigns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: what has expired is waited for."""
+    """Planted: gates wait for expired records."""
     product = order_gates.waits
     monkeypatch.setattr(order_gates, "waits", lambda *args, start, **known: product(*args, **known))
     found = Run("planted", assign(ONE_SPLIT, 2, FROM_THE_START, shape="expired")).result()
@@ -49,7 +49,7 @@ def test_every_gate_opens_in_the_end_when_records_are_deleted_and_leaders_change
 
 
 def test_a_reader_that_keeps_deleted_records_behind_a_closed_gate_is_found_to_be_stuck() -> None:
-    """Planted (found: a group stood still after a deletion and a change of leaders)."""
+    """Planted (found: a group was stuck after a deletion and leader changes)."""
     assert explore(Deleting((1, 2, 1), 1, rule=NEITHER)).kind == "stuck"
 
 

@@ -281,7 +281,6 @@ def kafka_tools(servers: str) -> None:
 
 
 def _quietly(call: Callable[[], Any]) -> None:
-    """A refusal is recorded like any other answer."""
     try:
         call()
     except Exception as error:

@@ -102,7 +102,7 @@ def test_records_leave_as_the_buffer_they_are() -> None:
 
 @pytest.mark.parametrize("version", [5, 99, 32767])
 def test_a_newer_api_versions_learns_what_there_is(version: int) -> None:
-    """KIP-511: the body is not even looked at, and the answer is v0 whatever was asked."""
+    """KIP-511: the body is not decoded, and the response is v0."""
     server = ServerConnection({18: (0, 4), 3: (0, 12)})
     head = b"\0\x12" + version.to_bytes(2, "big") + (77).to_bytes(4, "big")
     server.receive(frame(head + b"\0\2me" + b"\0" + b"\xff what ever"))

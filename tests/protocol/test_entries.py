@@ -67,7 +67,7 @@ def test_tagged_fields_count(place: str) -> None:
 
 
 def test_a_refused_request_costs_nothing_but_its_bytes() -> None:
-    """The six megabytes that took two gigabytes and a minute."""
+    """Six megabytes that once took two gigabytes and a minute."""
     body = struct.pack(">i", 2_000_000) + b"\0\x01t" * 2_000_000
     frame = struct.pack(">hhih", 3, 1, 1, -1) + body
     tracemalloc.start()

@@ -196,7 +196,7 @@ def test_readers_that_share_a_landing_take_turns_in_the_middle_of_their_frames()
 
 
 def test_what_is_allowed_is_decided_when_a_frame_is_handed_out() -> None:
-    """A peer that has not logged in may send only little, and may have sent what is behind its login already."""
+    """An unauthenticated peer may send only small frames, and may have sent later ones already."""
     reader = FrameReader(frame_bytes_max=10)
     reader.feed(framed(b"login", bytes(50), b"after"))
     assert reader.next_frame() == b"login"
@@ -214,7 +214,7 @@ def test_what_is_allowed_is_decided_when_a_frame_is_handed_out() -> None:
 
 @pytest.mark.parametrize("length", [-1, 101])
 def test_what_comes_behind_a_length_that_is_refused_is_taken_in_and_not_looked_at(length: int) -> None:
-    """Its reader may be at work, and meets the length later."""
+    """The reader may be busy, and sees the length later."""
     reader = FrameReader(frame_bytes_max=100)
     reader.feed(length.to_bytes(4, "big", signed=True))
     for _ in range(300):

@@ -114,7 +114,6 @@ def test_the_very_bytes_come_out_of_our_own_client() -> None:
 
 
 def test_an_aircraft_in_its_batch() -> None:
-    """The captured batch is a slice of the frame, bit by bit what the client made."""
     server = ServerConnection(EVERYTHING)
     raw = bytes.fromhex(CAPTURED[3][0])
     server.receive(len(raw).to_bytes(4, "big") + raw)

@@ -46,7 +46,6 @@ def test_an_answer_means_what_was_recorded_and_is_written_again(one: Exchange) -
 
 
 def test_there_is_enough_of_them() -> None:
-    """The recordings are there, of clients that share no code, and of old and new versions."""
     apis = defaultdict(set)
     for client, one in EXCHANGES:
         apis[client].add(one.api)

@@ -95,7 +95,7 @@ def test_unknown_partitions_and_histories_are_refused() -> None:
 
 @given(lineages(), st.integers(0, 10_000))
 def test_a_keys_key_epochs_form_a_chain(history: Lineage, key_hash: int) -> None:
-    """Whatever the resizes, the key epoch a key is in now is reachable from the one it was in before."""
+    """After any resizes, the key's present key epoch is reachable from its previous one."""
 
     def reaches(target: KeyEpoch, source: KeyEpoch) -> bool:
         if target == source:
@@ -114,7 +114,7 @@ def test_a_keys_key_epochs_form_a_chain(history: Lineage, key_hash: int) -> None
 
 @given(lineages())
 def test_who_waits_for_whom_is_what_addressing_shows(history: Lineage) -> None:
-    """An edge between two partitions, at each resize, if and only if a key goes from the one to the other there."""
+    """Two partitions have an edge at a resize if and only if a key moves between them."""
     period = range(history.base << 4)
     shown, known = set(), set()
     for (_, before), (generation, after) in itertools.pairwise(history.history):

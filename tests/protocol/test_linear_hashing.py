@@ -68,7 +68,7 @@ def test_the_odd_part_as_base_changes_nothing_at_or_above_the_initial_count(
 def test_a_key_moves_only_into_new_partitions_or_out_of_removed_ones(
     key_hash: int, base: int, counts: list[int]
 ) -> None:
-    """Whatever path the counts take, through the base and several levels at once."""
+    """Any sequence of counts, through the base and several levels."""
     for before, after in pairwise(counts):
         old, new = lh.address(key_hash, base, before), lh.address(key_hash, base, after)
         if old != new and before < after:
@@ -79,7 +79,7 @@ def test_a_key_moves_only_into_new_partitions_or_out_of_removed_ones(
 
 @given(resizes())
 def test_a_partition_holds_exactly_the_keys_of_its_class(resize: tuple[int, int, int]) -> None:
-    """Every key is in the class of its partition, and the class is no larger than that."""
+    """Every key is in its partition's class, and the class has no other keys."""
     base, count, _ = resize
     period = base << count.bit_length()
     theirs = Counter(map(lh.addressing(base, count), range(period)))
@@ -93,7 +93,6 @@ def test_a_partition_holds_exactly_the_keys_of_its_class(resize: tuple[int, int,
 
 @given(resizes())
 def test_only_affected_partitions_gain_or_lose_keys(resize: tuple[int, int, int]) -> None:
-    """And only theirs are other classes than before."""
     base, before, after = resize
     changed = set()
     for key_hash in range(base << max(before, after).bit_length()):

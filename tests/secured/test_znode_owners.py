@@ -126,7 +126,7 @@ async def test_a_node_with_another_login_says_so_in_one_line(zookeeper_hosts: st
 
 
 async def test_an_ensemble_that_has_users(tmp_path: Path) -> None:
-    """Kafka's own way: DIGEST-MD5, with the users in a file of the server."""
+    """DIGEST-MD5, with the users in a file of the server."""
     reason = why_unavailable()
     if reason is not None:
         pytest.skip(f"NO REAL ZOOKEEPER: {reason}")

@@ -20,7 +20,6 @@ CALM: Final = {"copiers": 0, "readers": 1, "counts": [2], "keys": 3, "fault_s": 
 
 
 async def _act(schedule: Any, chore: Any) -> bool:
-    """Let the caretaker do a chore."""
     caretaker: Caretaker = schedule.caretaker
     assert caretaker.process is not None
     done: bool = await schedule.cluster.loop.spawn(caretaker.process, chore(caretaker))
@@ -35,8 +34,6 @@ async def _seen(schedule: Any, condition: Any, within_s: float) -> bool:
 
 
 def _made_on(brokers: list[int]) -> Any:
-    """The chore of making the side topic on these brokers."""
-
     async def make(caretaker: Caretaker) -> bool:
         topic = NewTopic(name=SIDE, assignments={0: brokers})
 

@@ -37,7 +37,7 @@ async def within(schedule: Any, limit_s: float, condition: Any) -> bool:
 
 
 async def _dies_with_a_tail(schedule: Any, place: tuple[str, int], node: int) -> int:
-    """Kill a leader that has records which nobody else has; the end of its log."""
+    """Kill a leader with unreplicated records; return its log end."""
     cluster, machine = schedule.cluster, schedule.cluster.machines[node]
     others = [one.host for one in cluster.brokers if one is not machine]
     for other in others:
@@ -53,7 +53,6 @@ async def _dies_with_a_tail(schedule: Any, place: tuple[str, int], node: int) ->
 
 
 def _sealed(cluster: SimCluster, node: int, place: tuple[str, int], offset: int) -> bool:
-    """Whether a broker will trust the segment that has an offset, whichever form of its recovery points survives."""
     replica, forms = cluster.replica(node, *place), cluster.machines[node].disk.forms(RECOVERY_POINTS)
     if replica is None or not forms:
         return False

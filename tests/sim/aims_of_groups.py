@@ -88,7 +88,6 @@ async def zombie_commits(schedule: Any) -> bool:
 
 
 def _commit_of(membership: ClassicMembership, offsets: Mapping[int, int]) -> OffsetCommitRequest:
-    """What a member says when it commits."""
     return OffsetCommitRequest(
         group_id=GROUP,
         generation_id_or_member_epoch=membership.generation,

@@ -49,7 +49,6 @@ async def asked_for_its_end(schedule: Any) -> bool:
 
 
 async def _ask(schedule: Any) -> None:
-    """As a consumer does that wants to know how much there is to be read."""
     cluster = schedule.cluster
     rng = cluster.rng(f"asker-{cluster.now()}")
     consumer = Consumer(TOPIC, bootstrap_servers=cluster.bootstrap, request_timeout_ms=4000, rng=rng)

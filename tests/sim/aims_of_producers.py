@@ -17,7 +17,6 @@ BACK_S: Final = 20.0
 
 
 async def _write(schedule: Any, topic: str, told: list[ErrorCode]) -> None:
-    """Keyed records into a topic that nobody has made; `told` gets what the cluster said of it meanwhile."""
     writer = schedule.caretaker
     history = writer.history
     producer = Producer(

@@ -22,7 +22,6 @@ COPYING: Final = {"copiers": 1, "readers": 1, "counts": [3], "keys": 8, "spares"
 
 
 def _coordinator(schedule: Any) -> int:
-    """Who coordinates all transactions; 0 if nobody can be asked."""
     node: int = schedule.cluster.leader(*COORDINATED)
     return node if node > 0 and schedule.cluster.machines[node].up else 0
 
@@ -37,7 +36,6 @@ async def _within(schedule: Any, limit_s: float, condition: Any) -> bool:
 
 
 def _transaction(schedule: Any, node: int, transactional_id: str) -> Any:
-    """A transaction as its coordinator knows it; None if the node does not coordinate it."""
     running = schedule.cluster.machines[node].node
     coordinator = running.services.broker.transactions.built if schedule.cluster.machines[node].up else None
     if coordinator is None:
@@ -50,14 +48,12 @@ def _transaction(schedule: Any, node: int, transactional_id: str) -> Any:
 
 
 def _epoch_of_open(schedule: Any, node: int, transactional_id: str) -> int:
-    """The epoch of the producer whose transaction is open and undecided, by the word of its coordinator; -1 if not."""
     found = _transaction(schedule, node, transactional_id)
     undecided = found is not None and found.state is ONGOING and found.pending is None
     return found.producer_epoch if undecided else -1
 
 
 async def _next_to_end(schedule: Any) -> Transaction | None:
-    """A transaction that is to end from now on."""
     rows: list[Transaction] = schedule.cluster.history.transactions
 
     def wishes() -> int:

@@ -191,7 +191,6 @@ class SimCluster:
         node.failed.add_done_callback(lambda _: self.loop.spawn(None, self._exits(machine, node), "exit"))
 
     async def _exits(self, machine: Machine, node: Node) -> None:
-        """A process that says it cannot go on exits, and its supervisor starts it again."""
         if machine.node is node and machine.up:
             self.tell(f"{machine.host} exits: {node.failed.exception()!r}")
             self.crash(machine.node_id)

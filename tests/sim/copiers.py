@@ -217,7 +217,6 @@ class _CopierRun:
         row.offsets_accepted = True
 
     async def _abort(self, row: Transaction, batch: Batch) -> None:
-        """Give the transaction up, and read again what was read in it."""
         if not row.wish:
             row.wish, row.wished_order = "abort", self._history.tick()
         await self._producer.abort_transaction()

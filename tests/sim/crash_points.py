@@ -140,7 +140,6 @@ class CrashCluster(SimCluster):
 
 @contextlib.contextmanager
 def _answers_are_points(cluster: CrashCluster) -> Iterator[None]:
-    """An answer of a broker changes what a controller does next, so it is a point, too; and requests have names."""
     original, original_send = Runner._decide, ControllerChannelManager.send
 
     def send(channels: ControllerChannelManager, broker_id: int, broker_epoch: int, request: Any) -> None:

@@ -30,7 +30,6 @@ BEHIND: Final = "an application takes its time over the end of a key epoch"
 
 
 def _group() -> tuple[int, str]:
-    """Which simulated cluster, and which of its groups, by the name of the host: reader-1 and reader-2 are one."""
     process = PROCESS.get()
     return id(asyncio.get_running_loop()), "" if process is None else process.host.partition("-")[0]
 

@@ -128,7 +128,6 @@ def some_of(schedule: DeletingSchedule, places: list[Place]) -> list[Place]:
 
 
 async def _delete(schedule: DeletingSchedule, place: Place) -> bool:
-    """Any number of records, whoever has read them; all of them in one case of five."""
     cluster, rng = schedule.cluster, schedule.rng
     led = cluster.replica(cluster.leader(*place), *place)
     if led is None or not led.log.log_start_offset < led.high_watermark:

@@ -39,7 +39,6 @@ class Ending:
         copiers: Sequence[Copier] = (),
         groups: Mapping[str, History] | None = None,
     ) -> None:
-        """`groups` has the histories of groups beside the one that all checkers judge."""
         self._cluster = cluster
         self._writers = writers
         self._readers = readers
@@ -85,7 +84,6 @@ class Ending:
         return happened
 
     async def _end_transactions(self) -> bool:
-        """Everything is copied, and its copies are read; then nobody may leave a transaction open."""
         history = self._cluster.history
         if not await self._until(
             lambda: not uncopied(history), "every record is copied and its copies read", lambda: iter(uncopied(history))
@@ -224,12 +222,10 @@ def _done(applications: Sequence[Application]) -> bool:
 
 
 def _behind(content: bytes, offset: int) -> bytes:
-    """What stands at an offset or behind it: each replica compacts what is before it at a time of its own."""
     return next((content[at:] for at, header in iter_batches(content) if header.next_offset > offset), b"")
 
 
 def _content(log: Any, start: int, end: int) -> bytes:
-    """A log's bytes between two offsets, in whole batches."""
     chunks = []
     offset = start
     while offset < end:

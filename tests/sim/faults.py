@@ -31,7 +31,6 @@ def fault(name: str) -> Callable[[Fault], Fault]:
 
 
 def _target(schedule: Schedule, *, brokers_only: bool = False) -> int:
-    """A node that is up, chosen by its role: the controller, the leader of a partition, or anybody."""
     cluster, rng = schedule.cluster, schedule.rng
     up = [one.node_id for one in (cluster.brokers if brokers_only else cluster.machines.values()) if one.up]
     if not up:
@@ -47,7 +46,6 @@ def _target(schedule: Schedule, *, brokers_only: bool = False) -> int:
 
 
 def _pause(schedule: Schedule) -> float:
-    """Shorter than, about, and longer than the session timeout."""
     return float(schedule.rng.choice((0.1, 0.5, 1.5, 2.2, 3.5)) * (0.8 + 0.4 * schedule.rng.random()))
 
 

@@ -40,7 +40,6 @@ def check_fit(name: str, original: Any, value: Any) -> None:
 
 
 def _calls(signature: inspect.Signature) -> list[tuple[list[None], dict[str, None]]]:
-    """The ways to call it that differ: all that it takes or only what it must be given, by place or by name."""
     takes = [one for one in signature.parameters.values() if one.kind not in _OPEN]
     calls = []
     for given in (takes, [one for one in takes if one.default is one.empty]):

@@ -312,7 +312,7 @@ class SimLoop(asyncio.BaseEventLoop):
         handle._run()
 
     def _shuffle_wake_ups(self, turn: list[SimHandle]) -> None:
-        """Permute each run of neighbouring task wake-ups; no wake-up passes a plain callback."""
+        """Permute each run of adjacent task wake-ups; no wake-up passes a plain callback."""
         start = 0
         for index in range(len(turn) + 1):
             if index < len(turn) and turn[index].wakes_task:

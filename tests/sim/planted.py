@@ -144,8 +144,7 @@ def catch(name: str, *, limit: int = 500, first_seed: int = 0, scenario: str = "
 
 
 def _most_telling(name: str, scenario: str, violations: list[str]) -> str:
-    """Of several, the checkers say more than "it did not converge" or an exception somewhere; of those for a resize,
-    what its invariants say."""
+    """Prefer checkers over missing convergence and exceptions; for resize bugs, prefer invariants."""
     own = "B" if scenario == "resize" or name not in PLANTS else ""
     judged = [one for one in violations if not one.startswith("run: ")]
     return next((one for one in judged if one.startswith(own)), next(iter(judged), violations[0]))

@@ -37,7 +37,7 @@ def publish_early(planter: Planter) -> None:
 
 
 def _bumped_without_generation(original: Any) -> Any:
-    """The new leader epoch and generation are written, but no leader is told to take them over."""
+    """The new leader epoch and generation are written, but no leader gets them."""
 
     def bumped(committed: Any, generation: int, *, sealed: bool, controller_epoch: int) -> Any:
         after = original(committed, generation, sealed=sealed, controller_epoch=controller_epoch)

@@ -115,7 +115,6 @@ class Resizer(Operator):
             await asyncio.sleep(0.3)
 
     async def _see_removed(self) -> None:
-        """Wait, but not for ever, until what was merged away is gone."""
         deadline = self.cluster.now() + self.patience_s
         while self.cluster.now() < deadline and not self.stopping:
             body = dict(self.cluster.topics()).get(self.topic)

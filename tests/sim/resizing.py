@@ -268,7 +268,6 @@ class ResizeSchedule(Schedule):
         return shape_of(rng)
 
     def _take_on_stock(self, rng: Any) -> None:
-        """Perhaps there are producers without generations, with a topic of their own."""
         if rng.random() >= stock.LIKELIHOOD:
             return
         policy, counts, pause_s = rng.choice(stock.POLICIES), stock.counts_of(rng), self.shape.write_pause_s * 2
@@ -342,7 +341,6 @@ EFFECTS: Final = (
 
 
 def _met(history: History) -> Counter[str]:
-    """Of these, what the history tells."""
     met: Counter[str] = Counter()
     leaders: dict[tuple[str, int], int] = {}
     for row in history.led:

@@ -253,7 +253,6 @@ class Rights:
         await self._spawn(host, work)
 
     async def _open(self) -> None:
-        """Make the topic, and close it to everybody else."""
         async with Admin(self.cluster.bootstrap, rng=self.cluster.rng("keeper")) as admin:
             await admin.create_topics([NewTopic(name=TOPIC, assignments={0: [1, 2, 3]})])
             await admin.wait_for_topic(TOPIC, replicas=3)
@@ -280,7 +279,6 @@ class Rights:
             await asyncio.sleep(rng.uniform(0, 0.5))
 
     async def _insist(self, entry: Entry, there: bool, node: int) -> bool:
-        """Ask one broker, once; whether it said yes."""
         machine = self.cluster.machines[node]
         wish = self.referee.wish(entry, there=there)
         try:
@@ -334,7 +332,6 @@ class Rights:
             self.referee.wrong(f"node {life[0]} refused {guest}, and gave records")
 
     async def _write(self) -> None:
-        """Have something to be read."""
         producer = Producer(self.cluster.bootstrap, delivery_timeout_ms=3000, request_timeout_ms=1500,
                             rng=self.cluster.rng("writer"))  # fmt: skip
         await producer.start()
@@ -420,7 +417,6 @@ def _described() -> MetadataRequest:
 
 
 def _fetched(offset: int) -> FetchRequest:
-    """From the beginning, or from a place that there is not, and in no session."""
     row = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
     topics = [FetchTopic(topic=TOPIC, partitions=[row])]
     return FetchRequest(replica_id=-1, max_wait_ms=300, min_bytes=5000, max_bytes=5000, session_epoch=-1, topics=topics)

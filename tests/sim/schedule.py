@@ -157,7 +157,6 @@ class Schedule:
         """A machine lost its page cache and has not caught up yet: no other fault may come on top."""
 
     def _changes(self) -> dict[str, Any]:
-        """Settings of the brokers that differ from those of all schedules."""
         flushing = {"log_flush_interval_messages": 1} if self.shape.flushes else {}
         return {**flushing, **({} if self.aim is None else self.aim.settings)}
 
@@ -291,7 +290,6 @@ class Schedule:
         return self._quiet()
 
     def _quiet(self) -> bool:
-        """Whether nothing is wrong at all: every node up, every replica in sync, no fault under way."""
         return (
             not any(self.busy.values())
             and all(

@@ -183,7 +183,6 @@ class Sharing:
         return not self.writer.outstanding and all(self._left(place) == 0 for place in self.places)
 
     def _left(self, place: tuple[str, int]) -> int:
-        """How many records the group has not dealt with, as those in office see it; -1: nobody knows now."""
         led = self.cluster.replica(self.cluster.leader(*place), *place)
         state = self._state(place)
         if led is None or state is None:

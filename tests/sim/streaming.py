@@ -221,14 +221,12 @@ class Streaming:
             application.start()
 
     async def _come_to_rest(self) -> None:
-        """Nothing goes wrong any more; everything has to come out."""
         cluster = self.cluster
         await self._heal()
         if await cluster.until(lambda: cluster.in_sync(), 60, "the cluster heals"):
             await self._rest()
 
     async def _happen(self) -> None:
-        """One thing goes wrong, or is done on purpose."""
         cluster, rng = self.cluster, self.rng
         what = rng.choice(["start", "start", "kill", "kill", "stop", "crash", "freeze", "cut", "none"])
         cluster.fired[what] += 1
@@ -256,7 +254,6 @@ class Streaming:
             cluster.network.heal_all()
 
     async def _stopped(self, instance: Instance) -> None:
-        """An instance ends by itself, in peace."""
         instance.stopping = True
         assert instance.task is not None
         if await self.cluster.until(lambda: instance.task is None or instance.task.done(), 90, "an instance stops"):
@@ -277,7 +274,6 @@ class Streaming:
         await cluster.until(lambda: not self.feeder.outstanding, 120, "all input is stored")
 
     async def _rest(self) -> None:
-        """Everything that was sent is counted, once; then the instances stop."""
         reading = self.cluster.loop.spawn(Process("judge", "judge"), self._read(), "reading the output")
         if await self.cluster.until(reading.done, REST_S, "the output is complete"):
             reading.result()

@@ -55,7 +55,6 @@ class Removals(Streaming):
         await self._come_to_rest()
 
     async def _grow_and_shrink(self) -> None:
-        """Without a record in between, except where the first of two shrinks leaves some of the partitions."""
         cluster, rng = self.cluster, self.rng
         self.feeder.resting = True
         await cluster.until(lambda: not self.feeder.outstanding, 120, "all input is stored")
@@ -70,7 +69,6 @@ class Removals(Streaming):
             instance.start()
 
     async def _come_and_go(self) -> None:
-        """Who dies now may have handed over, or be in the middle of it."""
         for instance in self.instances:
             what = self.rng.choice(("kill", "kill", "stop", "start", "stay"))
             if what == "start":

@@ -13,7 +13,7 @@ SEEDS = (1, 2, 12)
 
 
 def test_schedules_of_deletions_are_without_violation() -> None:
-    """Goal: each group is handed what is left, and nothing is gone that nobody asked to delete."""
+    """Each group gets the remaining records, and only requested deletions happen."""
     fired: Counter[str] = Counter()
     for result in run_many(SEEDS, processes=2, scenario="deleting"):
         assert result.violations == (), f"repeat with: make sim SCENARIO=deleting SEED={result.seed}"

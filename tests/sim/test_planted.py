@@ -62,7 +62,7 @@ def test_a_planted_bug_is_caught_by_the_checker_of_its_rule(bug: str, checkers: 
 def test_a_bug_that_escapes_says_whether_its_aim_came_about_and_its_code_was_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a story that does not come about any more would, and code that the product does not reach any more."""
+    """An aim that no longer occurs, and replaced code that is no longer called."""
 
     def harmless(planter: Planter) -> None:
         original = planter.replace(transaction_requests, "end", lambda *row, **options: original(*row, **options))
@@ -82,7 +82,6 @@ def test_a_bug_that_escapes_says_whether_its_aim_came_about_and_its_code_was_cal
 
 
 def _product() -> dict[str, dict[str, Any]]:
-    """Every module and class of the product, and what is in it."""
     found: dict[str, dict[str, Any]] = {}
     for name, module in list(sys.modules.items()):
         if name.startswith("anabranch."):
@@ -94,7 +93,7 @@ def _product() -> dict[str, dict[str, Any]]:
 
 
 def test_every_bug_fits_what_it_replaces_and_is_taken_away_again() -> None:
-    """`Planter.replace` compares; here each is planted once, in a moment, and not only where its schedules run."""
+    """`Planter.replace` compares signatures; here each bug is planted once."""
     misfits = []
     for bug in [*PLANTS, *DEFECTS]:
         try:
@@ -115,7 +114,7 @@ def test_every_bug_fits_what_it_replaces_and_is_taken_away_again() -> None:
 
 
 def test_what_bugs_ask_of_the_product_is_still_called_so() -> None:
-    """An attribute that was renamed would end their schedules by an AttributeError, which looks like a catch."""
+    """A renamed attribute would raise AttributeError, which looks like a found bug."""
     known = set(dir(builtins)) | {"collections"}
     for path in SOURCES:
         known.add(path.stem)

@@ -27,7 +27,7 @@ def results() -> list[Result]:
 
 
 def test_schedules_of_resizes_are_without_violation(results: list[Result]) -> None:
-    """Goal: I0 to I15, whatever dies; every fault and every kind of resize happened, every invariant had evidence."""
+    """I0 to I15 under any crash; every fault and kind of resize occurred, every invariant had evidence."""
     fired: Counter[str] = Counter()
     guilty = {}
     for result in results:
@@ -46,7 +46,7 @@ def test_a_seed_repeats_its_resizes_exactly_in_any_process_after_any_others(resu
 
 
 def test_a_resize_is_finished_in_order_wherever_its_controller_fails() -> None:
-    """Goal: every kind of crash point, with nothing more, a failover, a second crash and a zombie, converges (I11)."""
+    """Every kind of crash point, alone and with a failover, a second crash and a zombie, converges (I11)."""
     points = crash_points.recorded()
     assert len(points) > 100
     visited = set()

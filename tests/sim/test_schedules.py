@@ -21,7 +21,7 @@ def results() -> list[Result]:
 
 
 def test_schedules_under_faults_are_without_violation(results: list[Result]) -> None:
-    """Goal: nothing acknowledged is lost, repeated or out of order, whatever fails; and every fault has fired."""
+    """Nothing acknowledged is lost, repeated or out of order; every fault has occurred."""
     fired: Counter[str] = Counter()
     resizes = 0
     guilty = {}
@@ -36,6 +36,6 @@ def test_schedules_under_faults_are_without_violation(results: list[Result]) -> 
 
 
 def test_a_seed_repeats_a_run_exactly_in_any_process_after_any_others(results: list[Result]) -> None:
-    """Goal: a run depends on its seed alone; the process, the order of sets, the time and other runs change nothing."""
+    """The process, the order of sets, the time and other runs change nothing."""
     here = {result.seed: result.fingerprint for result in results[:AGAIN]}
     assert fingerprints_elsewhere(reversed(here), "everything") == here

@@ -141,7 +141,7 @@ UNHEARD = ("share coordinator dies", "dies at a step", "connections reset")
 def test_a_planted_bug_is_caught(
     bug: Bug, faults: tuple[str, ...], first: int, shown_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first seed shows it; where that is no longer so, another one should, and `first` is to be set to that."""
+    """If the first seed no longer shows it, set `first` to one that does."""
     bug(monkeypatch)
     for seed in range(first, first + SCHEDULES_OF_A_BUG):
         _, violations, _ = play(seed, faults=faults)

@@ -174,7 +174,6 @@ class SimSession(MemorySession):
         self._sim.call_at(self._up_due, self._arrive, self._connection, context=outside())
 
     def _arrive(self, connection: int) -> None:
-        """At the server."""
         if connection != self._connection or self.link is not Link.CONNECTED or not self._sent:
             return
         future, request = self._sent.popleft()
@@ -196,7 +195,6 @@ class SimSession(MemorySession):
         self._sim.call_at(self._down_due, self._receive, self._connection, context=self.context)
 
     def _receive(self, connection: int) -> None:
-        """At the client."""
         if connection != self._connection or not self._down:
             return
         kind, target, content = self._down.popleft()
@@ -306,7 +304,6 @@ class SimSession(MemorySession):
             self._silence = self._sim.call_later(self._timeout_ms / 1000, self._expire_unheard, context=outside())
 
     def _expire_unheard(self) -> None:
-        """The server forgets the session and its watches; the client has yet to find out about both."""
         self._orphaned = self._zk.drop_watches(self)
         self._zk.end_session(self)
 

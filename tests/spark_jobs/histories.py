@@ -190,7 +190,6 @@ def _deliver(
     incarnations: Iterator[int],
     group_generations: Iterator[int],
 ) -> None:
-    """Hand out everything in these partitions, each from its beginning; owners that die have committed only a part."""
     position = dict.fromkeys(logs, 0)
     committed = dict.fromkeys(logs, 0)
     group_generation = next(group_generations)

@@ -268,7 +268,6 @@ def _kill(pid: int) -> None:
 
 
 def _await_deaths(pids: list[int]) -> None:
-    """Until none of the processes runs any more."""
     deadline = time.monotonic() + DEATH_PATIENCE_S
     while left := {pid: command for pid in pids if (command := _command(pid))}:
         if time.monotonic() > deadline:
@@ -277,7 +276,6 @@ def _await_deaths(pids: list[int]) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Processes that a process started, and those that they did."""
     found, waiting = [], [pid]
     while waiting:
         parent = waiting.pop()

@@ -26,7 +26,6 @@ class LiveCluster:
     """`with LiveCluster(3) as live: live.create("t", 4); live.produce("t", [...])`."""
 
     def __init__(self, brokers: int, **options: Any) -> None:
-        """`options` are the cluster's."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
         self._thread.start()
@@ -97,7 +96,7 @@ class LiveCluster:
             self._loop.close()
 
     async def _end_tasks(self) -> None:
-        """As `asyncio.run` does, after a turn in which connections just accepted get a transport that can be closed."""
+        """As `asyncio.run` does, after an iteration in which accepted connections get a transport."""
         await asyncio.sleep(0)
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for one in others:

@@ -150,7 +150,6 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _processes() -> Iterator[tuple[int, int, str]]:
-    """Process id, parent and command line of everything that runs."""
     for directory in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             stat = (directory / "stat").read_text()

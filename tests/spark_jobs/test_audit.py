@@ -35,7 +35,7 @@ def told(target: Target) -> list[str]:
 def test_a_stream_with_restarts_says_what_the_pure_checks_say(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
-    """Members die, the topic is resized, every kind of violation is planted; the query is stopped and continued."""
+    """Members die, the topic is resized, every violation is planted; the query is stopped and continued."""
     history, late = faults.everything(random.Random(5))
     history, written = live.write_history("stream-audit", "stream-flights", history)
     written = faults.spoil(written, late)
@@ -59,7 +59,7 @@ def test_a_stream_with_restarts_says_what_the_pure_checks_say(
 def test_service_that_waits_for_commands_restarts_a_query_that_was_too_slow(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
-    """No command comes while the query is restarted and judges all: `serve` blocks on its input."""
+    """No command arrives during the restart: `serve` blocks on its input."""
     history, written = live.write_history("served-audit", "served-flights", histories.make(random.Random(8)))
     live.write_audit("served-audit", written)
     batches: list[dict[str, Any]] = []
@@ -92,7 +92,7 @@ def check_backfill(found: backfill.Backfill, expected: Audited) -> None:
 def test_a_query_that_ends_in_the_middle_of_a_batch_starts_again_and_counts_it_once(
     spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it does where the machine is too busy for Spark's patience: while somebody looks on, and at the end."""
+    """As on a machine too busy for Spark's timeouts."""
     history, written = live.write_history("crash-audit", "crash-flights", histories.make(random.Random(6)))
     live.write_audit("crash-audit", written)
     monkeypatch.setattr(service, "STARTS_MAX", 3)
@@ -134,7 +134,7 @@ def test_a_topic_that_is_no_audit_topic_ends_in_one_line(
 
 
 def test_single_events_of_version_1_are_audited_too() -> None:
-    """Under the record's own key, and without a number: topics that were written before runs were."""
+    """Under the record's own key, without a number: topics from before event runs."""
     values = [
         value for _, _, value in deliveries(b"a", [(0, 0, 0), (1, 0, 1), (1, 0, 5)], of=replace(DELIVERY, topic="t"))
     ]
@@ -159,7 +159,7 @@ def test_a_directory_belongs_to_one_pair_of_topics(live: LiveCluster, tmp_path: 
 def test_a_batch_job_compares_what_is_stored_with_groups_that_come_one_after_the_other(
     spark: SparkSession, live: LiveCluster
 ) -> None:
-    """And that a bucket never heard of the second one says nothing: it did not get what is there."""
+    """A bucket without events of the second group reports nothing."""
     topic, expect = live.create("groups-audit", 2), live.create("groups", 1)
     keys = [b"a", b"b"]
     assert len({wire.bucket_of(wire.key_hash(key, 0)) for key in keys}) == 2

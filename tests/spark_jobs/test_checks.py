@@ -21,7 +21,7 @@ SEEDS_TRIED = 40
 @pytest.mark.parametrize("counts", [(2, 4, 8, 2), faults.BELOW_THE_BASE], ids=str)
 @pytest.mark.parametrize("seed", range(10))
 def test_members_that_die_and_resizes_are_no_violation(seed: int, counts: tuple[int, ...], numbered: bool) -> None:
-    """Nor are clocks that differ: every other seed's do."""
+    """Also with different clocks, in every other seed."""
     rng = random.Random(seed)
     history = histories.make(rng, numbered=numbered, counts=counts, crashes=4)
     history = histories.skewed(history, rng) if seed % 2 else history
@@ -101,7 +101,7 @@ def test_runs_of_one_member_that_were_stored_in_another_order_are_put_right() ->
 
 
 def test_what_a_frozen_member_tells_when_it_wakes_up_happened_before() -> None:
-    """It handed out four records and had told of two of them; its successor began behind those two."""
+    """It delivered four records and reported two; its successor started after those two."""
     history = histories.make(random.Random(3), crashes=0, counts=(1,), keys=1, records=6)
     frozen = list(history.handed[:4])
     next_owner = [Handed(one.record, 4711, 9) for one in history.handed[2:]]
@@ -168,7 +168,7 @@ def test_nobody_got_anything() -> None:
 
 
 def test_where_nobody_knows_generations_a_key_may_not_go_back_to_a_partition_it_has_left() -> None:
-    """As after a resize by Kafka's own means: what was read there before is read again, behind what came after it."""
+    """As after a resize in Kafka: old records are read again after later ones."""
     spots = [(0, 1, 10), (1, 1, 12), (2, 5, 14), (1, 1, 12), (3, 5, 16)]
     records = [histories.Record(b"k", 7, sequence, partition, offset, -1) for sequence, partition, offset in spots]
     history = histories.History([], [Handed(record, 1, 1) for record in records])

@@ -34,7 +34,7 @@ def told(deliveries: Sequence[Handed], cuts: Sequence[int] = ()) -> histories.Au
 
 @pytest.mark.parametrize("sequences", [(0, 1), (0, 2)], ids=["whole", "each with a gap"])
 def test_producers_that_are_started_again_and_again_leave_a_bounded_state(sequences: tuple[int, int]) -> None:
-    """The first of them have a line for each of their keys; then as many go as come."""
+    """Old producers' states are removed as new ones come."""
     bucket, sizes = Bucket(), []
     starts = [
         handed(b"k%d" % number, sequence, producer=start, pause_ms=QUIET_MS if number == sequence == 0 else 0)
@@ -121,7 +121,7 @@ def test_what_a_key_of_the_audited_topic_misses_is_told_once_and_remembered_as_w
 
 @pytest.mark.parametrize("ahead_ms", [400 * FORGET_MS, -400 * FORGET_MS], ids=["ahead", "behind"])
 def test_a_member_whose_clock_is_far_off_does_not_make_the_audit_forget(ahead_ms: int) -> None:
-    """At its first event time leaps, and what came before is forgotten, once; from then on all is judged as ever."""
+    """Its first event moves the time ahead and causes forgetting once; later verdicts are normal."""
     off = replace(handed(OTHER, 0), incarnation=2, early_ms=-ahead_ms)
     deliveries = [off, *(handed(b"k", number) for number in (0, 1, 3, 2)), off]
     deliveries[-1] = replace(off, record=handed(OTHER, 1).record)

@@ -83,7 +83,7 @@ def test_more_groups_than_there_are_bits_are_refused() -> None:
 
 
 def test_what_a_group_has_read_past_is_known_while_it_goes_on() -> None:
-    """Without numbers nothing else tells that a record is missing until all is over."""
+    """Without numbers, a missing record shows only at the end."""
     stored = [Record(b"k", 0, 0, 0, offset, 0) for offset in range(6)]
     handed = [Handed(one, 1, 1) for one in stored if one.offset != 2][:4]
     timed = History(handed=handed).timed()

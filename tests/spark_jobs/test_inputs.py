@@ -34,7 +34,7 @@ needs_connector = pytest.mark.skipif(
 def test_with_sparks_own_connector_the_verdict_is_the_same(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
-    """Stopped in the middle and continued, as a batch job, and record by record."""
+    """Stopped and continued, as a batch job, and record by record."""
     history, late = faults.everything(random.Random(8))
     history, written = live.write_history("connector-audit", "connector-flights", history)
     written = faults.spoil(written, late)

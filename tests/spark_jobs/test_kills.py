@@ -51,7 +51,7 @@ def doomed(live: LiveCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def test_an_audit_whose_driver_and_worker_are_killed_says_the_same(
     doomed: Doomed, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A driver in a process of its own is killed; the Spark that tests share goes on, and loses workers."""
+    """A driver process is killed; the shared Spark continues, and loses workers."""
     driver, target, expected = doomed
     rng = random.Random(3)
     undisturbed = AuditService(spark, target.servers, tmp_path, tell=lambda *_, **__: None)

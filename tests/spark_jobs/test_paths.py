@@ -51,7 +51,7 @@ def test_a_long_way_is_cut_around_the_delivery() -> None:
 
 @pytest.mark.spark
 def test_each_story_has_its_own_way(spark: SparkSession) -> None:
-    """Two groups read the same key, and one of them goes wrong twice, far apart."""
+    """Two groups read the same key, and one has two violations far apart."""
     ours = [replace(DELIVERY, key=b"k", sequence=n, offset=n, time_ms=n) for n in range(40)]
     theirs = [replace(one, group="others", member="theirs", incarnation=9) for one in ours]
     values = [(b"\x00", wire.encode_events(its), 1, n) for n, its in enumerate((ours, theirs))]

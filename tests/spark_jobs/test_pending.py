@@ -74,7 +74,7 @@ def test_another_payload_is_told_once_whichever_comes_first() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_order_of_arrival_changes_nothing(seed: int) -> None:
-    """Portions of records, in the order of each partition, and of deliveries with repetitions, in any order."""
+    """Portions of records in partition order, and of repeated deliveries in any order."""
     rng = random.Random(seed)
     pending, found = Pending(), []
     by_partition = [list(group) for _, group in itertools.groupby(ROWS, key=lambda row: row[0])]

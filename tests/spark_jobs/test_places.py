@@ -36,7 +36,7 @@ def test_an_owner_that_goes_on_when_it_was_replaced_is_a_second_one() -> None:
 
 
 def test_a_clean_hand_over_is_one_whatever_the_clocks_of_two_machines_say() -> None:
-    """The older owner's events are stored when the younger one begins."""
+    """The older owner's events are stored before the younger one begins."""
     ahead = [by(1, 1, offset, 1050 + offset) for offset in range(3)]
     assert kinds(*ahead, *(by(2, 2, offset, 1020 + offset) for offset in range(3, 6))) == []
     behind = [by(1, 1, offset, 950 + offset) for offset in range(3)]

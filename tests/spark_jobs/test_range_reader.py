@@ -127,9 +127,8 @@ class Silenced(LinkFault):
 
 
 def test_a_consumer_that_gets_nowhere_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a read goes on although librdkafka is stuck with a connection, long before its own timeouts.
-
-    Method: its connections fall silent and stay so; what it is to read is written only then.
+    """A read continues although librdkafka's connections are stuck, long before its timeouts. Its connections stop
+    responding before the data is written.
     """
     monkeypatch.setattr(range_reader, "FRESH_START_S", 1.0)
     monkeypatch.setattr(range_reader, "LOOK_UP_S", 1.0)
@@ -157,7 +156,7 @@ def test_a_consumer_that_gets_nowhere_is_replaced(monkeypatch: pytest.MonkeyPatc
 def test_nobody_waits_for_the_end_of_a_consumer_that_has_none(
     live: LiveCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in, for librdkafka's own hang cannot be had on demand: a consumer that waits for ever in `close`."""
+    """A stand-in for librdkafka's hang: a consumer that blocks in `close`."""
     monkeypatch.setattr(range_reader, "CLOSE_PATIENCE_S", 0.2)
     released = threading.Event()
 

@@ -93,7 +93,7 @@ def test_what_another_member_did_before_is_late_not_wrong() -> None:
 
 
 def test_a_member_of_a_later_generation_of_the_group_did_nothing_before() -> None:
-    """Though its clock be behind: what it hands out of order is out of order, what it reads again is read again."""
+    """Even if its clock is late: out-of-order and repeated deliveries are reported."""
     later = event((1, 5, 0), generation=1, time_ms=50, incarnation=2)
     behind = event((0, 1, 10), time_ms=20, incarnation=3)._replace(group_generation=2)
     counts, found = judge_events([behind, later, behind])

@@ -83,7 +83,7 @@ PLANTED = "planted-for-the-audit"
 @pytest.mark.processes
 @pytest.mark.parametrize("more", [(), ("--backfill",)], ids=["stream", "batch"])
 def test_no_output_of_an_audit_has_the_password(locked: LiveCluster, more: tuple[str, ...], tmp_path: Path) -> None:
-    """The report, the verdict, the checkpoint, Spark's log and what is printed, in plain and in base64."""
+    """The report, verdict, checkpoint, Spark's log and output, in plain text and base64."""
     if why_missing() is not None:
         pytest.skip(f"NO SPARK: {why_missing()}")
 
@@ -123,7 +123,7 @@ def test_no_output_of_an_audit_has_the_password(locked: LiveCluster, more: tuple
 def test_who_is_not_let_in_is_told_at_once(
     locked: LiveCluster, changes: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trying again would not help, so the patience of a query that waits for a broker is not for this."""
+    """Retries would not help, so the query does not wait for a broker."""
     monkeypatch.chdir(tmp_path)
     Path("others.pem").write_bytes(CertificateAuthority().certificate)
     with (

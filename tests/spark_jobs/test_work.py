@@ -118,7 +118,7 @@ def test_a_stream_that_is_clean_is_the_exit_status(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The command itself, but for the start of a Spark of its own: `tests.anabranch.cli.test_audit` has that."""
+    """The command without its own Spark start, which `tests.anabranch.cli.test_audit` has."""
     monkeypatch.setattr(session, "AuditSpark", lambda *_, **__: contextlib.nullcontext(spark))
     topic = live.create("good", 2)
     live.produce(topic, deliveries(b"k", [(0, 0, 0), (1, 0, 1)]))
@@ -135,7 +135,7 @@ def test_a_stream_that_is_clean_is_the_exit_status(
 def test_a_stream_says_when_it_follows_also_where_there_is_nothing_to_read(
     spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a health check looks for: not there while Spark warms up, and gone with the audit."""
+    """For health checks: absent while Spark starts, and removed with the audit."""
     wish = replace(WISH, bootstrap_servers=live.servers, topic=live.create("quiet", 1), out=tmp_path, follow=True)
     mark = wish.directory / results.FOLLOWING
     mark.parent.mkdir(parents=True)
@@ -155,7 +155,7 @@ def test_a_stream_says_when_it_follows_also_where_there_is_nothing_to_read(
 def test_where_nothing_was_delivered_there_is_no_verdict(
     spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A consumer that was not told to write an audit makes no build green; nor does Ctrl-C before anything came."""
+    """A consumer without an audit must not pass CI; nor must Ctrl-C before any event."""
     monkeypatch.setattr(session, "AuditSpark", lambda *_, **__: contextlib.nullcontext(spark))
     stopped = threading.Event()
     stopped.set()
@@ -176,7 +176,7 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
 def test_what_other_clients_have_written_down_is_judged_like_an_audit_topic(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """One fault of each kind that lines can tell of; all else is in order, some of it read again after a failure."""
+    """One violation of each kind that delivery logs can show; the rest is in order."""
     sent = [
         {"key": f"k{number % 10}", "sequence": number // 10, "partition": number % 10 % 3, "offset": number}
         for number in range(1000)
@@ -223,7 +223,7 @@ def test_a_line_that_makes_no_sense_ends_the_audit(tmp_path: Path) -> None:
 def test_what_several_producers_have_written_down_is_read_in_the_order_of_each_log(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The second file begins before the first one ends; checks that go portion by portion need order."""
+    """The second file begins before the first one ends; checks need order."""
     files = []
     for producer in range(2):
         files.append(tmp_path / f"sent-{producer}.jsonl")

@@ -89,7 +89,7 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
 
 
 def test_a_query_has_begun_when_it_would_take_in_what_comes(tmp_path: Path) -> None:
-    """With nothing to read there is no batch: that it waits for data says that it has warmed up."""
+    """A query without input has no batch; waiting for data shows that it has started."""
     busy, idle = Told(), Told()
     target = Target("s", "t", tmp_path)
     followers = [Follower(target, lambda q=q: q, AuditSnapshot("t"), lambda: BEGAN_MS) for q in (busy, idle)]  # type: ignore[misc]

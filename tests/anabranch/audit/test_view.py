@@ -72,7 +72,7 @@ def test_a_screen_shows_violations_and_hand_offs() -> None:
 
 
 def test_what_waits_to_be_delivered_is_shown_and_what_was_passed_over() -> None:
-    """Without `--expect` nobody knows of anything that waits."""
+    """Without `--expect`, undelivered records are unknown."""
     seen = sight()
     assert "waiting" not in text_of(view.screen(seen, NOW_S))
     seen.judge({**seen.judgement, "waiting": 5, "passed": 2, "forgotten": 3}, 0)

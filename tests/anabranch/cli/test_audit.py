@@ -99,7 +99,7 @@ def needs_java() -> None:
 def test_a_violation_is_the_exit_status_while_a_service_obeys_and_dies_at_once_when_told_to(
     spawn: Spawn, live: LiveCluster, tmp_path: Path
 ) -> None:
-    """Two audits, each with a Spark of its own, at the same time: one of them waits while the other one starts."""
+    """Two audits with a Spark each, at the same time: one waits while the other starts."""
     live.produce(live.create("bad", 2), deliveries(b"k", [(1, 0, 1), (0, 0, 0)]))
     common = ("--bootstrap-servers", live.servers, "--out")
     batch = spawn(*common, str(tmp_path / "batch"), "--topic", "bad", "--backfill")
@@ -195,8 +195,9 @@ def test_no_broker(spawn: Spawn, tmp_path: Path) -> None:
 
 
 def test_an_interrupt_before_anything_is_judged_is_no_verdict(spawn: Spawn, tmp_path: Path) -> None:
-    """Goal: exit status 1 says that something was violated, and is not what Ctrl-C leaves. A broker that never answers
-    holds the audit where it looks its topics up."""
+    """Ctrl-C must not give exit status 1, which means a violation. A broker that does not respond keeps the audit in
+    its topic lookup.
+    """
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         process = spawn("--bootstrap-servers", address, "--topic", "t", "--out", str(tmp_path / "out"))
@@ -247,7 +248,7 @@ def test_a_java_that_cannot_run_spark(spawn: Spawn, live: LiveCluster, tmp_path:
 
 
 def test_a_spark_that_has_died_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit status 1 says that something was out of order; a JVM without memory has judged nothing."""
+    """Exit status 1 means a violation; a JVM without memory has no verdict."""
 
     def die(*_: object) -> None:
         raise Py4JError("<exception str() failed>")

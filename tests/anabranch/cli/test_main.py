@@ -24,7 +24,7 @@ def invoke(*arguments: str) -> tuple[int, str]:
 
 
 def test_a_command_leaves_the_signal_handlers_of_its_process_alone() -> None:
-    """Goal: the forks of a test process that tried a command once still die of SIGTERM."""
+    """Forks of a test process that ran a command must still die of SIGTERM."""
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     code, text = invoke("audit", "--topic", "flights-audit", "--bootstrap-servers", "127.0.0.1:1")
     assert code == 2, text
@@ -32,7 +32,7 @@ def test_a_command_leaves_the_signal_handlers_of_its_process_alone() -> None:
 
 
 def test_a_cluster_that_did_not_start_leaves_the_garbage_collector_on() -> None:
-    """Its start goes without; a process that goes on would keep all garbage for ever."""
+    """The start disables it; a process that continues would keep all garbage."""
     assert gc.isenabled()
     code, text = invoke("up", "--host", "0.0.0.0")
     assert (code, gc.isenabled()) == (2, True), text
@@ -132,7 +132,7 @@ HEAVY = ("construct", "rich", "kazoo", "numpy", "pandas", "pyspark", "hypothesis
 
 
 def test_the_single_process_cluster_imports_nothing_heavy() -> None:
-    """Goal: `anabranch up` stays quick and small. Method: import what it runs, in a fresh interpreter."""
+    """Imports what `anabranch up` runs, in a fresh interpreter."""
     code = (
         "import sys, anabranch.cli.up, anabranch.cluster.in_process, anabranch.controller.controller\n"
         "import anabranch.clients.connection, anabranch.broker.replication.replica_manager\n"

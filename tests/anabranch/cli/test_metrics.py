@@ -59,8 +59,7 @@ def test_processes_have_ports_of_their_own() -> None:
 
 
 def test_nothing_is_imported_without_the_port() -> None:
-    """Goal: who does not ask for metrics does not pay for them. Method: a whole cluster in a fresh interpreter, and
-    everything that serves requests."""
+    """A cluster and everything that serves requests, in a fresh interpreter."""
     code = (
         "import asyncio, sys\n"
         "import anabranch.cli.node, anabranch.cli.up\n"
@@ -81,7 +80,7 @@ def test_nothing_is_imported_without_the_port() -> None:
 @pytest.mark.processes
 @pytest.mark.zookeeper
 async def test_each_process_has_its_endpoint() -> None:
-    """Goal: `anabranch node` tells of itself, a spare controller too. Method: two processes with a real ZooKeeper."""
+    """Two processes with a real ZooKeeper: a node, and a spare controller."""
     first, second = 0, 0
     while second != first + 1:
         first, second = free_ports("127.0.0.1", 2)

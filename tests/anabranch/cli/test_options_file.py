@@ -95,7 +95,6 @@ def test_a_cluster_from_a_file(tmp_path: Path, anabranch: Command) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_words(shell: str) -> None:
-    """As docs/running.md says it: the script of a shell, and what it asks for."""
     environment = {"PATH": "/usr/bin:/bin", "_ANABRANCH_COMPLETE": f"{shell}_source"}
     code = "from anabranch.cli.main import main; main()"
     script = subprocess.run(

@@ -34,7 +34,7 @@ def test_a_port_in_use(option: str) -> None:
 
 
 def test_an_address_of_another_machine() -> None:
-    """192.0.2.0/24 is for documentation: nobody has it."""
+    """192.0.2.0/24 is reserved for documentation."""
     line = refused("--port", "0", "--host", "192.0.2.1")
     assert "192.0.2.1" in line and "this machine does not have that address" in line and "--advertise" in line
 

@@ -201,7 +201,7 @@ async def test_the_controllers_seat_is_taken_over() -> None:
 
 
 async def test_a_node_whose_session_expires_comes_back_with_a_new_epoch() -> None:
-    """Goal: session loss costs leaderships, not the node. Method: expire the session of the active controller."""
+    """Expires the session of the active controller."""
     async with Cluster(3) as cluster:
         await create(cluster, "t")
         victim = active_controller(cluster)
@@ -219,7 +219,7 @@ async def test_a_node_whose_session_expires_comes_back_with_a_new_epoch() -> Non
 
 
 async def test_a_node_stops_even_when_zookeeper_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: no step of a stop waits for ever. Method: cut every session, then stop in order."""
+    """Cuts every session, then stops cleanly."""
     monkeypatch.setattr(app, "STEP_S", 0.2)
     monkeypatch.setattr(app, "CONTROLLED_SHUTDOWN_S", 0.2)
     cluster = Cluster(2)
@@ -327,7 +327,7 @@ async def test_a_starting_cluster_makes_no_internal_topic_that_is_too_small() ->
 
 
 async def test_a_cluster_with_a_directory_can_be_started_again(tmp_path: Path) -> None:
-    """Goal: topics, records and epochs outlive the process. Method: three lives; each finds and adds a record."""
+    """Three runs; each finds and adds a record."""
     epochs = []
     for life in range(3):
         async with Cluster(2, data_dir=tmp_path) as cluster:
@@ -354,7 +354,7 @@ async def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
 
 
 async def test_brokers_count_from_the_id_that_was_asked_for_and_say_so_everywhere() -> None:
-    """Suites that were written for broker 0 find it, by Metadata and by DescribeConfigs alike."""
+    """Test suites for broker id 0 find it in Metadata and DescribeConfigs."""
     async with Cluster(2, properties={"broker.id": "0"}) as cluster:
         known = await ask(cluster, 0, MetadataRequest(topics=[]))
         assert sorted(broker.node_id for broker in known.brokers) == [0, 1]
@@ -364,7 +364,7 @@ async def test_brokers_count_from_the_id_that_was_asked_for_and_say_so_everywher
 
 
 async def test_what_a_broker_advertises_is_described_as_kafka_does() -> None:
-    """Unset: null, from the defaults, without synonyms; nothing calls it read-only."""
+    """An unset property is null, from the defaults, without synonyms, and not read-only."""
     async with Cluster(1) as cluster:
         row = (await described(cluster, 1, "advertised.listeners"))["advertised.listeners"]
         assert (row.value, row.config_source, row.read_only, row.synonyms) == (None, 5, False, [])
@@ -400,7 +400,7 @@ def directories_below(root: Path) -> list[Path]:
 
 @pytest.mark.parametrize("topic", ["../../evil", "../outside", "a/b", "..", "", "x\0y", "x" * 250])
 async def test_order_for_an_illegal_topic_leaves_other_directories_alone(tmp_path: Path, topic: str) -> None:
-    """LeaderAndIsr, Produce and StopReplica, which any client may send to a cluster without an authorizer."""
+    """LeaderAndIsr, Produce and StopReplica; without an authorizer any client may send them."""
     outside = tmp_path / "outside-0"
     outside.mkdir()
     (outside / "00000000000000000000.log").write_bytes(b"kept")

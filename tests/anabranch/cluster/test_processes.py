@@ -40,10 +40,8 @@ async def active_controller(cluster: ProcessCluster) -> bytes:
 
 
 async def test_a_spare_controller_rules_and_its_death_is_survived() -> None:
-    """Goal: controllers can be killed without killing data.
-
-    Method: the spare starts first and is active; clients reach it through brokers that forward; it is killed, and a
-    broker takes over; then it comes back.
+    """The spare starts first and is active; brokers forward clients' requests. It is killed, a broker takes over, and
+    it returns.
     """
     async with asyncio.timeout(100), ProcessCluster(3, controllers=1) as cluster:
         assert b'"brokerid":100' in (await active_controller(cluster)).replace(b" ", b"")
@@ -131,9 +129,8 @@ class Up:
 
 
 def test_a_cluster_of_processes_survives_kills_and_comes_back_with_its_data(tmp_path: Path) -> None:
-    """Goal: with a data directory nothing is lost by kill -9 of a broker, of the launcher, nor by Ctrl-C.
-
-    Method: three lives in one directory; each finds the records of those before.
+    """Kill -9 of a broker and of the launcher, and Ctrl-C: three runs in one directory, each with the records of
+    earlier ones.
     """
 
     async def send(up: Up, value: bytes) -> None:
@@ -239,7 +236,7 @@ def test_nodes_limit_internal_topics_to_live_brokers_unless_their_replicas_are_g
 
 
 async def test_nodes_that_are_processes_ask_who_is_there() -> None:
-    """Two listeners: brokers reach each other by TLS and a password, and so does the launcher; a client by either."""
+    """Two listeners: brokers and the launcher use TLS with a password; clients use either."""
     properties = {
         **files().properties,
         **plain_users(SECURED, admin="a", alice="b"),

@@ -125,7 +125,6 @@ class Target:
 
 
 def _json_value(rng: random.Random, kind: str, depth: int = 0) -> str:
-    """A value as text: often of the kind that is wanted, and nearly right."""
     draw = rng.random()
     if draw < 0.25 or depth > 3:
         return rng.choice(JSON_TEXTS)
@@ -203,7 +202,7 @@ def case(rng: random.Random, target: Target) -> bytes:
 
 
 def _damaged(rng: random.Random, request: bytes) -> bytes:
-    """Flip bits, cut out and put in bytes, cut off the end."""
+    """Flip bits, remove and insert bytes, truncate."""
     found = bytearray(request)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(found))

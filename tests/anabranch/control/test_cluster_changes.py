@@ -120,7 +120,7 @@ async def test_members_and_commits_wake_waits_for_a_group(on: ControlledCluster)
 
 
 async def test_a_rebalance_that_is_not_stored_wakes_a_wait_for_a_group() -> None:
-    """Neither metadata nor a partition changes with a member that joins and waits for others."""
+    """A member that joins and waits changes neither metadata nor a partition."""
     async with controlled(1, properties={"group.initial.rebalance.delay.ms": "60000"}) as on:
         connection = await Connection.open(*on.cluster.address(1), client_id="c")
         heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")

@@ -73,7 +73,7 @@ def test_who_asks_nothing_pays_for_nothing() -> None:
 
 
 def test_first_request_while_no_file_can_be_opened_is_answered_later() -> None:
-    """What answers is imported for the first request, in a fresh interpreter that has no file descriptor left."""
+    """The control plane is imported at the first request, in an interpreter without free file descriptors."""
     code = (
         "import asyncio, logging, os, resource, socket\n"
         "from urllib.parse import urlsplit\n"

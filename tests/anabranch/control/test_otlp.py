@@ -92,7 +92,6 @@ def test_attributes_of_every_kind() -> None:
 
 
 def test_numbers_that_json_does_not_have() -> None:
-    """Such as the average of nothing."""
     numbers = [NumberDataPoint(as_double=float(one)) for one in ("nan", "inf", "-inf", "1")]
     rows = points(pushed(Metric(name="g", gauge=Gauge(data_points=numbers))))
     assert [row["value"] for row in rows] == ["NaN", "Infinity", "-Infinity", 1.0]

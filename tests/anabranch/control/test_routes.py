@@ -45,7 +45,7 @@ async def test_topics_come_and_go() -> None:
 
 
 async def test_it_is_let_in_where_nobody_else_is() -> None:
-    """All listeners ask for a login: who serves the control plane comes as a broker comes to another."""
+    """All listeners need authentication: the control plane authenticates like a broker."""
     listener = "SASL_PLAINTEXT"
     properties = {
         **plain_users(listener, admin="of brokers"),

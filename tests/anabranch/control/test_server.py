@@ -156,7 +156,7 @@ async def test_cookie_of_this_port_that_is_not_utf8_is_refused() -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda one: f"{one.method} {one.path}")
 async def test_without_the_token_no_route_is_answered(route: Route) -> None:
-    """Also those that stream, with any header but the right one, and before the body is read."""
+    """Also for streams, with any wrong header, and before the body is read."""
     async with served("secret") as (_, session):
         path = re.sub(r"{\w+}", "1", route.path)
         for headers in ({}, {"Authorization": "Bearer secre"}, {"Authorization": "Bearer secret "[:-2]}):
@@ -256,7 +256,7 @@ async def test_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPat
 
 
 async def test_snapshot_file_over_the_bound_is_refused() -> None:
-    """A file of 30 MB of zeros, which is 30 KB as sent."""
+    """30 MB of zeros, which are sent as 30 KB."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("broker-1/t-0/x", bytes(30 << 20))

@@ -10,7 +10,7 @@ from tests.anabranch.demo.test_progress import judged, told
 
 
 def test_the_report_names_both_measures_of_a_hand_off(tmp_path: Path) -> None:
-    """The plot draws how long gates were closed, which is longer than what the hand-off itself took."""
+    """The plot shows how long gates were closed, which is longer than the hand-off."""
     assert told().closed_ms() == [530]
     report.write(tmp_path / "report.html", [told(), judged("control", out_of_order=7)])
     page = (tmp_path / "report.html").read_text()

@@ -154,7 +154,7 @@ def test_nothing_of_a_controller_is_done_behind_the_step_at_which_it_dies(on_loo
 def test_states_are_written_together_unless_a_rule_waits_for_a_step(
     monkeypatch: pytest.MonkeyPatch, on_loop: Run
 ) -> None:
-    """Goal: that a controller can be stopped between any two partitions costs nothing where no rule asks for it."""
+    """Stopping a controller between two partitions costs nothing without such a rule."""
     steps: list[str] = []
     reached = Cluster._reached
 

@@ -46,7 +46,7 @@ WRONG_LINES = [10, 11, 12, 13]
 
 
 def test_mypy_takes_what_exists_and_refuses_the_rest(tmp_path: Path) -> None:
-    """In a process of its own: mypy changes the thresholds of the garbage collector for good."""
+    """In its own process: mypy changes the garbage collector's thresholds."""
     (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
     ran = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(tmp_path / "test_theirs.py")],

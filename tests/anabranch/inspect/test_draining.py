@@ -33,7 +33,7 @@ def test_where_there_is_nothing_to_drain_that_is_said() -> None:
 
 
 async def test_what_an_application_of_kafka_streams_has_left_is_not_read_by_all() -> None:
-    """Its broker deals the tasks (KIP-1071): it is no consumer group to those who list groups."""
+    """Its coordinator assigns the tasks (KIP-1071); ListGroups does not show it as a consumer group."""
     async with Cluster(brokers=1, kafka="4.2") as cluster, Admin(cluster.bootstrap_servers) as admin:
         configs = {"enable.ordered.delivery": "true", "reshard.legacy.consumers.shrink": "warn"}
         await admin.create_topics([NewTopic(name="t", partitions=2, configs=configs)])

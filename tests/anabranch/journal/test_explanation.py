@@ -200,7 +200,7 @@ async def test_a_journal_explains_what_a_cluster_did() -> None:
 
 @pytest.mark.parametrize("version", [3, 4])
 async def test_a_coordinator_whose_topic_cannot_be_created(version: int) -> None:
-    """A broker was killed before the first group came, and the topic must have a replica on each of three."""
+    """A broker was killed before the first group, and the topic needs three replicas."""
     properties = {"offsets.topic.replication.factor": "3"}
     async with Cluster(3, seed=1, properties=properties) as cluster:
         events, journal = Events(), Journal(50, cluster.node_ids)

@@ -58,7 +58,7 @@ def test_records_tell_how_many_and_whose_they_are() -> None:
 
 
 def test_secrets_are_not_told() -> None:
-    """Nor in the text of a message, which a log may have when a handler has a bug."""
+    """Also in the text of a message, which a handler's bug may log."""
     changes = {"retention.ms": "1", "ssl.keystore.password": "mellon", "sasl.jaas.config": "deux", "unknown": "three"}
     changes |= {"listener.name.a.plain.sasl.jaas.config": "quatre", "num.network.threads": "5"}
     request = IncrementalAlterConfigsRequest(

@@ -73,7 +73,7 @@ def test_what_is_frozen_is_looked_through_when_there_is_time_and_seldom_when_the
 
 
 def test_a_full_collection_leaves_out_what_has_survived_one_until_everything_is_swept() -> None:
-    """In a process of its own: what this one has frozen is its own affair."""
+    """In its own process, because it freezes objects."""
     told = subprocess.run(
         [sys.executable, "-c", FROZEN], stdout=subprocess.PIPE, text=True, check=True, timeout=60
     ).stdout.split()
@@ -128,9 +128,8 @@ print(given_back)
 @pytest.mark.skipif(not Heap().known, reason="NO MEMORY IS GIVEN BACK HERE: the C library is not glibc")
 @pytest.mark.parametrize(("told", "least", "most"), [("keep", 0, 1), ("nothing", 25, 50)])
 def test_heap_that_is_needed_again_is_not_given_back_in_between(told: str, least: int, most: int) -> None:
-    """20 MB at the heap's end, fifty times over: taken from the system once, or each time if nothing is told.
-
-    The heap's end is read, not page faults: how many there are depends on the size of the system's pages.
+    """20 MB at the heap's end, fifty times: the system provides them once, or each time. Reads the heap's end, because
+    page faults depend on the page size.
     """
     done = subprocess.run([sys.executable, "-c", NEEDED_AGAIN, told], stdout=subprocess.PIPE, check=True, timeout=60)
     assert least <= int(done.stdout) <= most
@@ -165,6 +164,6 @@ anabranch.runtime.runner.run(main)
 
 @pytest.mark.skipif(not Heap().known, reason="NO MEMORY IS GIVEN BACK HERE: the C library is not glibc")
 def test_a_command_gives_blocks_between_others_in_use_back() -> None:
-    """In a process of its own: what a heap holds depends on all that ever ran in it."""
+    """In its own process, because the heap depends on its history."""
     done = subprocess.run([sys.executable, "-c", SCATTERED], capture_output=True, text=True, timeout=120)
     assert done.stdout == "given back\n", done

@@ -40,7 +40,7 @@ def test_file_that_others_could_read_is_closed_before_it_is_written(tmp_path: Pa
 
 
 def test_pipe_keeps_its_mode(tmp_path: Path) -> None:
-    """As /dev/stdout does, which others go on to use."""
+    """Others may still use a pipe such as /dev/stdout."""
     path = tmp_path / "pipe"
     os.mkfifo(path, 0o644)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

@@ -61,7 +61,7 @@ async def test_an_error_of_the_awaitable_is_raised_at_once() -> None:
 
 @LINUX
 async def test_processor_time_of_descendants_is_progress(tmp_path: Path) -> None:
-    """The parent sleeps, and its child computes: as a Python driver and its JVM do."""
+    """The parent sleeps and its child computes, like a Python driver and its JVM."""
     spin = "while True: pass"
     parent = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -49,10 +49,8 @@ def refused(*words: str) -> str:
 
 
 async def test_two_clusters_do_not_share_a_directory(tmp_path: Path) -> None:
-    """Goal: nothing that one process acknowledged is overwritten by another.
-
-    Method: a second cluster, and a node, are refused while the first lives, and told who it is; after kill -9 there is
-    no lock left, and what was acknowledged is there.
+    """A second cluster and a node are refused with the owner's name. After kill -9 there is no lock, and acknowledged
+    records exist.
     """
     words = ("--brokers", "1", "--data-dir", str(tmp_path))
     with up(*words) as (first, ready):
@@ -107,7 +105,7 @@ async def test_a_broker_that_comes_back_in_its_process_gets_its_directory_back(t
 
 
 async def test_what_a_smaller_cluster_leaves_out_is_told(tmp_path: Path) -> None:
-    """Goal: who opens a cluster of three with one broker hears what is missing, and has it all back with three."""
+    """A cluster of three opened with one broker reports what is missing; with three, everything is back."""
     async with Cluster(3, data_dir=tmp_path) as cluster:
         await create(cluster, "copied", partitions=2, replicas=3)
         await create(cluster, "single", partitions=3, replicas=1)

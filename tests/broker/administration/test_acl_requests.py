@@ -129,7 +129,7 @@ async def test_the_first_version_knows_literal_patterns_alone(cluster: Cluster) 
 
 
 async def test_entries_that_are_not_understood_stay_and_say_so(cluster: Cluster) -> None:
-    """Another release may have written them: to leave one out could be to leave out a denial."""
+    """A newer version may have written them: dropping one could drop a denial."""
     session = cluster.nodes[1].session
     await session.create(acl_znodes.path_of(TOPIC), b'{"version":2,"acls":[]}', make_parents=True)
     answer = await ask(cluster, "CreateAcls", creations=[ENTRY])

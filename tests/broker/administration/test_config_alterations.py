@@ -31,7 +31,7 @@ def refusal(version: str, name: str, text: str) -> str | None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_property_that_is_described_as_read_only_cannot_be_changed(version: str) -> None:
-    """Every other refusal has another reason, and no property is described as one that can change and is fixed."""
+    """Other refusals have other reasons, and no changeable property is described as fixed."""
     for row in broker_entries(DynamicConfig(BrokerSettings(kafka_version=version))):
         told = refusal(version, row.name, row.value or "")
         assert row.read_only == (told is not None and "Cannot update these configs dynamically" in told), row.name

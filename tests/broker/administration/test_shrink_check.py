@@ -163,7 +163,7 @@ async def test_an_application_of_kafka_streams_whose_broker_deals_the_tasks_is_k
 
 
 async def test_a_group_that_rebalances_is_not_overlooked() -> None:
-    """Until all its members are back, nobody in a group has anything."""
+    """During a rebalance no member has partitions."""
     async with orders(partitions=2) as (cluster, admin, _), Admin(cluster.bootstrap_servers) as elsewhere:
         member = StockMember(admin)
         await member.take_part()
@@ -204,7 +204,7 @@ async def asked_again_until(admin: Admin, wanted: ErrorCode) -> None:
 async def test_a_group_whose_coordinator_has_died_is_not_overlooked(
     monkeypatch: pytest.MonkeyPatch, informed: bool
 ) -> None:
-    """That the next coordinator names no group yet is no word for the shrink."""
+    """The next coordinator does not list the group yet, which proves nothing."""
     monkeypatch.setattr(shrink_check, "SHARE_OF_TIME", 0.0)
     monkeypatch.setattr(shrink_check, "PATIENCE_MIN_S", 0.2)
     reading, replay = asyncio.Event(), Journal.replay

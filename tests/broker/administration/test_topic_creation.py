@@ -89,7 +89,7 @@ def test_counts_that_are_not_given_are_the_brokers() -> None:
 
 
 def test_replicas_by_hand_need_not_be_alive() -> None:
-    """Kafka's own rule: a topic can be laid out before its brokers have started."""
+    """As in Kafka: a topic can be created before its brokers start."""
     assert plan(asked(assignments=rows([3, 9], [1, 2]))).assignment == {0: [3, 9], 1: [1, 2]}
 
 
@@ -173,7 +173,7 @@ async def test_clients_of_a_kafka_4_are_shown_any_broker() -> None:
 
 
 async def test_who_waits_for_many_topics_looks_at_each_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a request for thousands of topics, of which each comes with an update of its own, stays in proportion."""
+    """The cost of a request for thousands of topics with one update each is linear."""
     looked: list[str] = []
     has_leaders = topic_creation.has_leaders
 

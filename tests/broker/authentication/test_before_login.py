@@ -238,7 +238,7 @@ async def test_nothing_is_done_for_who_has_not_logged_in(caplog: pytest.LogCaptu
 
 
 async def test_a_connection_that_sends_slowly_is_closed_if_it_does_not_log_in() -> None:
-    """Activity keeps a connection open only after its login: bytes of a frame, whole requests and new handshakes."""
+    """Before authentication, activity does not keep a connection open: bytes of a frame, requests and handshakes."""
     properties = {**PROPERTIES, "connections.max.idle.ms": "1000"}
     handshake = encoded("SaslHandshake", 1, mechanism="PLAIN")
     slow = {

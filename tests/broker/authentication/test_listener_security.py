@@ -148,7 +148,7 @@ async def test_only_the_enabled_versions_are_spoken(version: str) -> None:
 
 
 async def test_a_new_certificate_is_shown_from_the_next_handshake_on(caplog: pytest.LogCaptureFixture) -> None:
-    """As kafka-configs has it read: the same location once more, or another one."""
+    """As with kafka-configs: the same location again, or another one."""
     store = files().identity("reloaded", hosts=("127.0.0.1",))
     location = {"listener.name.ssl.ssl.keystore.location": str(store)}
     async with (

@@ -65,7 +65,7 @@ async def test_a_credential_that_makes_no_sense_is_left_out_and_not_quoted(caplo
 
 
 async def test_who_comes_before_they_are_read_waits_and_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that restarts would be the end of every client that is quicker than it: 58 is no error to retry."""
+    """After a broker's restart, error 58 would end fast clients, because it is not retriable."""
     listener, mechanism = "SASL_PLAINTEXT", "SCRAM-SHA-256"
     module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     properties = {

@@ -130,7 +130,7 @@ def test_a_document_without_a_public_key_is_refused(text: str) -> None:
 
 
 def test_a_refusal_takes_no_time_worth_speaking_of() -> None:
-    """Anybody may send tokens: the longest one costs little."""
+    """Anybody may send tokens: the longest one must be cheap."""
     begun_s = time.process_time()
     for _ in range(20):
         with pytest.raises(BadToken):

@@ -90,7 +90,7 @@ async def test_who_stays_after_that_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
 async def test_connections_whose_handshake_does_not_end_are_closed(
     ended_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: whether nothing comes or a byte now and then: what a handshake holds is given back."""
+    """Whether nothing arrives or single bytes, the handshake's memory is freed."""
     properties = {}
     if ended_by == "connections.max.idle.ms":
         properties[ended_by] = "300"

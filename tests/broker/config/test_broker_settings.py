@@ -18,7 +18,6 @@ OTHER = {
 
 @pytest.mark.parametrize(("scope", "settings"), [(Scope.BROKER, BrokerSettings), (Scope.TOPIC, TopicConfig)])
 def test_every_field_begins_with_the_default_of_its_property(scope: Scope, settings: type) -> None:
-    """A literal beside the declaration would be a second truth."""
     known, begun = config_def(scope).known(), settings()
     for field in dataclasses.fields(settings):
         key = known.get(property_name(field.name))

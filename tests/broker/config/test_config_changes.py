@@ -49,7 +49,7 @@ async def test_a_change_is_written_announced_and_heard_by_every_node() -> None:
 
 
 async def test_two_writers_lose_nothing() -> None:
-    """Kafka's brokers read, change and write without a condition, and the slower one wins."""
+    """Kafka's brokers write without a condition, and the slower one wins."""
     zookeeper = MemoryZooKeeper()
     writers = [await zookeeper.connect() for _ in range(4)]
     await registration.prepare_parents(writers[0])

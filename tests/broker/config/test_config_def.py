@@ -34,7 +34,7 @@ def test_each_version_has_one_line_of_a_property(scope: Scope) -> None:
 
 
 def test_every_topic_property_inherits_from_a_declared_one_of_its_kind() -> None:
-    """A topic whose broker's property is of another kind would inherit what it may not be set to."""
+    """Otherwise a topic would inherit an invalid value."""
     brokers = config_def(Scope.BROKER).known()
     for key in config_def(Scope.TOPIC).known().values():
         assert not key.synonym or brokers[key.synonym].kind is key.kind, key.name
@@ -108,7 +108,7 @@ def test_a_value_is_written_in_one_way(kind: Kind, accepts: str, text: str, expe
 
 @pytest.mark.parametrize("scope", Scope)
 def test_a_description_stands_alone(scope: Scope) -> None:
-    """DescribeConfigs sends it without its neighbours in the table."""
+    """DescribeConfigs sends it without its context."""
     references = re.compile(r"\b(such|these|those|them|they|the next|the same for|who|see)\b", re.IGNORECASE)
     for key in config_def(scope)._keys:
         if key.documentation:

@@ -71,7 +71,6 @@ def test_a_topic_refuses_what_it_does_not_know_but_takes_kafkas_inert_properties
 
 
 def test_every_default_of_a_topic_equals_the_brokers() -> None:
-    """The lines of a topic's and a broker's property cannot drift apart."""
     assert topic_config(BrokerSettings(), {}) == TopicConfig()
 
 

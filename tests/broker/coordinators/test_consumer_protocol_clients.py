@@ -80,7 +80,7 @@ class Member(threading.Thread):
         self._consumer.close()
 
     def _take_again(self) -> None:
-        """Ask anew where to begin: after this answer to its OffsetFetch librdkafka never does (its issue 5586)."""
+        """Look up the start offset again: after this OffsetFetch response librdkafka does not (issue 5586)."""
         mine = self._consumer.assignment()
         self._consumer.incremental_unassign(mine)
         self._consumer.incremental_assign(mine)
@@ -124,7 +124,7 @@ def test_members_come_and_go_while_their_coordinators_die(kafka: RunningCluster)
 
 
 def test_a_member_sent_away_with_its_question_reads_on(kafka: RunningCluster) -> None:
-    """A coordinator that moves between a heartbeat and the OffsetFetch after it, made certain."""
+    """Forces a coordinator change between a heartbeat and its OffsetFetch."""
     topic = kafka.topic(partitions=6)
     produce(kafka, topic, RECORDS)
     with kafka.control.faults(api="OffsetFetch", error="NOT_COORDINATOR", times=1):

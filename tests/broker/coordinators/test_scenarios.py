@@ -24,7 +24,7 @@ def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
 
 
 def test_a_group_that_decides_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An assignment that is given out before the journal has it changes what scenarios show."""
+    """An assignment that is sent before it is journaled changes the scenarios."""
 
     def hasty(group: Any, event: Any, now_ms: int) -> None:
         sync(group, event, now_ms)

@@ -37,7 +37,7 @@ def test_a_static_member_restarts_unnoticed() -> None:
 
 
 def test_a_static_leader_restarts() -> None:
-    """v9 is told to skip the assignment (KIP-814); an older one is made to believe it follows."""
+    """v9 skips the assignment (KIP-814); older clients get a follower's response."""
     drive = Driver()
     a_id, _ = static_pair(drive)
     back = drive.join(instance_id="a", version=9)
@@ -67,7 +67,7 @@ def static_b(drive: Driver) -> str:
 
 
 def test_a_static_member_that_says_something_else_is_not_noticed_either() -> None:
-    """Only the protocol counts, as in Kafka; what the member says is stored for the next round."""
+    """As in Kafka, only the protocol counts; the subscription is stored for the next rebalance."""
     drive = Driver()
     static_pair(drive)
     generation = drive.group.generation

@@ -78,7 +78,7 @@ async def test_an_open_transaction_is_carried_on_elsewhere() -> None:
 
 
 async def test_nothing_is_decided_before_the_end_of_the_journal_is_replicated() -> None:
-    """The Prepare reached broker 2 and not broker 3, and was not acknowledged: 2 may lose it to 3 yet."""
+    """The Prepare reached broker 2, not broker 3, and was not acknowledged: 3 may still truncate it."""
     async with transaction_world(brokers=3, partitions=1) as world:
         me = await open_transaction(world, 0)
         world[3].replicas.fetchers.forget(world.partition(3, TRANSACTION_STATE_TOPIC))
@@ -110,7 +110,7 @@ async def test_leadership_that_goes_while_loading(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_leadership_that_goes_while_markers_are_missing() -> None:
-    """The old coordinator leaves the rest to the new one, although it lives."""
+    """The live old coordinator leaves the markers to the new one."""
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 0, 1)
         await without_leader(world, 1)
@@ -136,7 +136,7 @@ async def test_a_new_epoch_of_the_same_coordinator() -> None:
 
 
 async def test_the_leader_of_a_partition_changes() -> None:
-    """The coordinator believes in the old leader, is refused there, and finds the new one when it hears of it."""
+    """The coordinator uses the old leader, is refused, and finds the new one by metadata."""
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 1)
         one = world.assigned["t", 1]
@@ -154,7 +154,7 @@ async def test_the_leader_of_a_partition_changes() -> None:
 async def test_markers_go_out_as_soon_as_the_metadata_says_where(
     monkeypatch: pytest.MonkeyPatch, waits_for: str
 ) -> None:
-    """A pause between attempts, however long it is, ends when there is something new to try."""
+    """A metadata change ends the pause between attempts."""
     monkeypatch.setattr(marker_sender, "RETRY", Backoff(initial_ms=10**8, limit_ms=10**8))
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 1)
@@ -240,7 +240,7 @@ async def forget(world: TransactionWorld, *indexes: int) -> None:
 
 
 async def test_a_marker_that_is_refused_for_good() -> None:
-    """Somebody with a later epoch was there: this coordinator decides nothing any more, and does not pretend to."""
+    """A later epoch has written there: this coordinator makes no decisions."""
     async with transaction_world(brokers=2, partitions=1) as world:
         me = await open_transaction(world, 0)
         shard = world.coordinator()._leadership.shards[0]
@@ -271,7 +271,7 @@ async def test_a_coordinator_that_is_stopped_with_work_to_do() -> None:
 
 
 async def test_leadership_that_went_and_came_back_in_the_instant_of_the_acknowledgement() -> None:
-    """The record stands, and the new load has read it: the memory of the old time must not be handed out any more."""
+    """The record persists and the new load has read it: the old state must not be used."""
     async with transaction_world(partitions=1) as world:
         me = await open_transaction(world, 0)
         coordinator = world.coordinator()
@@ -293,7 +293,7 @@ async def test_leadership_that_went_and_came_back_in_the_instant_of_the_acknowle
 
 
 async def test_markers_for_a_broker_with_an_invalid_address_are_sent_when_it_is_right() -> None:
-    """UpdateMetadata may name any host: what is to be sent there waits, and the task that sends it lives."""
+    """UpdateMetadata may name any host: the markers wait, and the sending task survives."""
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 0, 1)
         metadata = world.brokers[1].services.metadata

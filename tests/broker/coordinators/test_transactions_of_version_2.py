@@ -268,7 +268,7 @@ async def test_leaders_on_other_brokers_add_their_partitions() -> None:
 
 
 async def test_the_next_transaction_waits_where_the_marker_of_the_last_is_missing() -> None:
-    """Its batch must not come before the marker: it would end with the transaction before."""
+    """A batch before the marker would end with the previous transaction."""
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await world.begin()
         assert await send(world, me, 0, 1) is NONE and await send(world, me, 1, 2) is NONE
@@ -285,7 +285,7 @@ async def test_the_next_transaction_waits_where_the_marker_of_the_last_is_missin
 
 
 async def test_a_transaction_may_be_followed_at_once_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The marker comes while the leader asks, again and again, whether the next transaction may begin."""
+    """The marker arrives while the leader retries the verification."""
     monkeypatch.setattr(transaction_verification, "RETRIES_MS", 30_000)
     async with transaction_world(partitions=1) as world:
         me = await world.begin()
@@ -366,7 +366,7 @@ async def test_add_with_stale_epoch_while_markers_are_missing_is_answered_as_by_
 
 
 async def test_an_open_transaction_of_an_older_epoch_takes_nothing_of_a_newer_one() -> None:
-    """Even if its coordinator said so: the leader itself sees that the last transaction has not ended here."""
+    """Even if the coordinator confirms it: the leader sees the open transaction."""
     async with transaction_world(partitions=1) as world:
         me = await world.begin()
         assert await send(world, me, 0, 1) is NONE

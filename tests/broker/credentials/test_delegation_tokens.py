@@ -267,7 +267,7 @@ def test_the_key_has_two_names() -> None:
 
 
 def test_no_id_is_taken_for_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of 64 was, by `anabranch tokens renew`."""
+    """An id that began with a dash broke `anabranch tokens renew`."""
     drawn = iter([b"\xf8" * ID_BYTES, b"\xfb" * ID_BYTES, b"a" * ID_BYTES])
     monkeypatch.setattr("anabranch.broker.credentials.delegation_tokens.secrets.token_bytes", lambda count: next(drawn))
     assert new_id() == "YWFhYWFhYWFhYWFhYWFhYQ"

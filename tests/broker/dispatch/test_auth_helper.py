@@ -36,7 +36,7 @@ def numbers(bits: int) -> set[int]:
 
 
 def test_the_bits_are_kafkas_operations() -> None:
-    """Numbers of Kafka's `AclOperation`: a topic has all of 3 to 8 but none of the cluster's, then 10 and 11."""
+    """Numbers of Kafka's `AclOperation`: topics have 3 to 8, 10 and 11."""
     everybody = asked_by("User:a", None)
     assert numbers(auth_helper.authorized_operations(everybody, ResourceType.TOPIC, "t")) == {3, 4, 5, 6, 7, 8, 10, 11}
     assert auth_helper.authorized_operations(everybody, ResourceType.GROUP, "g") == 1 << 3 | 1 << 6 | 1 << 8
@@ -64,7 +64,7 @@ def test_a_refusal_has_the_code_of_the_resource(kind: ResourceType, code: ErrorC
 
 
 def test_who_may_not_act_as_a_broker_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A cluster whose brokers are no super users would wait for ever without a word."""
+    """Otherwise a cluster whose brokers are no super users would wait silently."""
     ctx = asked_by("User:b", Authorizer())
     for _ in range(3):
         with pytest.raises(KafkaError):

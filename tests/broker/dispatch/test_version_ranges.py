@@ -56,7 +56,7 @@ def test_nodes_say_the_same_to_each_other_whatever_they_look_like() -> None:
 
 
 async def test_an_introduction_opens_what_is_for_nodes_and_nothing_else_does() -> None:
-    """A connection that has not said that it is a node's is closed for what only nodes say, as by a Kafka 4."""
+    """Other connections cannot send inter-broker requests, as in Kafka 4."""
     async with Cluster(1, kafka="4.1") as cluster, asyncio.timeout(60):
         for name, taken in ((NODE_SOFTWARE, True), (CLIENT_SOFTWARE, False), ("stranger", False)):
             connection = await Connection.open(*cluster.address(1), client_id="t", software_name=name)

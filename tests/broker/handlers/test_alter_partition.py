@@ -59,10 +59,9 @@ class Asker:
     ],
 )
 async def test_an_isr_with_a_dead_member_is_refused_in_the_words_of_the_version(version: int, code: ErrorCode) -> None:
-    """Goal: nothing is persisted; INELIGIBLE_REPLICA is only said to who knows it.
-
-    Method: the follower is dead; the leader's request is sent by hand. Without epochs (0 to 2, and -1 in 3) the same
-    rule holds as before KIP-903; a member whose epoch is not known is accepted.
+    """Nothing is persisted; only newer versions get INELIGIBLE_REPLICA. The follower is dead, and the test sends the
+    leader's request. Without epochs (0 to 2, and -1 in 3) the rule before KIP-903 holds; members with unknown epochs
+    are accepted.
     """
     async with asyncio.timeout(60), Cluster(2) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="t", assignments={0: [LEADER, FOLLOWER]})])

@@ -324,7 +324,7 @@ def test_every_api_has_a_row() -> None:
 
 
 async def test_what_is_hidden_is_answered_as_if_it_were_not_there(place: Place) -> None:
-    """Whoever may not describe a topic cannot tell whether it exists, but by its id, which is no secret."""
+    """Without DESCRIBE, a topic cannot be told from a missing one, except by its id."""
     await place.grant((Operation.READ, T))
     named = built(BY_NAME["Metadata"].request, {"topics": [{"name": one} for one in ("t", "hidden", "nowhere")]})
     rows = {one.name: one for one in (await place.alice.call(named, version=9)).topics}
@@ -340,7 +340,7 @@ async def test_what_is_hidden_is_answered_as_if_it_were_not_there(place: Place) 
 
 
 async def test_only_who_may_know_of_every_group_is_told_that_all_were_looked_at(place: Place) -> None:
-    """A controller takes nobody's silence for the word that nobody reads a topic."""
+    """A missing permission must not look like a topic without readers."""
     request = built(BY_NAME["ListGroups"].request, {"readers_of": "t"})
     for rights, told in (
         ((Operation.DESCRIBE, G), []),
@@ -365,7 +365,7 @@ async def test_the_operations_that_are_told_are_those_that_are_allowed(place: Pl
 
 
 async def test_an_old_fetch_of_offsets_is_answered_with_nothing(place: Place) -> None:
-    """Version 1 has no place for the error of a group, and Kafka puts it nowhere else."""
+    """Version 1 has no group-level error code, and Kafka sets no other."""
     await place.grant((Operation.DESCRIBE, T))
     asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
     answer = await place.alice.call(built(BY_NAME["OffsetFetch"].request, asked), version=1)
@@ -373,7 +373,7 @@ async def test_an_old_fetch_of_offsets_is_answered_with_nothing(place: Place) ->
 
 
 async def test_whoever_writes_to_some_topic_may_have_an_id(place: Place) -> None:
-    """KIP-679: idempotent producers need no right of their own."""
+    """KIP-679: idempotent producers need no permission of their own."""
     request = built(
         BY_NAME["InitProducerId"].request, {"transactional_id": None, "producer_id": -1, "producer_epoch": -1}
     )
@@ -382,7 +382,7 @@ async def test_whoever_writes_to_some_topic_may_have_an_id(place: Place) -> None
 
 
 async def test_an_open_session_does_not_outlive_the_right(place: Place) -> None:
-    """An incremental Fetch names nothing, and is judged by all that its session has."""
+    """An incremental Fetch is authorized for all partitions of its session."""
     await place.grant((Operation.READ, T))
     asked = {"replica_id": -1, "min_bytes": 1, "max_bytes": 1000, "session_epoch": 0}
     topics = partitions("topic", partition_max_bytes=100)
@@ -475,7 +475,7 @@ async def test_share_members_read_and_acknowledge_with_a_right_to_the_topic(plac
 
 
 async def test_a_share_session_does_not_outlive_the_right(place: Place) -> None:
-    """An incremental ShareFetch names nothing, and is judged by all that its session has."""
+    """An incremental ShareFetch is authorized for all partitions of its session."""
     known = (await place.admin.wait_for_topic("t")).topic_id
     await place.grant((Operation.READ, G), (Operation.READ, T))
     topics = [{"topic_id": known, "partitions": [{"partition_index": 0}]}]
@@ -520,7 +520,7 @@ async def test_our_own_clients_work_with_the_rights_that_kafkas_need(place: Plac
 
 
 async def test_a_change_reaches_every_broker_while_they_run() -> None:
-    """Over brokers that log in at each other as a super user, with prefixes, denials and a real restart."""
+    """Brokers authenticate as a super user; with prefixes, denials and a restart."""
     orders = ResourcePattern(T, "ord", PatternType.PREFIXED)
     allowed = Acl("User:alice", "*", Operation.READ, Permission.ALLOW)
     denied = Acl("User:alice", "127.0.0.1", Operation.READ, Permission.DENY)

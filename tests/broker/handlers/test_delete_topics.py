@@ -43,7 +43,7 @@ async def test_a_replica_that_was_away_is_waited_for_and_deleted_when_it_is_back
 
 
 async def test_a_controller_that_has_not_heard_of_a_topic_yet_deletes_it() -> None:
-    """Just elected, it is not told of the topics yet: what it does not know may exist."""
+    """A new controller has not read the topics yet, so an unknown topic may exist."""
     async with Cluster(1) as cluster:
         assert (await create(cluster, "t", replicas=1)).error_code == 0
         metadata = cluster.nodes[1].services.metadata

@@ -12,7 +12,7 @@ from tests.broker.replication.replica_cluster import batch, replica_cluster
 
 
 async def test_generation_boundaries_are_ends_of_leader_epochs() -> None:
-    """R7: the end of generation 0 is asked for with the epoch before the first of generation 1."""
+    """R7: the request for the end of generation 0 has the epoch before the first of generation 1."""
     async with replica_cluster() as cluster:
 
         async def end_of(epoch: int, current: int) -> tuple[int, int, int]:

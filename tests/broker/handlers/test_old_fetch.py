@@ -191,7 +191,7 @@ async def test_a_batch_that_cannot_be_read_ends_the_answer() -> None:
 
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
 async def test_what_old_producers_wrote_comes_back(version: int, magic: int) -> None:
-    """Every pair of formats: a message set goes up into a batch and down into a message set."""
+    """Every pair of formats: up-conversion of message sets, and down-conversion."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         row = await cluster.produce(1, a_batch())

@@ -73,7 +73,7 @@ async def test_a_sealed_partition_takes_nothing_new() -> None:
 
 
 async def test_a_generation_check_comes_before_the_sequence_check() -> None:
-    """A stale batch with a gap is not told OUT_OF_ORDER_SEQUENCE_NUMBER, which would kill the producer."""
+    """An old batch with a gap must not get OUT_OF_ORDER_SEQUENCE_NUMBER, which is fatal."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
@@ -136,7 +136,7 @@ async def test_records_that_break_a_rule_are_named_one_by_one() -> None:
 
 
 async def test_which_format_goes_with_which_version() -> None:
-    """Old versions take every format, as in Kafka; v3 and newer take one batch, zstd only from v7 on."""
+    """Old versions accept every format, as in Kafka; v3 and newer accept one batch, zstd only from v7 on."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         zstd = BatchBuilder("zstd")

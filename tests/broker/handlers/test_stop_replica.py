@@ -32,7 +32,7 @@ async def test_stop_replica_ends_serving_and_deletes_if_asked() -> None:
 
 
 async def test_a_deletion_does_not_pass_an_order_that_came_before_it() -> None:
-    """The order waits for ZooKeeper; its connection was lost, and the controller has gone on over another."""
+    """The order waits for ZooKeeper; its connection is lost, and the controller continues on another one."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         configs = cluster[1].services.topic_configs

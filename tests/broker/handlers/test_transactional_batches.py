@@ -104,7 +104,7 @@ async def test_nobody_coordinates() -> None:
 
 
 async def test_a_marker_overtakes_the_answer() -> None:
-    """Asked, confirmed, then aborted before the batch is appended: it would open a transaction that nobody ends."""
+    """Verified, then aborted before the append: the batch would open a transaction without an end."""
     async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster, 1, [T0])
@@ -132,7 +132,7 @@ async def test_leadership_goes_while_the_coordinator_is_asked() -> None:
 
 
 async def test_a_resize_goes_before_the_transaction() -> None:
-    """K512: a batch of an old generation is told the new one, and its transaction is none the worse for it."""
+    """K512: a batch of an old generation gets the new one, and its transaction continues."""
     async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster, 1, [T0])
@@ -151,7 +151,7 @@ async def test_a_resize_goes_before_the_transaction() -> None:
 
 
 async def test_transactional_records_need_a_transactional_id() -> None:
-    """The whole request is refused, also the partitions without a transaction in it."""
+    """The whole request is refused, including its non-transactional partitions."""
     async with replica_cluster(1) as cluster:
         await alone(cluster)
         await cluster.lead(1, replicas=(1,), topic="u")

@@ -106,7 +106,7 @@ async def test_a_node_that_is_too_old_for_its_cluster_gives_up() -> None:
 
 
 async def test_a_rolling_upgrade_resizes_topics_only_when_everybody_can_and_somebody_said_so() -> None:
-    """Brokers that know nothing of generations are replaced one by one; then the feature is finalized (R17)."""
+    """Old brokers are replaced one by one; then the feature is finalized (R17)."""
     old = {"withheld.features": features.RESHARD}
 
     async def grow(cluster: Cluster, count: int) -> str:

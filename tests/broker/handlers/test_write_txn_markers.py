@@ -92,7 +92,7 @@ async def test_deposed_coordinators_and_fenced_producers_are_refused() -> None:
 
 
 async def test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition() -> None:
-    """R6, K512: no generation is compared; a read_committed consumer could never get to the cut otherwise."""
+    """R6, K512: no generation check; otherwise a read_committed consumer could not reach the cut."""
     async with replica_cluster(1) as cluster:
         await begun(cluster, replicas=(1,))
         await cluster.lead(1, replicas=(1,), generation=1, gen_start=((0, 0), (1, 1)), sealed=True)
@@ -108,7 +108,7 @@ async def test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition()
 
 @pytest.mark.parametrize("asker", [CONSUMER, 1])
 async def test_no_marker_follows_once_a_controller_knows_that_nothing_is_left(asker: int) -> None:
-    """R13: what is removed ends where its leader said; elsewhere, and in the next epoch, transactions end as ever."""
+    """R13: a removed partition ends where its leader reported; elsewhere transactions end normally."""
     async with replica_cluster(1) as cluster:
         sealed = {"replicas": (1,), "generation": 1, "gen_start": ((0, 0), (1, 1)), "sealed": True}
         await cluster.lead(1, replicas=(1,))
@@ -156,7 +156,7 @@ async def test_a_fetch_of_committed_records_is_woken_by_the_marker() -> None:
 
 
 async def test_followers_serve_committed_records_too() -> None:
-    """KIP-392: what a follower knows of transactions comes with the log."""
+    """KIP-392: a follower's transaction state comes with its log."""
     async with replica_cluster() as cluster:
         await begun(cluster)
         follower = cluster.partition(3)

@@ -153,7 +153,7 @@ async def test_a_request_for_a_life_that_ends_meanwhile_goes_no_further(
 
 
 async def test_a_follower_begins_with_all_partitions_of_a_request_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: no fetch that names the first ten, and is broken off for the sake of the next ten."""
+    """A fetch must not be interrupted after its first ten partitions."""
     async with replica_cluster(2) as cluster:
         order = long_order(cluster, replicas=(1, 2))
         await cluster.call(cluster[1], order)

@@ -68,7 +68,6 @@ async def test_id_of_node_that_accepts_connections_elsewhere_is_refused() -> Non
 async def test_earlier_session_longer_than_our_own_is_waited_for(
     host: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No process answers at the registered address, or it cannot be an address."""
     caplog.set_level("INFO")
     monkeypatch.setattr(registration, "REPORT_EVERY_S", 0.01)
     zookeeper = MemoryZooKeeper()
@@ -85,7 +84,7 @@ async def test_earlier_session_longer_than_our_own_is_waited_for(
 
 
 async def test_registration_that_stays_for_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The registered address is our own, so only time can tell."""
+    """The registered address is this node's, so only the time limit ends the wait."""
     monkeypatch.setattr(registration, "EARLIER_SESSION_LIMIT_S", 0.1)
     zookeeper = MemoryZooKeeper()
     other, session = await zookeeper.connect(), await zookeeper.connect()

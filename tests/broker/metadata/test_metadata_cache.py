@@ -139,7 +139,7 @@ def test_versions_without_grouping_are_grouped() -> None:
 
 
 def test_an_epoch_of_an_unpublished_generation_is_not_shown() -> None:
-    """Goal: R12. Method: raise the parent's epoch and create the child before the topic's generation is published."""
+    """R12: raises the parent's epoch and creates the child before the topic's generation is published."""
     before = update(topic(partition(0, epoch=4, starts=((0, 0),))))
     bumped = update(
         topic(
@@ -220,7 +220,7 @@ def gone_partition(index: int = 0) -> UpdateMetadataPartitionState:
 
 @pytest.mark.parametrize("count", [10, 1000])
 def test_an_update_looks_at_the_partitions_that_it_tells_of(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Goal: an ISR that changes does not cost a look at all the other partitions of a large topic."""
+    """An ISR change must not cost a scan of a large topic."""
     image = image_after(update(topic(*(partition(index) for index in range(count)))))
     looked: list[int] = []
 
@@ -244,7 +244,7 @@ def test_an_update_looks_at_the_partitions_that_it_tells_of(monkeypatch: pytest.
 def test_what_is_shown_is_the_same_in_one_update_or_in_many(
     told: list[tuple[int, tuple[tuple[int, int], ...], int]], generation: int
 ) -> None:
-    """Goal: what is left alone shows what a look at it would show."""
+    """Unchanged rows must equal freshly computed ones."""
     rows = [partition(index, leader=1 - 3 * gone, epoch=1, starts=starts) for index, starts, gone in told]
     one_by_one = image_after(*(update(topic(row, generation=generation)) for row in rows))
     at_the_end: dict[int, UpdateMetadataPartitionState] = {}

@@ -58,7 +58,7 @@ def fenced(before: int, after: int) -> int:
 
 
 async def test_a_resize_under_load() -> None:
-    """Goal: each fence is observed once, where it was; the rest of the numbers are those of the cluster."""
+    """Each fence is observed once, on its broker."""
     async with measured_cluster() as (cluster, admin, endpoint):
         loop = asyncio.get_running_loop()
         await admin.create_topics([NewTopic(name=TOPIC, partitions=4, replication_factor=REPLICAS)])
@@ -132,8 +132,7 @@ def deafen_after_bump(cluster: Cluster) -> asyncio.Lock:
 
 
 async def test_a_resize_that_is_held_up_is_seen() -> None:
-    """Goal: what a plan and a fence wait for shows while they wait. Method: one broker takes up nothing of what the
-    controller says: first nothing at all, then nothing after the bump of the partition that it leads."""
+    """One broker ignores the controller: first completely, then after the bump of its partition."""
     async with measured_cluster(brokers=2) as (cluster, admin, endpoint):
         await two_brokers(cluster, admin)
         turn = cluster.nodes[2].services.fence.turn

@@ -58,7 +58,7 @@ async def test_what_waits_is_awaited_to_its_end() -> None:
 
 
 async def test_who_knows_that_a_wait_is_over_takes_the_next_step_without_a_task() -> None:
-    """Goal: the work may be handed to a task between any two steps, in the middle of a wait, too."""
+    """The coroutine may move to a task between any two steps, also during a wait."""
     loop = asyncio.get_running_loop()
     settled: list[str] = []
 
@@ -126,7 +126,6 @@ async def test_a_cancellation_reaches_it() -> None:
 
 
 async def test_one_future_is_waited_for_by_many() -> None:
-    """Goal: a future that others have begun to wait for in between is waited for all the same."""
     future = asyncio.get_running_loop().create_future()
 
     async def work() -> Any:
@@ -141,7 +140,6 @@ async def test_one_future_is_waited_for_by_many() -> None:
 
 @pytest.mark.parametrize("with_a_future", [True, False])
 async def test_a_cancellation_that_comes_before_it_is_awaited_reaches_it(with_a_future: bool) -> None:
-    """Goal: as with a task, what the work waits for is cancelled with it."""
     inner = asyncio.create_task(asyncio.Event().wait())
     seen = []
 

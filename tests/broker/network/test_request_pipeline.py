@@ -115,7 +115,7 @@ async def test_produces_begin_behind_those_that_wait_for_replicas_and_are_answer
 
 
 async def test_nothing_begins_behind_a_produce_that_has_not_done_its_work() -> None:
-    """Goal: batches are appended in the order in which they were sent."""
+    """Batches are appended in the order of their requests."""
     producing = Producing()
     producing.works = {1, 3}
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
@@ -174,7 +174,7 @@ async def test_what_comes_alone_while_a_produce_waits_has_its_turn_behind_it() -
 
 
 async def test_the_task_of_a_connection_sleeps_while_what_produces_wait_for_answers_them() -> None:
-    """Goal: a wait costs no turn of a task, whose waking is a tenth of what a small Produce costs."""
+    """A task switch costs a tenth of a small Produce."""
     producing = Producing()
     producing.works = {2}
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
@@ -213,7 +213,7 @@ async def test_a_drained_connection_ends_with_the_answer_to_what_it_had_in_work(
 
 
 async def test_nothing_begins_behind_an_answer_that_mutes_its_client() -> None:
-    """Goal: who has to wait for its quota has nothing processed meanwhile, whatever its last request had waited for."""
+    """A throttled client must not have other requests processed."""
     producing = Producing()
     producing.throttle_ms = {1: 60_000}
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
@@ -237,7 +237,7 @@ async def test_nothing_begins_behind_an_answer_that_mutes_its_client() -> None:
 
 
 async def test_a_wait_that_is_over_late_is_no_news_of_what_waits_now() -> None:
-    """Goal: whoever waited with the first hears nothing of it any more; else each would leave one more behind."""
+    """Otherwise each wait would leave a callback behind."""
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, 1)
@@ -368,7 +368,7 @@ async def test_waiting_produces_of_a_client_that_is_gone_are_waited_for_and_give
 
 
 async def test_followers_fetch_together_what_pipelined_produces_have_appended() -> None:
-    """Goal: the second batch is in the log before the first is replicated; each is told when all replicas have it."""
+    """The second batch is in the log before the first is replicated; each is acknowledged separately."""
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), isr=(1, 2), only=(1,))
         connection = await cluster[1].connect()

@@ -96,7 +96,7 @@ async def test_the_answers_to_what_came_together_leave_together(monkeypatch: pyt
 
 
 async def test_a_request_that_waits_goes_on_in_the_task_of_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what is begun where its bytes arrive meets the same surroundings before and after it has waited."""
+    """A request that starts eagerly has the same context before and after its wait."""
     tasks: list[asyncio.Task[Any] | None] = []
 
     async def patient(ctx: RequestContext, request: Any) -> HeartbeatResponse:
@@ -121,7 +121,7 @@ async def test_a_request_that_waits_goes_on_in_the_task_of_its_connection(monkey
 
 
 async def test_a_time_limit_that_is_over_at_once_ends_a_wait_and_not_the_connection() -> None:
-    """Goal: what cancels the task before it takes over a wait is meant for that wait."""
+    """A cancellation before the task takes over belongs to the wait."""
 
     async def hasty(ctx: RequestContext, request: Any) -> HeartbeatResponse:
         with pytest.raises(TimeoutError):
@@ -156,7 +156,7 @@ async def test_a_context_variable_is_the_same_before_and_behind_a_wait() -> None
 async def test_what_arrives_while_another_task_runs_is_left_to_the_connections_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Goal: a transport may hand bytes over in the task of whoever closes it, as TLS does with what it still has."""
+    """TLS may deliver remaining bytes in the task that closes the transport."""
     tasks: list[asyncio.Task[Any] | None] = []
 
     async def ready(ctx: RequestContext, request: Any) -> HeartbeatResponse:
@@ -179,7 +179,7 @@ async def test_what_arrives_while_another_task_runs_is_left_to_the_connections_o
 async def test_what_a_handler_says_by_an_exception_is_the_same_after_a_wait(
     then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each of a connection's requests is begun where its bytes arrive; the ones before it are answered all the same."""
+    """Requests start eagerly; responses to earlier ones are still sent."""
     taken_up = 0
 
     async def closing(ctx: RequestContext, request: Any) -> HeartbeatResponse:
@@ -287,7 +287,7 @@ async def test_a_handler_may_close_the_connection() -> None:
 
 
 async def test_reading_pauses_while_a_request_is_in_work() -> None:
-    """Goal: a peer that pipelines without end cannot fill our memory. Method: block the first request, then flood."""
+    """Blocks the first request, then floods the connection."""
     release = asyncio.Event()
 
     async def blocked(ctx: RequestContext, request: Any) -> HeartbeatResponse:
@@ -313,7 +313,7 @@ async def test_reading_pauses_while_a_request_is_in_work() -> None:
 
 @pytest.mark.parametrize("then", ["waits", "does not wait"])
 async def test_no_request_is_taken_up_while_answers_pile_up(then: str) -> None:
-    """Goal: a peer that never reads cannot make us queue answers without end."""
+    """A peer that never reads must not make responses queue without bound."""
     answered = 0
 
     async def large(ctx: RequestContext, request: Any) -> MetadataResponse:
@@ -393,9 +393,8 @@ async def test_connections_are_bounded() -> None:
 
 
 async def test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else() -> None:
-    """Goal: a Produce with acks=0 counts even if its producer closes right after; a commit that was given up does not.
-
-    A commit that was tried again elsewhere meanwhile would be undone by the first one.
+    """A Produce with acks=0 counts even if its producer closes. A cancelled commit does not: it could undo a retried
+    one.
     """
     seen, release = [], asyncio.Event()
 
@@ -456,7 +455,7 @@ async def test_stopping_lets_the_request_in_work_finish() -> None:
 
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_connection_that_comes_while_the_node_stops_is_closed(turns: int) -> None:
-    """The loop accepts a connection, makes its transport and tells its protocol in a turn each."""
+    """The loop accepts a connection, creates its transport and calls its protocol in three iterations."""
     async with serving() as server:
         with socket.create_connection(("127.0.0.1", server.port)) as late:
             for _ in range(turns):

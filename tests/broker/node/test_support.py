@@ -34,7 +34,7 @@ def test_the_page_is_fresh() -> None:
 
 
 def test_the_page_is_made_of_what_the_package_holds() -> None:
-    """It can be made where nothing but the wheel is installed."""
+    """Only the wheel is installed."""
     kept = (support.COMPARED, support.COMPARED_WITH_KAFKA_4)
     assert {path.parent for path in kept} == {Path(support.__file__).parent}
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
@@ -53,7 +53,7 @@ def test_every_handler_says_what_it_does() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_node_tells_what_the_page_says(version: str) -> None:
-    """The page, read as a reader does, against ApiVersions of a broker."""
+    """Compares the page with a broker's ApiVersions."""
     column = 2 + VERSIONS.index(version)
     rows = [line.strip("| ").split(" | ") for line in support.page().splitlines() if re.match(r"\| \d+ \|", line)]
     listed = {}
@@ -80,7 +80,7 @@ def test_every_difference_is_shown_by_a_test() -> None:
 def test_the_page_lists_exactly_the_properties_that_a_node_warns_of_or_refuses(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each is set to a value that is not its default, which a node without effect for it must say."""
+    """Sets each property to a value that is not its default."""
     rows = "\n".join(support.properties_without_effect())
     listed = set(re.findall(r"`([\w.]+)`(?! of a topic)", rows))
     known = config_def(Scope.BROKER).known()

@@ -101,7 +101,7 @@ async def answers() -> list[tuple[str, str]]:
 async def _ask(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, request: Any, version: int
 ) -> bytes:
-    """The answer; asked again while a coordinator is only being made, which takes some milliseconds."""
+    """Return the response; retry while a coordinator is being created."""
     api = api_of(type(request))
     head = struct.pack(">hhih", api.key, version, number, 1) + b"t" + (b"\0" if api.flexible(version) else b"")
     frame = head + codec.encode(request, version)

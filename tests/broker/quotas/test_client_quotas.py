@@ -27,7 +27,7 @@ def quotas(limits: dict[Entity, float], what: str = PRODUCE) -> ClientQuotas:
 
 
 def test_a_rate_counts_at_least_ten_windows() -> None:
-    """As Kafka's `Rate`: a burst in the first second is spread over the windows that a full history has."""
+    """As in Kafka's `Rate`: a burst in the first second is spread over a full history of windows."""
     rate = Rate(1000, 11)
     rate.record(1000, 0)
     assert rate.per_second(0) == 100
@@ -46,7 +46,7 @@ def test_what_is_old_does_not_count() -> None:
 
 
 def test_a_window_is_old_when_its_last_use_is() -> None:
-    """A window begins with its first use, and lasts a second: what it was used for at its end counts from there."""
+    """A window begins with its first use and lasts a second; later use in it ages from the window's end."""
     rate = Rate(1000, 11)
     rate.record(100, 0)
     rate.record(1000, 900)
@@ -56,7 +56,7 @@ def test_a_window_is_old_when_its_last_use_is() -> None:
 
 @given(st.lists(st.integers(1, 3000), min_size=20, max_size=50))
 def test_who_waits_as_told_gets_what_is_allowed(uses: list[int]) -> None:
-    """A client that uses what it can, as soon as it may. Rare large uses get up to twice the limit: Kafka's rule."""
+    """A client that uses its whole quota. As in Kafka, rare large uses get up to twice the limit."""
     limited, now_ms = quotas({(None, DEFAULT): 100}), 0
     for amount in uses * 5:
         now_ms += 1 + limited.record(PRODUCE, "c", amount, now_ms)

@@ -113,7 +113,7 @@ async def test_who_drips_is_closed_and_the_others_go_on(
 
 
 async def test_requests_that_wait_for_one_another_all_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As members of a group do: memory is full of requests in work, none of which is answered before the last one."""
+    """As in a group: memory is full of requests that all wait for the last one."""
     monkeypatch.setattr(request_memory, "EXCLUSIVE_READ_S", 0.1)
     everybody = 8
     came, all_there = 0, asyncio.Event()

@@ -195,7 +195,7 @@ async def test_peer_that_reads_nothing_is_closed_after_the_idle_time(monkeypatch
 
 
 async def test_idle_peer_that_leaves_a_short_response_unread_is_disconnected() -> None:
-    """Closing politely would wait for the peer for ever."""
+    """A clean close would wait for the peer for ever."""
     lost: list[object] = []
 
     async def short(ctx: RequestContext, request: Any) -> FetchResponse:
@@ -217,7 +217,7 @@ async def test_idle_peer_that_leaves_a_short_response_unread_is_disconnected() -
 
 
 async def test_peer_that_reads_slowly_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes a piece in every other interval in which a peer that takes nothing is closed."""
+    """It reads a piece in every other check interval."""
     monkeypatch.setattr(response_memory, "STALL_S", 0.3)
     monkeypatch.setattr(response_memory, "CHECK_S", 0.01)
     async with bounded() as server, crowd(server, 10, 3) as peers:

@@ -119,7 +119,7 @@ def test_a_request_that_waits_may_watch_more_and_may_be_let_go() -> None:
 
 @pytest.mark.parametrize("how", ["finished", "expired", "discarded"])
 def test_what_has_waited_is_freed_without_the_garbage_collector(how: str) -> None:
-    """A fetch that keeps the note of its waiting holds the records of its answer, too: megabytes."""
+    """A fetch that keeps its delayed operation would keep megabytes of records."""
     room: DelayedOperations[str] = DelayedOperations()
     waiter = Waiter()
     parked = room.add(("a",), 10.0, waiter.ready, waiter.finish)

@@ -171,7 +171,7 @@ async def test_only_a_replica_that_is_in_sync_and_has_the_offset_is_preferred() 
 async def test_a_history_that_is_not_ours_is_told_where_it_leaves(
     offset: int, last_epoch: int, diverging: tuple[int, int], code: ErrorCode
 ) -> None:
-    """The log: offsets 0 and 1 of epoch 0, offset 2 of epoch 2; epoch 1 was somebody else's."""
+    """The log: offsets 0 and 1 of epoch 0, offset 2 of epoch 2; epoch 1 was another leader's."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
@@ -206,7 +206,7 @@ async def test_strangers_do_not_count_as_followers() -> None:
 async def test_a_reader_that_cannot_be_served_does_not_refuse_the_record_that_woke_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It waits for more bytes than there are; when there are more its part of the disk cannot be read."""
+    """It waits for more bytes; when they arrive, its part of the disk is unreadable."""
 
     def broken(*_: object) -> bytes:
         raise OSError(5, "input/output error")

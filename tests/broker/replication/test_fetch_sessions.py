@@ -149,7 +149,7 @@ def test_after_an_error_and_under_another_epoch_everything_is_news() -> None:
 
 
 def test_who_is_told_to_truncate_is_told_the_high_watermark_again() -> None:
-    """A follower that cuts its log looks at nothing else in that row; an idle partition would never tell it again."""
+    """A truncating follower ignores the rest of that row; an idle partition would never repeat it."""
     cache = Cache()
     session = cache.use(cache.add(follower=True), 1)
     assert session is not None

@@ -10,7 +10,7 @@ from tests.broker.replication.replica_cluster import batch, log_values, replica_
 
 
 async def test_a_delayed_proposal_for_an_earlier_life_is_refused_and_tried_again() -> None:
-    """KIP-903: between the proposal and the controller's write the follower restarts with an empty disk."""
+    """KIP-903: before the controller's write, the follower restarts with an empty disk."""
     async with replica_cluster() as cluster:
         await cluster.lead(1, isr=(1, 2))
         cluster.hold = asyncio.Event()

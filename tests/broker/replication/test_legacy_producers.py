@@ -136,7 +136,7 @@ async def test_resizes_of_a_topic_that_was_deleted_are_not_those_of_its_namesake
 
 
 async def test_a_partition_that_no_resize_has_touched_refuses_as_the_others_do() -> None:
-    """A stock producer hashes all keys anew with the new count: also those whose partition has stayed what it was."""
+    """A stock producer hashes all keys with the new count, also those of unchanged partitions."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await configure(cluster, reshard_legacy_producers="refuse")
@@ -218,7 +218,7 @@ async def test_before_a_resize_nobody_looks_at_keys() -> None:
 
 
 async def test_during_a_resize_the_client_is_asked_to_come_again() -> None:
-    """The leader serves the new generation, and nobody has published it yet: whose key this is, who knows."""
+    """The leader serves an unpublished generation, so the key's partition is unknown."""
     async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster, published=False)
@@ -247,7 +247,7 @@ async def test_a_resize_between_the_look_and_the_append(monkeypatch: pytest.Monk
 
 
 async def test_a_duplicate_is_answered_whatever_became_of_its_key() -> None:
-    """R5 (i) holds for stock producers, too: what was stored before the resize is stored."""
+    """R5 (i) holds for stock producers, too."""
     async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         builder = BatchBuilder()

@@ -55,7 +55,7 @@ async def test_who_lost_something_does_not_lead_while_others_are_in_sync() -> No
 
 
 async def test_who_lost_something_says_so_also_as_a_follower() -> None:
-    """Goal: it follows at once, and says of every row that counts on it that it must not."""
+    """It follows immediately, and reports the loss for every partition that has it in the ISR."""
     async with replica_cluster() as cluster:
         await cluster.lead(1)
         await produced(cluster)
@@ -81,7 +81,7 @@ async def test_alone_in_sync_it_leads_with_what_is_left(caplog: pytest.LogCaptur
 
 
 async def test_a_leader_whose_flush_failed_asks_for_another() -> None:
-    """Goal: unasked, by an AlterPartition without itself; afterwards it follows in name, and refuses to lead."""
+    """It sends an AlterPartition without itself; afterwards it refuses to lead."""
     async with replica_cluster() as cluster:
         await cluster.lead(1)
         await produced(cluster)
@@ -110,7 +110,7 @@ async def test_a_leader_whose_flush_failed_asks_for_another() -> None:
     ids=["the same one", "a new partition", "a later life of its index"],
 )
 def test_what_an_earlier_one_of_that_name_had_is_no_loss(more: dict[str, Any], answer: ErrorCode) -> None:
-    """Goal: a checkpoint may outlive the log that it tells of."""
+    """A checkpoint may outlive its log."""
     files = MemoryFiles()
     files.make_directory("t-0")
     log = PartitionLog.open(files, "t-0", LogSettings(), 0)

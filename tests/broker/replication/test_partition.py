@@ -411,7 +411,7 @@ def test_a_follower_joins_at_the_high_watermark_and_the_leaders_first_offset(par
 
 
 def test_a_follower_at_the_high_watermark_waits_for_the_leaders_first_offset(partition: Partition) -> None:
-    """A new leader's high watermark may lie before records its predecessor committed."""
+    """A new leader's high watermark may be lower than its predecessor's."""
     partition.become_leader(state(epoch=4, isr=(1, 2)), 0)
     append(partition, 3)
     fetched(partition, 2, 1, 10)
@@ -508,7 +508,7 @@ def test_an_answer_of_the_same_partition_epoch_says_that_nothing_had_to_change(p
 def test_a_leader_stays_unchallenged_across_its_own_next_epoch_and_no_other(
     partition: Partition, next_epoch: int, unchallenged: bool
 ) -> None:
-    """Between its epoch and the one after the next somebody else may have led, and given records to a follower."""
+    """Another replica may have led between its epoch and the one after the next."""
     partition.become_leader(state(epoch=5), 0)
     assert not partition.check_not_superseded
     for replica in (2, 3):
@@ -526,7 +526,7 @@ def test_a_new_leader_epoch_drops_the_pending_change(partition: Partition) -> No
 
 
 def test_a_replica_that_is_taken_away_asks_for_nothing_any_more(partition: Partition) -> None:
-    """The index may be used again: two questions about one partition would go out together."""
+    """The index may be reused: two requests for one partition would be sent together."""
     change = proposed(partition)
     partition.stop()
     assert partition.pending is None

@@ -49,7 +49,7 @@ async def configure(cluster: ReplicaCluster, config: str) -> None:
 
 
 async def test_a_long_batch_holds_nobody_up() -> None:
-    """Of all the time that the loop's thread works on it, no turn takes more than a small part."""
+    """No loop iteration takes more than a small part of the total time."""
     records = long_batch("zstd")
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
@@ -94,7 +94,6 @@ def longest_s(turns: list[float]) -> float:
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 async def test_readers_of_stored_records_do_not_read_headers(compression: str) -> None:
-    """Lookup by time and conversion for old consumers need none."""
     records = batch_of(record_with(0, 450_000), 1, compression)
     started_s = time.thread_time()
     assert len(list(iter_records(records))) == 1
@@ -167,7 +166,7 @@ def test_a_batch_that_declares_less_than_nothing_makes_no_other_one_short() -> N
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_order_is_kept(compression: str) -> None:
-    """What a connection sends behind a batch that takes long is appended behind it."""
+    """Later batches of a connection are appended after a slow one."""
     count = 20_000 if compression == "none" else MANY
     async with replica_cluster(1, message_max_bytes=4 << 20) as cluster:
         await cluster.lead(1, replicas=(1,))
@@ -183,7 +182,6 @@ async def test_order_is_kept(compression: str) -> None:
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_what_is_refused(compression: str) -> None:
-    """The same codes as for a short batch, and each partition for itself."""
     sound = long_batch("none", 20_000)[HEADER_BYTES:]
     async with replica_cluster(1) as cluster:
         await configure(cluster, '"cleanup.policy":"compact"')

@@ -208,7 +208,7 @@ async def test_bounds_that_are_left_out_of_an_answer_are_the_peers_fault() -> No
 
 @pytest.mark.parametrize("address", [("a..b", 9092), ("127.0.0.1", 70000)])
 async def test_fetcher_with_invalid_leader_address_tries_again(address: tuple[str, int]) -> None:
-    """A LeaderAndIsr may name any host and port; the fetcher goes on until a later one names the right address."""
+    """LeaderAndIsr may name any address; the fetcher retries until a later one is right."""
     bugs: list[FatalNodeError] = []
     addresses = [address] * 3
     fetched = asyncio.Event()
@@ -248,9 +248,8 @@ async def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running(
 
 
 async def test_a_new_partition_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: one topic more is not a fetch that names all the others, nor a connection that they have to wait for.
-
-    Method: count what the requests name from the moment on when the new partition's leader is known.
+    """The fetch must not repeat all partitions, and existing fetches must not wait. Counts the named partitions once
+    the new leader is known.
     """
     async with replica_cluster(2, replica_fetch_wait_max_ms=60_000) as cluster:
         for index in range(100):

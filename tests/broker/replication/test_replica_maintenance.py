@@ -73,7 +73,7 @@ async def test_between_two_steps_others_have_their_turn() -> None:
 async def test_a_log_that_cannot_expire_does_not_keep_the_others_from_making_room(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A disk is full; the first log needs space to give up its only segment, the second one has seven to give up."""
+    """The disk is full; the first log needs space to delete its only segment, the second one has seven to delete."""
     async with replica_cluster(0, log_segment_bytes=1000) as cluster:
         files = FaultyFiles(MemoryFiles())
         broker = await cluster.start(1, files)  # type: ignore[arg-type]

@@ -217,7 +217,7 @@ async def test_a_killed_broker_recovers_its_log_without_a_checkpoint() -> None:
 
 
 async def test_a_recreated_index_starts_where_its_earlier_life_ended() -> None:
-    """R14: the old records must not come back, and offsets must not be used twice."""
+    """R14: old records must not return, and offsets must not be reused."""
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("old", "old"))
@@ -233,7 +233,7 @@ async def test_a_recreated_index_starts_where_its_earlier_life_ended() -> None:
 
 @pytest.mark.parametrize("committed", [0, 2])
 async def test_a_recreated_index_begins_without_an_earlier_leaders_tail(committed: int) -> None:
-    """R14: that tail stands where the earlier life ended for everybody else, so where the log starts tells nothing."""
+    """R14: the log start proves nothing, because other replicas' old incarnations end there."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         for value in "committed"[:committed]:

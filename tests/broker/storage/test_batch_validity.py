@@ -67,7 +67,7 @@ def test_what_is_sound_around_a_damaged_batch_is_served(
 
 @pytest.mark.parametrize("offset", [0, 7, 2 * SEALED - 4, 2**40])
 def test_an_offset_out_of_nowhere_is_not_followed(offset: int) -> None:
-    """The checksum does not cover it: a reader who believed it would skip what lies between."""
+    """The checksum does not cover it: a reader that trusts it would skip records."""
     log, _ = rotten(30, 0, struct.pack(">q", offset))
     at = 0
     while at < 58:

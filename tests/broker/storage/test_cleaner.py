@@ -253,7 +253,7 @@ def test_a_pass_is_given_up_when_its_segments_go(change: str, monkeypatch: pytes
 
 
 def test_a_crash_at_any_write_loses_no_key() -> None:
-    """Every operation on files is once the last one of the process."""
+    """The process dies at each file operation in turn."""
     crashes = 0
     while True:
         files = FaultyFiles(MemoryFiles())

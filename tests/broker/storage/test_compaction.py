@@ -66,7 +66,7 @@ def kept(keeper: BatchFilter, batch: bytes) -> tuple[bytes, BatchHeader]:
 
 @pytest.mark.parametrize("tombstone", [False, True])
 def test_record_of_many_headers_is_kept_without_reading_them(tombstone: bool) -> None:
-    """The record behind it goes, so the batch is written anew, and with a tombstone its timestamps are, too."""
+    """The record after it is removed, so the batch is rewritten."""
     builder = BatchBuilder(limit_bytes=1 << 30)
     headers = (("", None),) * 400_000
     builder.append(b"a", None if tombstone else b"v", headers, 100)

@@ -192,7 +192,7 @@ def test_both_adapters_agree(tmp_path_factory: pytest.TempPathFactory, todo: lis
 
 
 def test_what_is_in_memory_is_not_moved_when_more_comes() -> None:
-    """One array that grows for ever is copied again and again, with all that it holds."""
+    """One growing array would be copied again and again."""
     file, batch = MemoryFiles().open("f"), bytes(16_384)
     for _ in range(256):
         file.append(batch)
@@ -281,7 +281,7 @@ def test_memory_needs_no_lock() -> None:
 
 
 def test_what_is_removed_from_memory_is_not_kept_by_those_who_still_name_it() -> None:
-    """A deleted partition's log hangs in cycles, which the garbage collector may find much later."""
+    """A deleted partition's log is in reference cycles, which the garbage collector may find late."""
     files = MemoryFiles()
     files.make_directory("t-0/inner")
     opened = [files.open(path) for path in ("a", "t-0/b", "t-0/inner/c")]

@@ -94,7 +94,7 @@ def test_timestamps_of_more_than_64_bits() -> None:
 
 
 def test_the_first_objection_to_a_record_is_kafkas() -> None:
-    """Of key and timestamp the key; but one bad timestamp gives the whole batch its code."""
+    """The key is checked before the timestamp; but one invalid timestamp determines the batch's code."""
     settings = LogSettings(cleanup_policy="compact", message_timestamp_before_max_ms=1)
     keyless = batch(key=None, timestamp_ms=NOW_MS - 1000)
     assert refusal(keyless, settings).code is ErrorCode.INVALID_RECORD
@@ -104,7 +104,7 @@ def test_the_first_objection_to_a_record_is_kafkas() -> None:
 
 @pytest.mark.parametrize("compression", CODECS)
 def test_the_latest_timestamp_is_that_of_a_record(compression: str) -> None:
-    """Retention and searches go by what the header says, so a leader does not believe it."""
+    """Retention and time lookup use the header, so the leader computes it."""
     log = opened(MemoryFiles(), LogSettings())
     info = append(log, batch_of(TWO, 2, compression))
     assert info.max_timestamp == NOW_MS + 1
@@ -116,7 +116,7 @@ def test_the_latest_timestamp_is_that_of_a_record(compression: str) -> None:
 
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd"])
 def test_a_batch_that_swells(compression: str) -> None:
-    """A few kilobytes that are hundreds of megabytes uncompressed (snappy packs 1 to 21 at best)."""
+    """A few kilobytes that decompress to hundreds of megabytes (snappy compresses 1 to 21 at best)."""
     settings = LogSettings(max_message_bytes=1 << 20)
     limit = settings.decompressed_bytes_max
     assert limit == 16 << 20

@@ -25,7 +25,7 @@ def numbered(number: int) -> bytes:
 
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_full_disk_refuses_and_takes_again_when_there_is_space(torn: bool) -> None:
-    """At every number of bytes that were left: also in the middle of rolling a segment."""
+    """With every number of free bytes, also in the middle of rolling a segment."""
     refused_at = set()
     for room_bytes in range(0, 2700, 37):
         files = FaultyFiles(MemoryFiles())

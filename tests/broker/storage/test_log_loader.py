@@ -223,7 +223,7 @@ def test_a_deleted_producers_sequence_outlives_its_batches(files: Files) -> None
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("deleted", [1, 5, 6, 7, 12, 13, 16])
 def test_records_that_come_back_bring_their_epochs_along(files: Files, deleted: int, clean: bool) -> None:
-    """Process killed between a deletion and the checkpoint that has the log's new start."""
+    """Killed between a deletion and the checkpoint of the new log start."""
     log = PartitionLog.open(files, "t-0", LogSettings(), NOW_MS)
     for number in range(8):
         append(log, batch(2), epoch=number // 3)

@@ -184,7 +184,6 @@ def test_what_is_compacted_follows_the_configuration() -> None:
 
 @pytest.mark.parametrize("begins_anew", [True, False])
 def test_what_was_deleted_need_not_be_flushed(begins_anew: bool) -> None:
-    """The log starts behind its recovery point, in its only segment."""
     logs = manager(MemoryFiles(), TopicConfig(segment_bytes=300))
     log = logs.open("t", 0, TOPIC_ID)
     fill(log, 20)
@@ -207,7 +206,7 @@ def test_a_flush_that_fails_ends_the_steps(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_log_that_cannot_be_flushed_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """One has an epoch to write, which a full disk refuses; the other needs no space."""
+    """One log has an epoch to write to a full disk; the other needs no space."""
     files = FaultyFiles(MemoryFiles())
     logs = manager(files, TopicConfig(segment_bytes=300))
     refused, other = (logs.open(topic, 0, TOPIC_ID) for topic in ("a", "b"))
@@ -245,7 +244,7 @@ def test_a_directory_that_refuses_does_not_keep_the_others_from_their_checkpoint
 
 
 def test_a_log_that_cannot_be_compacted_now_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """On two disks, of which the one with the dirtier log is full."""
+    """Two disks; the one with the dirtier log is full."""
     disks = {path: FaultyFiles(MemoryFiles()) for path in ("/a", "/b")}
     config = TopicConfig(segment_bytes=300, cleanup_policy="compact")
     logs = LogManager(disks, BrokerSettings(), lambda _: config, lambda: 0)

@@ -64,7 +64,7 @@ def test_a_flipped_bit_in_the_last_segment_is_found_at_every_position(files: Fil
 
 
 def test_a_truncation_that_a_power_failure_undid_is_done_again(files: Files) -> None:
-    """Schedule 371: a log is cut within a segment and goes on in the next, and then the first one comes back whole."""
+    """Schedule 371: a log is truncated within a segment and continues in the next; then the first one returns whole."""
     log = written(files)
     before = sorted(f"t-0/{name}" for name in files.names("t-0") if name.endswith(".log"))
     uncut = files.read_file(before[1])
@@ -83,7 +83,7 @@ def test_a_truncation_that_a_power_failure_undid_is_done_again(files: Files) -> 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_was_cut_does_not_come_back_with_a_power_failure(seed: int) -> None:
-    """Whatever of the page cache is lost: below a batch of a later epoch stands nothing that was truncated."""
+    """Whatever is lost of the page cache, truncated batches do not precede a later epoch."""
     disk = SimDisk(SimLoop(random.Random(seed)), random.Random(seed), "disk")
     files = DiskView(disk, Process("first"))
     log = written(files)

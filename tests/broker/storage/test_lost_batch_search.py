@@ -84,7 +84,7 @@ def manager(files: Files) -> LogManager:
 
 @pytest.mark.parametrize("known", ["high watermark", "recovery point"])
 def test_the_checkpoints_know_how_far_a_log_went(known: str) -> None:
-    """Goal: an end that is missing in whole batches leaves no trace in the log itself; also not in the next life."""
+    """Missing whole batches leave no trace in the log; only the checkpoint knows, also after a restart."""
     files = MemoryFiles()
     first = manager(files)
     log = first.open(*KEY, TOPIC_ID)

@@ -108,7 +108,7 @@ def test_sizes_are_those_of_single_messages() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_many_small_messages_are_refused_before_they_cost_much(codec: Compression) -> None:
-    """What they are together is the size of a batch; only so many of them are ever in memory."""
+    """Together they have the size of a batch; few of them are in memory at a time."""
     records = b"".join(build_message(Message(0, 0, 0, -1, None, None)) for _ in range(100_000))
     if codec:
         records = build_message(Message(99_999, 0, codec, -1, None, compress(codec, records)))
@@ -191,7 +191,6 @@ def test_nothing_whole_appends_nothing(log: PartitionLog) -> None:
 
 
 def test_a_batch_that_claims_log_append_time_is_stored_without_the_claim(log: PartitionLog) -> None:
-    """Not an old format, but an old rule: the log is what shows it."""
     claiming = bytearray(batch(2, timestamp_ms=NOW_MS))
     set_log_append_time(claiming, 0, read_header(claiming), NOW_MS + 5)
     info = log.append_as_leader(bytes(claiming), leader_epoch=0, now_ms=NOW_MS)

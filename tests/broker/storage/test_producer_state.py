@@ -172,7 +172,7 @@ def test_the_first_batch_of_a_transaction_comes_with_what_its_coordinator_confir
 
 
 def test_a_marker_outdates_what_was_asked_before_it() -> None:
-    """Asked, confirmed, aborted, begun anew elsewhere: the old confirmation must not let a batch in (KIP-890)."""
+    """Verified, aborted, begun again: the old verification must not admit a batch (KIP-890)."""
     states = ProducerStates()
     begun = states.begin_verification(PID, 0, 0, NOW_MS)
     states.end_transaction(header(0, -1, transactional=True), 100, ControlRecord(ControlType.ABORT, 1))

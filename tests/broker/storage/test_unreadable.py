@@ -50,7 +50,7 @@ def test_recovery(records: bytes) -> None:
 
 @cases
 def test_searches_by_time(records: bytes) -> None:
-    """Any of its records may be the one: whoever begins at the first of them misses nothing."""
+    """Any of its records may match, so the search returns its first offset."""
     log = holding(MemoryFiles(), with_max_timestamp(records, NOW_MS + 9), LogSettings())
     for timestamp_ms in (NOW_MS + 5, NOW_MS + 9):
         found = log.offset_for_timestamp(timestamp_ms)
@@ -69,7 +69,7 @@ def test_searches_by_time(records: bytes) -> None:
 
 @cases
 def test_compaction(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Such a batch stays byte for byte, what is around it is compacted, and it is said once."""
+    """An unreadable batch stays unchanged, others are compacted, and it is logged once."""
     files = MemoryFiles()
     log = holding(files, records, COMPACT)
     caplog.clear()
@@ -95,7 +95,6 @@ def test_compaction(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_these_cannot_be_read() -> None:
-    """Else the rest of these tests would show nothing."""
     for records in UNREADABLE.values():
         if records not in READABLE:
             with pytest.raises(DecodeError):

@@ -49,7 +49,6 @@ CLIENT = Client(
     ],
 )
 def test_what_may_be_said(name: str, text: str, code: ErrorCode | None) -> None:
-    """The codes are those of Kafka 4.1 (tests/differential compares them)."""
     if code is None:
         check({name: text})
         return
@@ -93,7 +92,7 @@ def test_a_client_is_asked_for_all_that_is_wanted_as_often_as_the_most_impatient
 
 
 def test_ids_are_those_of_kafka() -> None:
-    """They were noted from Kafka 4.1.1; where several metrics are wanted, Kafka goes by the order of a hash map."""
+    """Noted from Kafka 4.1.1; with several metrics, Kafka uses the order of a hash map."""
     assert Wanted((), 300_000).id_for(bytes(range(16))) == -725132322
     assert Wanted(("org.apache.kafka.producer.",), 200_000).id_for(bytes(range(16))) == 865627704
     assert Wanted(("*",), 100).id_for(b"\xff" * 8 + bytes(8)) == 899611809

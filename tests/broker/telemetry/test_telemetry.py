@@ -105,7 +105,7 @@ def peak_bytes() -> int:
 
 @pytest.mark.parametrize("codec", [one for one in Compression if one is not Compression.NONE])
 async def test_a_compressed_push_that_becomes_too_large_is_refused_by_every_codec(codec: Compression) -> None:
-    """However much a push would become, the broker holds no more of it than the bound, and goes on serving."""
+    """The broker never holds more than the bound, and keeps serving."""
     bomb = compress(codec, bytes(8 * UNCOMPRESSED_BYTES_MAX))
     async with taking(telemetry_max_bytes=str(len(bomb))) as (cluster, received), client_of(cluster) as client:
         told = await get(client)

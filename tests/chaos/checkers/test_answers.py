@@ -38,7 +38,6 @@ def _() -> tuple[Build, Build]:
 
 @case("A26 unexpected-error")
 def _() -> tuple[Build, Build]:
-    """An API of which nobody has said what it may answer."""
     return answered("DescribeLogDirs", 4, ErrorCode.NOT_CONTROLLER), answered("DescribeLogDirs", 4, ErrorCode.NONE)
 
 

@@ -22,7 +22,7 @@ def test_a_good_history_is_flagged_by_nobody() -> None:
 
 
 def test_an_incomplete_run_is_judged_by_what_brokers_did_alone() -> None:
-    """Without the final logs nobody can say what was lost; what the brokers believed is still judged."""
+    """Losses need the final logs; beliefs of brokers do not."""
     story = Story()
     story.send("a")
     story.state(leader=3)

@@ -53,7 +53,7 @@ async def throw_out_of_its_group(consumer: Consumer) -> None:
 
 
 async def test_a_member_that_was_thrown_out_commits_nothing_and_joins_again() -> None:
-    """Its group is empty then, and would take a commit without a generation for a tool's."""
+    """Its empty group would accept a commit without a generation."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
@@ -74,7 +74,7 @@ async def test_a_member_that_was_thrown_out_commits_nothing_and_joins_again() ->
 
 
 async def test_a_member_that_was_thrown_out_flushes_nothing() -> None:
-    """Its application would store older state over what the next owner has stored."""
+    """Its application would overwrite newer state of the next owner."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
@@ -124,7 +124,7 @@ async def test_the_generation_is_that_of_what_was_handed_out_last() -> None:
 
 
 async def test_membership_lost_in_the_middle_of_crossing_a_boundary() -> None:
-    """The flush takes so long that the group has gone on: the boundary is not crossed, and everything comes again."""
+    """The flush takes so long that the group moves on: the boundary is not passed, and records are delivered again."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
@@ -154,7 +154,7 @@ async def test_membership_lost_in_the_middle_of_crossing_a_boundary() -> None:
 
 
 async def test_heartbeats_go_on_while_the_application_finishes() -> None:
-    """Told to rebalance, it is still busy, and goes on saying that it lives; it keeps its place and its commit."""
+    """During a rebalance it is still busy, sends heartbeats, and keeps its membership and commit."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
@@ -183,7 +183,7 @@ async def test_heartbeats_go_on_while_the_application_finishes() -> None:
 
 
 async def test_who_never_comes_back_for_more_leaves() -> None:
-    """Kafka's max.poll.interval.ms: the process lives and beats its heart, the application is stuck."""
+    """Kafka's max.poll.interval.ms: heartbeats continue, but the application is stuck."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with consumer_of(cluster, rebalance_timeout_ms=200) as stuck, consumer_of(cluster) as other:
@@ -262,7 +262,7 @@ async def test_a_coordinator_that_dies_between_polls_is_found_again() -> None:
 
 
 async def test_a_rebalance_is_heard_of_before_the_next_heartbeat() -> None:
-    """A poll that waits for nothing is parked at the coordinator; heartbeats come once a minute here."""
+    """A poll waits at the coordinator; heartbeats are a minute apart here."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 3)
         history = History(cluster)

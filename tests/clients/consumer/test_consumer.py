@@ -92,7 +92,7 @@ async def test_without_order_nothing_waits(ordered_topic: bool) -> None:
 
 
 async def test_a_topic_that_is_refused_is_told_and_asked_for_again() -> None:
-    """Goal: whoever polls on after the refusal hears of the next answer, not of the old one."""
+    """A poll after the refusal reports the next response, not the old one."""
     refusal = ErrorCode.LEADER_NOT_AVAILABLE
 
     async def broker(request: MetadataRequest) -> MetadataResponse:
@@ -149,7 +149,7 @@ async def test_seeking_pausing_and_positions() -> None:
 
 
 async def test_a_topic_that_is_deleted_and_created_anew_is_another_topic() -> None:
-    """Same name, same shape; nothing of the old positions, gates or commits holds."""
+    """Old positions, gates and commits are invalid."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)

@@ -64,7 +64,7 @@ def test_a_later_full_request_says_what_the_member_has() -> None:
 
 
 def test_the_rebalance_timeout_runs_while_an_owned_partition_has_to_be_given_up() -> None:
-    """The coordinator fences a member that does not give it up in time, whatever it says meanwhile."""
+    """The coordinator fences a member that does not revoke it in time."""
     one = joined()
     told = answer()
     told.session_timeout_ms = 600_000

@@ -53,7 +53,7 @@ def told(history: History, member: str, *names: str) -> list[tuple[str, tuple[in
 
 
 async def test_only_what_moves_is_revoked_and_the_rest_is_read_on() -> None:
-    """While a busy member holds up the rebalance, another one delivers; then it gives up one partition, and no more."""
+    """While a busy member delays the rebalance, another one delivers; then it revokes only one partition."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
@@ -110,9 +110,8 @@ async def test_keys_keep_their_order_through_4_6_8_5_and_a_crash() -> None:
 
 @pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without the rule"])
 async def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that stood before is committed, so the gate is open; but its owner does not know of the resize, nor flushed.
-
-    Without the rule the survivor hands out the keys of the other partition while their last owner holds their state.
+    """Everything before the cut is committed, so the gate is open; but the other owner has not flushed. Without the
+    rule, the merge target's owner would deliver its keys too early.
     """
     if not rule:
         remember = Ownership._remember
@@ -192,7 +191,7 @@ async def test_a_member_that_was_thrown_out_has_lost_everything_before_it_joins_
 
 
 async def test_a_group_is_upgraded_by_listing_both() -> None:
-    """Eager members are replaced by ones that offer both, and those by cooperative ones."""
+    """Eager members are replaced by ones with both protocols, and those by cooperative ones."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
@@ -247,7 +246,7 @@ class Everything(PartitionAssignor):
 
 
 async def test_an_assignor_of_the_application() -> None:
-    """It has user data of its own in both directions, waits for things, and asks to join again; R19 holds beside it."""
+    """It has user data in both directions, awaits things, and asks to rejoin; R19 holds as well."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
@@ -307,7 +306,7 @@ class Other(threading.Thread):
 @pytest.mark.interop
 @pytest.mark.parametrize("leads", ["theirs", "ours"])
 async def test_a_group_together_with_librdkafka(leads: str) -> None:
-    """Partitions go over and back again, whoever leads, and nothing is lost or read twice."""
+    """Partitions move in both directions, with either leader, and nothing is lost or read twice."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 6)

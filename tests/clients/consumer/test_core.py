@@ -232,7 +232,7 @@ def test_a_boundary_is_flushed_committed_and_crossed_in_one_round() -> None:
 
 
 def test_boundary_behind_a_compaction_gap_is_committed_at_its_end() -> None:
-    """Records before the cut were compacted away, and the next batch is behind it: its child waits for the cut."""
+    """Records before the cut were compacted away: the child still waits for the cut."""
     member = Member()
     assert isinstance(member.ask(), DeliverRecords)
     member.first().receive(batch(0, [b"v"] * (CUT - 2)), 0)
@@ -266,7 +266,7 @@ def test_a_boundary_that_another_call_flushes_is_neither_flushed_nor_crossed_mea
 
 
 def test_an_automatic_commit_leaves_out_what_may_be_the_end_of_a_key_epoch() -> None:
-    """It would open the gates of others, and the application has not flushed: the end has to be known first."""
+    """It could open other gates before the application has flushed."""
     member = Member()
     assert isinstance(member.ask(), DeliverRecords)
     member.read()
@@ -279,10 +279,8 @@ def test_an_automatic_commit_leaves_out_what_may_be_the_end_of_a_key_epoch() -> 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_where_it_would_have_begun_is_not_committed_when_others_have_read_on_meanwhile(strategy: str) -> None:
-    """Goal: a start counts for the assignment that it was looked for in, and for no later one.
-
-    Method: looking takes so long that the group goes on without the member. Another one reads what it was to read, and
-    commits that; then it is given the same again. A commit of where it would have begun would take theirs back.
+    """A start offset counts only for the assignment that it was looked up for. The lookup takes so long that another
+    member reads and commits; a late commit of the start would undo that.
     """
     member = Member(strategy)
 
@@ -299,7 +297,7 @@ def test_where_it_would_have_begun_is_not_committed_when_others_have_read_on_mea
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_lease_that_ends_while_the_application_flushes_lets_nothing_out(strategy: str) -> None:
-    """The frozen member: what was true before the flush says nothing of the moment after it."""
+    """A frozen member: the lease must be checked again after the flush."""
     member = Member(strategy)
     member.read_to_the_cut()
     first = member.first()
@@ -446,7 +444,7 @@ def test_a_round_ends_whatever_happens_in_it_and_lets_out_what_is_owned(strategy
 
 @pytest.mark.parametrize("automatic", [True, False])
 def test_deleted_records_behind_a_closed_gate_are_skipped_and_the_new_start_is_committed(automatic: bool) -> None:
-    """Another member's gate may wait for the group to pass the log start: leaders name it as the end by then."""
+    """Another member's gate may wait for the group to pass the log start, which leaders then report as the end."""
     member = behind_a_closed_gate(automatic=automatic)
     member.first().note_log_start(CUT + 2)
     assert isinstance(member.ask(), DeliverRecords)
@@ -490,7 +488,7 @@ def test_deleted_records_of_an_open_key_epoch_are_handed_out_as_they_were_fetche
 
 @pytest.mark.parametrize("log_start", [CUT + 4, CUT + 9])
 def test_a_position_below_all_that_is_stored_is_reset(log_start: int) -> None:
-    """What was fetched is deleted, and so is what would be fetched next: the policy decides where to go on."""
+    """Fetched and following records are deleted: the reset policy decides."""
     member = behind_a_closed_gate()
     member.first().note_log_start(log_start)
     member.ask()

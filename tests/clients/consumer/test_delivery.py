@@ -58,9 +58,8 @@ async def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> No
 
 
 def test_a_key_epoch_waits_for_those_of_empty_ones_before_it_though_its_group_knows_nothing_of_it_yet() -> None:
-    """Goal (R9): who has nothing to read of a child's first key epoch still waits for the parent at its second.
-
-    Of a simulated schedule: a member that knew of generation 3 went from there to 6, past key epochs without records.
+    """R9: a child without records in its first key epoch still waits for the parent at its second. From a simulated
+    schedule: a member went from generation 3 to 6, past empty key_epochs.
     """
     assignment, gates = Assignment(), Gates(ordered=True)
     gates.refresh(metadata(1, 2, 4))
@@ -105,14 +104,14 @@ def test_a_batch_that_cannot_be_read_is_told_of_and_passed_by_a_seek(records: by
 
 
 async def test_a_damaged_record_is_told_of_and_passed_by_a_seek(tmp_path: Path) -> None:
-    """On a broker's disk: a bit of a sealed key epoch flips while it is stopped."""
+    """A bit of a closed segment flips on a stopped broker's disk."""
 
     def damage() -> None:
-        key_epochs = sorted(tmp_path.glob(f"**/{TOPIC}-0/*.log"))
-        content = bytearray(key_epochs[0].read_bytes())
-        assert len(key_epochs) > 1
+        segments = sorted(tmp_path.glob(f"**/{TOPIC}-0/*.log"))
+        content = bytearray(segments[0].read_bytes())
+        assert len(segments) > 1
         content[content.index(b"v25")] ^= 1
-        key_epochs[0].write_bytes(content)
+        segments[0].write_bytes(content)
 
     async def story() -> None:
         where = TopicPartition(TOPIC, 0)

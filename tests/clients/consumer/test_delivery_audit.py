@@ -130,7 +130,7 @@ async def test_so_many_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_event_is_of_a_record_that_a_member_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The member is replaced while it waits for room in the audit: it hands out, and notes, what is its own by then."""
+    """The member is replaced while it waits for space in the audit; it reports only what it still owns."""
     monkeypatch.setattr(written, "EVENTS_MAX", 5)
     async with cluster_and_admin(brokers=1, auto_create_topics_enable="false") as (cluster, admin):
         await make_topic(admin, 1)

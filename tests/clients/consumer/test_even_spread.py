@@ -69,7 +69,7 @@ def test_what_is_balanced_stays(group: tuple[list[MemberView], list[TopicPartiti
 
 @given(groups(alike=True))
 def test_as_few_partitions_move_as_balance_allows(group: tuple[list[MemberView], list[TopicPartition]]) -> None:
-    """Of what members had, those keep all that had no more than their share."""
+    """Members keep their partitions up to their share."""
     members, todo = group
     found = spread(members, todo)
     each, extra = divmod(len(todo), len(members))
@@ -80,7 +80,7 @@ def test_as_few_partitions_move_as_balance_allows(group: tuple[list[MemberView],
 
 @given(st.data())
 def test_partitions_are_handed_over_and_never_read_by_two(data: st.DataObject) -> None:
-    """Members come and go; whoever is there joins with what it reads, gives up what is taken, and joins again."""
+    """Members join with their partitions, revoke as told, and join again."""
     topics = {name: TopicView(name, tuple(range(data.draw(st.integers(0, 8))))) for name in TOPICS}
     everything = {TopicPartition(name, index) for name, view in topics.items() for index in view.partitions}
     reads: Assigned = {}
@@ -112,7 +112,7 @@ def test_of_two_claims_the_later_one_counts_and_of_two_equal_ones_none() -> None
 
 
 def test_many_members_join_one_that_had_everything() -> None:
-    """10,000 partitions over 500 members: what is too much is told at once."""
+    """10,000 partitions over 500 members: the surplus is revoked at once."""
     todo = [TopicPartition("t", index) for index in range(10_000)]
     members = [MemberView(f"m{number:03}", ("t",), tuple(todo) if number == 0 else ()) for number in range(500)]
     found = spread(members, todo)

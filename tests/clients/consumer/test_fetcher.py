@@ -235,7 +235,7 @@ async def test_a_full_buffer_and_a_pause_stop_it_and_a_lost_connection_does_not(
 
 
 async def test_what_is_sought_while_a_fetch_is_parked_does_not_wait_for_its_end() -> None:
-    """The peer has nothing at the old offset and holds that request; the new one goes another way."""
+    """The peer holds the fetch at the old offset; the new one uses another connection."""
     parked = asyncio.Event()
     async with world(lambda offset: found(offset) if offset == 100 else None, parked) as one:
         await one.until(lambda: one.fetches)

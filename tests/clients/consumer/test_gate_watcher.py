@@ -46,7 +46,7 @@ async def ends(gate: TopicGate, changed: asyncio.Event, *key_epochs: KeyEpoch) -
 
 
 async def test_r7_each_cut_of_a_partition_has_its_own_end() -> None:
-    """Two resizes before anybody looked: both ends of partition 0 are wanted at the same time."""
+    """Two resizes before a lookup: both ends of partition 0 are needed."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with Producer(cluster.bootstrap_servers) as producer:

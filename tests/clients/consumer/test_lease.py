@@ -26,7 +26,7 @@ def test_a_session_counts_from_when_the_question_was_sent() -> None:
 
 
 def test_a_group_that_rebalances_waits_only_so_long() -> None:
-    """Heartbeats keep the session, and not the place in the next generation: that takes a join."""
+    """Heartbeats keep the session, but only a join keeps the membership."""
     one = lease()
     one.renew(100)
     for second in range(101, 140):

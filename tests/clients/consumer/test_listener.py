@@ -185,7 +185,7 @@ async def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_
 
 @pytest.mark.parametrize("automatic", [True, False], ids=["auto-commit", "own commits"])
 async def test_who_goes_back_behind_a_boundary_flushes_and_commits_there_again(automatic: bool) -> None:
-    """K608: that the group has committed the boundary says nothing of what was read since."""
+    """K608: a committed boundary does not cover what was read since."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         flushed: list[TopicPartition] = []
@@ -233,7 +233,7 @@ async def test_without_auto_commit_what_was_never_handed_out_is_committed_for_th
 
 
 async def test_where_reading_began_is_not_committed_over_what_a_transaction_is_about_to_commit() -> None:
-    """The start could not be committed while the group rebalanced; by now it was passed, in an open transaction."""
+    """The start could not be committed during the rebalance; an open transaction has passed it by now."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         async with (
@@ -254,7 +254,7 @@ async def test_where_reading_began_is_not_committed_over_what_a_transaction_is_a
 
 
 async def test_records_that_were_fetched_before_they_were_deleted_are_no_reason_to_wait_for_good() -> None:
-    """Asked again, the leader says that what came before ended where the log begins now: behind the position."""
+    """A new request returns the log start, beyond the position, as the end."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with (

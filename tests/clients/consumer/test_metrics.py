@@ -16,8 +16,7 @@ def test_everything_is_zero_before_the_start() -> None:
 
 
 async def test_gates_and_lag_of_a_split_topic() -> None:
-    """Goal: what waits behind a gate is seen, with its size, and how long it waited. Method: the application decides
-    when it commits, so the child's gate stays closed for as long as the test looks at it."""
+    """The application commits late, so the child's gate stays closed during the test."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with Producer(cluster.bootstrap_servers) as producer:

@@ -68,7 +68,7 @@ async def test_nothing_is_committed_of_what_was_given_away_or_anew_meanwhile(giv
 
 
 async def test_what_stays_is_committed_wherever_the_application_goes_meanwhile() -> None:
-    """A seek is no rebalance, nor is another partition that comes to it."""
+    """A seek is not a rebalance, nor is an added partition."""
     one, session = core(), Session()
     await commit(one, session, lambda: one.assignment[FIRST].seek(0))
     await commit(one, session, lambda: one.assignment.adjust([FIRST, SECOND, TopicPartition("a", 2)]))

@@ -51,7 +51,7 @@ class Other(threading.Thread):
 
 @pytest.mark.interop
 async def test_a_group_that_another_client_leads() -> None:
-    """It names no generations and gates nothing; our member still waits for its parents, and everything is read."""
+    """It has no generations and gates; this member still waits for parents, and everything is read."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
@@ -75,7 +75,7 @@ async def test_a_group_that_another_client_leads() -> None:
 
 
 async def test_a_partition_that_is_removed_once_it_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The merge target's gate waited for it; what is gone is done (K613), and nobody asks for its end for ever."""
+    """The merge target's gate waits for it; a removed partition counts as read (K613)."""
     real = ControllerSettings.__init__
     monkeypatch.setattr(
         ControllerSettings,

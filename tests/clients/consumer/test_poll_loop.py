@@ -14,7 +14,7 @@ from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic
 
 
 async def test_records_one_by_one_as_in_batches() -> None:
-    """A run of records that follow one another ends with whatever happens between two of them."""
+    """A run of consecutive records ends at any event."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         where = TopicPartition(TOPIC, 0)
@@ -67,7 +67,7 @@ async def test_one_by_one_every_partition_has_its_turn() -> None:
 
 
 async def test_one_by_one_stops_for_a_rebalance() -> None:
-    """A member that still has records to hand out gives its partitions back between two of them."""
+    """A member with undelivered records revokes partitions between two of them."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
 
@@ -98,7 +98,7 @@ async def test_one_by_one_stops_for_a_rebalance() -> None:
 
 
 async def test_who_was_stopped_hands_out_nothing_more() -> None:
-    """Though more records were at hand, which may follow the first without looking at anything else."""
+    """More records are available, which need no other check."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with Producer(cluster.bootstrap_servers) as producer:

@@ -106,7 +106,7 @@ def test_what_counts_as_processed() -> None:
 
 @pytest.mark.parametrize(("offset", "rewound"), [(5, True), (6, False), (7, False)])
 def test_only_a_seek_behind_the_commit_goes_back(offset: int, rewound: bool) -> None:
-    """A seek to exactly where the group has committed brings nothing again."""
+    """A seek to the committed offset repeats nothing."""
     progress = begun(0)
     progress.note_committed(6)
     progress.seek(offset)
@@ -161,7 +161,7 @@ def test_what_was_read_ahead_is_taken_once_in_pieces_of_any_size() -> None:
 
 
 def test_what_was_read_ahead_bears_the_generation_that_it_is_taken_with() -> None:
-    """A topic is found to be ordered while a batch of it is handed out record by record."""
+    """The topic becomes ordered while a batch is delivered record by record."""
     progress = begun()
     progress.receive(batch(0, [b"a", b"b", b"c"]), 0)
     [first] = progress.take(1)

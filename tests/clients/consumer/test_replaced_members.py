@@ -117,7 +117,7 @@ class Sleeper(threading.Thread):
 async def test_who_slept_past_its_session_hands_out_nothing_old(
     strategy: str, ask: Callable[[Consumer], Awaitable[list[ConsumerRecord]]], commits: str
 ) -> None:
-    """Its replacement has delivered newer records of the same keys, of partitions that a resize has made."""
+    """Its replacement has delivered newer records of the same keys, from new partitions."""
     async with cluster_and_admin(brokers=1, group_min_session_timeout_ms=str(SLEEPER_SESSION_MS)) as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
@@ -147,7 +147,7 @@ async def test_who_slept_past_its_session_hands_out_nothing_old(
 
 
 async def test_whose_instance_id_another_has_taken_hands_out_nothing_though_its_session_goes_on() -> None:
-    """A supervisor has started another process in its place (KIP-345), which waits for no timeout."""
+    """Another process with the same instance id has started (KIP-345)."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
@@ -169,7 +169,7 @@ async def test_whose_instance_id_another_has_taken_hands_out_nothing_though_its_
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 async def test_who_is_left_out_of_a_rebalance_hands_out_nothing_old(strategy: str) -> None:
-    """Its heart beats; but its application takes longer than the group waits for it, and has records at hand."""
+    """Heartbeats continue, but the application exceeds the rebalance timeout with fetched records."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
@@ -228,10 +228,8 @@ async def test_a_process_that_was_stopped_hands_out_nothing_old(strategy: str) -
 
 @pytest.mark.parametrize("strategy", ["lineage", "cooperative-sticky"])
 async def test_who_looked_for_a_start_for_too_long_takes_no_commit_back(strategy: str) -> None:
-    """Goal: a member that is replaced before it knows where to begin, and then is given the same, begins behind others.
-
-    Method: the question where the log begins is held, with the heart beating, until the group has gone on without the
-    member, and another one has read and committed everything. It has nothing left to hand out then.
+    """The lookup of the log start is held, with heartbeats, until another member has read and committed everything. The
+    member then gets the same partitions, and has nothing to deliver.
     """
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
@@ -288,7 +286,7 @@ class SilentBroker(ConsumerGroupMembership):
 async def test_consumer_group_member_frozen_past_the_brokers_session_hands_out_nothing_old(
     told: bool, ask: Callable[[Consumer], Awaitable[list[ConsumerRecord]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the broker knows its session timeout: the member's own setting is longer, and its commits are manual."""
+    """Only the broker knows its session timeout: the member's setting is longer, and commits are manual."""
     if not told:
         monkeypatch.setattr(consumer_config, "ConsumerGroupMembership", SilentBroker)
     async with (

@@ -38,7 +38,7 @@ async def lineage_of(admin: Admin) -> Lineage:
 
 @pytest.mark.parametrize("commits", [False, True], ids=["auto-commit", "own commits"])
 async def test_a_group_with_a_backlog_through_4_6_8_5(commits: bool) -> None:
-    """Two resizes come before the first is consumed, the last merges partitions that are still gated."""
+    """Two resizes before the first is consumed; the last one merges gated partitions."""
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
@@ -61,7 +61,7 @@ async def test_a_group_with_a_backlog_through_4_6_8_5(commits: bool) -> None:
 
 
 async def test_an_owner_that_crashes_in_the_middle_of_a_hand_over() -> None:
-    """K602: what it had delivered and not committed is delivered again, before anything that comes after it."""
+    """K602: its uncommitted records are delivered again, before later ones."""
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
@@ -110,7 +110,7 @@ async def test_a_group_outlives_its_coordinator_and_a_leader() -> None:
 
 
 async def test_members_that_come_late_and_partitions_that_come_back_while_gated() -> None:
-    """Shrink and regrow while gated: 2 -> 4 -> 2 -> 4 before anybody reads, then members join one by one."""
+    """2 -> 4 -> 2 -> 4 before any read; then members join one by one."""
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
@@ -129,7 +129,7 @@ async def test_members_that_come_late_and_partitions_that_come_back_while_gated(
 
 @pytest.mark.parametrize("counts", [(1, 2, 4), (4, 2, 1), (1, 2, 1), (2, 1, 2)], ids=str)
 async def test_empty_partitions_at_every_node_of_the_lineage(counts: tuple[int, ...]) -> None:
-    """Records in the first and the last key epochs only; those between are empty and must be passed."""
+    """Only the first and last key epochs have records."""
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, counts[0])
         history = History(cluster)
@@ -144,7 +144,7 @@ async def test_empty_partitions_at_every_node_of_the_lineage(counts: tuple[int, 
 
 
 async def test_r10_a_boundary_is_committed_when_it_is_reached() -> None:
-    """The next commit is a minute away: only the one at the boundary opens the child, also that of an empty parent."""
+    """The next commit is a minute away: only the one at the boundary opens the child, also for an empty parent."""
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
@@ -159,7 +159,7 @@ async def test_r10_a_boundary_is_committed_when_it_is_reached() -> None:
 
 @pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
 async def test_r12_a_fetch_tells_of_a_resize(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metadata is not asked for by itself, and the parent is idle: only the fence of its fetches can tell (KIP-320)."""
+    """No metadata refresh, and an idle parent: only the fencing of fetches reports it (KIP-320)."""
     if not rule:
         from anabranch.clients.consumer import fetcher
 
@@ -183,7 +183,7 @@ async def test_r12_a_fetch_tells_of_a_resize(rule: bool, monkeypatch: pytest.Mon
 
 
 async def test_rewinding_below_a_cut_stops_there_again() -> None:
-    """K608: who goes back below a boundary comes to it again, and flushes and commits again."""
+    """K608: after a seek before a boundary, it flushes and commits there again."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
@@ -232,7 +232,7 @@ def everything_passes(self: Deliveries, progress: object, key_epoch: object, now
 async def test_planted_mistakes_are_caught(
     planted: list[tuple[type, str, Any]], caught: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three fast readers of a backlog that ends in a cut; without the mistake the same story is judged clean."""
+    """Three fast readers with a backlog that ends in a cut; without the bug the same story passes."""
 
     async def story(cluster: Cluster, admin: Admin) -> None:
         await make_topic(admin, 2)

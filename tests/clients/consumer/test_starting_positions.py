@@ -70,7 +70,7 @@ async def test_without_a_policy_the_application_decides() -> None:
 async def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(
     rule: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group with `latest`; the child goes to a member that has read nothing of the topic before."""
+    """A group with `latest`; the child goes to a member without earlier reads of the topic."""
     if not rule:
 
         async def nothing(self: StartingPositions, fresh: object, committed: object) -> set[str]:
@@ -103,7 +103,7 @@ async def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(
 
 @pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
 async def test_r19_a_member_waits_for_what_its_leader_knew(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One member's metadata lags behind. Without the rule it takes a child that it does not know to be one."""
+    """One member's metadata is old. Without the rule it takes a child without knowing."""
     if not rule:
 
         async def satisfied(self: Joiner, assigned: object) -> bool:
@@ -138,7 +138,7 @@ async def test_r19_a_member_waits_for_what_its_leader_knew(rule: bool, monkeypat
 async def test_a_partition_that_is_removed_while_its_start_is_asked_for_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its leader is still in the metadata; there is nobody to answer, and the others must not wait for that."""
+    """Its leader is still in the metadata and does not respond; other partitions must not wait."""
     real = ControllerSettings.__init__
     monkeypatch.setattr(
         ControllerSettings,

@@ -49,7 +49,7 @@ async def outcome(sent: asyncio.Future[Any]) -> str:
 
 
 async def test_nothing_is_stored_in_a_wrong_place_and_every_refused_record_is_named(anabranch: Any) -> None:
-    """Sent as fast as it goes, without a look at what became of the record before."""
+    """Sent at full speed, without waiting for earlier records."""
     load = Load()
     async with sender(anabranch) as one:
 
@@ -101,7 +101,7 @@ async def test_one_record_of_a_key_at_a_time_keeps_its_order(anabranch: Any) -> 
 
 
 async def test_an_idempotent_aiokafka_does_not_outlive_a_refusal(anabranch: Any) -> None:
-    """What the class warns of: if this fails, aiokafka has learnt better, and the warning can go."""
+    """If this fails, aiokafka was fixed, and the warning can be removed."""
     servers = anabranch.bootstrap_servers
     topic = await create(servers)
     before, after = Placement(1, COUNTS[0]), Placement(1, COUNTS[1])

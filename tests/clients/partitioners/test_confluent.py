@@ -37,7 +37,7 @@ def sender(anabranch: Any, policy: str = "verify") -> Sender:
 
 
 def test_nothing_is_stored_in_a_wrong_place_and_every_refused_record_is_named(anabranch: Any) -> None:
-    """Sent as fast as it goes, without a look at what became of the record before."""
+    """Sent at full speed, without waiting for earlier records."""
     one, load = sender(anabranch), Load()
 
     def told(error: Any, message: Any) -> None:
@@ -116,7 +116,7 @@ def test_records_without_a_key_go_where_records_are_taken(anabranch: Any) -> Non
 
 
 def test_a_callback_that_sends_is_told_to_wait(anabranch: Any) -> None:
-    """It would read the lineage now and then, and confluent-kafka ends the process when a callback asks its cluster."""
+    """It might read the lineage, and confluent-kafka aborts the process when a callback calls its cluster."""
     one, outcomes = sender(anabranch), []
 
     def told(error: Any, message: Any) -> None:

@@ -93,7 +93,7 @@ def test_a_refusal_fails_its_batch_and_frees_its_numbers() -> None:
 
 
 def test_a_refusal_before_others_begins_a_new_epoch() -> None:
-    """The batches behind it have numbers that the leader will never accept."""
+    """The leader never accepts the sequence numbers of later batches."""
     bench = Bench(batch_bytes=1)
     bench.establish()
     bench.send()
@@ -114,7 +114,7 @@ def test_a_refusal_before_others_begins_a_new_epoch() -> None:
 
 
 def test_a_refusal_does_not_number_anew_what_may_be_stored_already() -> None:
-    """With other numbers the leader would store it a second time."""
+    """With other numbers the leader would store it twice."""
     bench = Bench(batch_bytes=1)
     bench.establish()
     unknown, refused, behind = bench.send(), bench.send(), bench.send()
@@ -292,7 +292,7 @@ def test_ending_fails_what_is_left() -> None:
 
 
 def test_a_batch_that_is_too_large_goes_on_as_two_with_its_own_sequence_numbers() -> None:
-    """Goal: KIP-126; whatever was behind it stays behind, and no more are let out than the leader remembers."""
+    """KIP-126: later batches stay later, and at most five are in flight."""
     bench = Bench(batch_bytes=3 * RECORD_BYTES)
     bench.establish()
     receipts = [bench.send() for _ in range(7)]

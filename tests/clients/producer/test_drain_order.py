@@ -38,7 +38,7 @@ def test_a_full_buffer_does_not_linger() -> None:
 
 
 def test_the_first_batch_of_a_partition_goes_alone() -> None:
-    """K506: a leader that has never heard of this producer would accept the second one first."""
+    """K506: a leader without producer state would accept the second one first."""
     bench = Bench(batch_bytes=1)
     bench.send()
     bench.send()
@@ -75,7 +75,7 @@ def test_without_idempotence_one_at_a_time_and_no_sequence() -> None:
 
 
 def test_halves_count_in_what_the_leader_remembers() -> None:
-    """Goal: while the oldest of five is unresolved, no sixth is sent, be it a half of one of them."""
+    """While the oldest of five is unresolved, no sixth is sent, even if it is a half."""
     bench = Bench(batch_bytes=2 * RECORD_BYTES)
     bench.establish()
     for _ in range(12):

@@ -148,7 +148,7 @@ class HungryWorld(World):
 
 
 def test_nothing_is_lost_doubled_or_out_of_order_when_followers_come_and_go() -> None:
-    """Goal: what moves away was in no log; keyed records beside it stay in order, also while the topic is resized."""
+    """Moved records were in no log; keyed records stay in order, also during resizes."""
     moved = 0
     for seed in range(400):
         world = HungryWorld([(2,), (3, 4), (4, 3, 5)][seed % 3], random.Random(seed))

@@ -134,7 +134,7 @@ async def test_a_topic_without_order_lets_it_choose() -> None:
 
 
 def test_a_topic_that_gave_order_up_after_a_resize_lets_it_choose_too() -> None:
-    """Its partitions still have generations: the choice is kept as one that was named."""
+    """Its partitions still have generations: the choice counts as an explicit partition."""
     topic = TopicQueues("t")
     topic.hash_over(Lineage(3, [(0, 3), (1, 4)]), range(4))
     own = OwnPartitioner(Always(2), ClusterView({"t": topic}, ClusterMetadata), waits_for_replicas=True, batch_bytes=1)

@@ -86,7 +86,7 @@ async def test_records_are_stored(acks: str | int, compression: str | None) -> N
 
 
 async def test_keys_keep_their_order_through_growing_and_shrinking() -> None:
-    """The whole of R8 in one: 50,000 records while the topic goes 4 -> 6 -> 8 -> 5."""
+    """All of R8: 50,000 records while the topic goes 4 -> 6 -> 8 -> 5."""
     async with cluster_and_admin() as (cluster, admin):
         await topic(admin, "t", 4)
         rng = random.Random(7)
@@ -161,8 +161,7 @@ async def test_an_explicit_partition_is_respected_until_it_is_sealed() -> None:
 async def test_a_partition_that_is_removed_before_the_producer_heard_of_its_end(
     doubtful: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is left to say that it was merged away. What it refused goes to the merge target; what it may have stored
-    does not, for it would come twice."""
+    """Refused records go to the merge target; possibly stored ones do not, to avoid duplicates."""
     real = ControllerSettings.__init__
     monkeypatch.setattr(
         ControllerSettings,
@@ -253,7 +252,7 @@ async def test_nobody_waits_longer_than_max_block_ms() -> None:
 
 
 async def test_a_topic_that_too_few_brokers_are_there_for_is_usable_once_they_are_back() -> None:
-    """Goal: the answer to the first look, INVALID_REPLICATION_FACTOR, is not held against the topic."""
+    """INVALID_REPLICATION_FACTOR of the first lookup is not cached."""
     async with cluster_and_admin() as (cluster, _):
         for node_id in (2, 3):
             await cluster.stop_broker(node_id)
@@ -312,7 +311,7 @@ async def test_life() -> None:
 
 
 async def test_the_end_of_the_loop_waits_for_no_record_that_nobody_sends() -> None:
-    """`asyncio.run` cancels all tasks at once, those of the producer among them, before `async with` is left."""
+    """`asyncio.run` cancels all tasks, also the producer's, before `async with` ends."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await topic(admin, "t", 1, 1)
         started = asyncio.Event()

@@ -63,7 +63,7 @@ async def sixty_without_a_key(producer: Producer, size_bytes: int) -> set[int]:
 
 @pytest.mark.parametrize("size_bytes", [10, 1000], ids=["one batch", "many batches"])
 async def test_records_without_a_key_go_to_ready_partitions(size_bytes: int) -> None:
-    """Whether the producer began after the follower was gone or before, so that a leader has to tell it."""
+    """Whether the producer starts before or after the follower stops."""
     async with starved_partition(delivery_timeout_ms=10_000, batch_bytes=2000) as (cluster, admin, before):
         assert before.metadata.topics["t"].in_sync_enough(0), "nobody has told it"
         before._accumulator._stickies["t"]._current = 0

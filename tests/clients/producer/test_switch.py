@@ -48,7 +48,7 @@ def run(world: World, seed: int, keys: tuple[int, ...] = KEYS, steps: int = 150)
 
 @pytest.mark.parametrize("counts", [(1, 2), (2, 1), (1, 2, 1), (4, 6, 8, 5), (3, 2, 1, 5)], ids=str)
 def test_giving_up_a_batch_costs_that_batch_only(counts: tuple[int, ...]) -> None:
-    """Expiry inside the barrier (K510): what is given up may or may not be stored; the rest keeps order, once each."""
+    """Expiry during the switch (K510): the batch may or may not be stored; others stay in order, once each."""
     given_up = 0
     for seed in range(SEEDS):
         world = World(counts, random.Random(seed), expiring=True)
@@ -179,7 +179,7 @@ def resize(world: World) -> None:
 
 
 def test_only_affected_partitions_are_touched() -> None:
-    """4 -> 5 splits partition 0; the others go on with their generations (I13)."""
+    """4 -> 5 splits partition 0; others continue unchanged (I13)."""
     world = settled((4, 5))
     for key_hash in range(8):
         world.send(key_hash)
@@ -217,7 +217,7 @@ def test_a_child_is_closed_until_its_parent_is_resolved() -> None:
 
 
 def test_a_fenced_producer_waits_for_metadata_and_asks_for_it() -> None:
-    """The leader has moved on before the resize is published: nothing may follow, nothing may be lost."""
+    """The leader has the new generation before its publication: nothing is sent, nothing is lost."""
     world = settled((1, 2))
     world.send(1)
     world.plan()
@@ -235,7 +235,7 @@ def test_a_fenced_producer_waits_for_metadata_and_asks_for_it() -> None:
 
 
 def test_the_fence_of_a_partition_never_falls() -> None:
-    """An answer to an older request may arrive late: what a newer one has told of the leader stays known."""
+    """A late response to an older request does not lower the known generation."""
     world = settled((1, 2))
     queue = world.accumulator.topic(TOPIC).queue(0)
     for _ in range(2):
@@ -249,7 +249,7 @@ def test_the_fence_of_a_partition_never_falls() -> None:
 
 
 def test_records_that_move_keep_their_age() -> None:
-    """Neither those that waited nor those that a leader refused begin their delivery timeout anew."""
+    """Neither waiting nor refused records restart their delivery timeout."""
     world = World((1, 2), random.Random(2), faults=False)  # both fit into one batch
     world.send(1)
     world.transmit()
@@ -269,7 +269,7 @@ def test_records_that_move_keep_their_age() -> None:
 
 
 def test_a_leader_that_is_behind_is_asked_again() -> None:
-    """K508: its refusal says nothing about the batch, which stays as it is; only the generation tells who is stale."""
+    """K508: its refusal leaves the batch unchanged; the generation shows which side is old."""
     world = settled((1, 2), barrier=False)
     world.plan()
     world.learn(1)
@@ -318,7 +318,7 @@ def test_records_without_a_key_leave_a_sealed_partition() -> None:
 
 
 def test_a_resize_during_a_switch_starts_over() -> None:
-    """1 -> 2 -> 1 while the first batch is still unresolved: K503 and Pravega's nested seal."""
+    """1 -> 2 -> 1 while the first batch is unresolved: K503 and Pravega's nested seal."""
     world = settled((1, 2, 1))
     world.send(1)
     world.transmit()

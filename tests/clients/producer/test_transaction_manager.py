@@ -101,7 +101,7 @@ def test_partitions_are_added_once_and_together_before_they_are_sent_to() -> Non
 
 
 def test_partitions_may_join_while_the_commit_waits_for_records() -> None:
-    """A resize moves records to a partition that nobody thought of when the transaction began (K512)."""
+    """A resize moves records to partitions that were not in the transaction (K512)."""
     transactions, coordinator = begun()
     transactions.admits("t", 0)
     ask(transactions, coordinator, settled=False)
@@ -133,7 +133,7 @@ def test_an_empty_transaction_asks_nothing() -> None:
 
 
 def test_an_abort_first_learns_whether_there_is_anything_to_abort() -> None:
-    """AddPartitionsToTxn went out, and nobody knows whether it arrived."""
+    """AddPartitionsToTxn was sent without a response."""
     transactions, coordinator = begun()
     transactions.admits("t", 0)
     lost = transactions.next(settled=False)
@@ -224,7 +224,7 @@ def test_offsets_of_an_old_member_abort_and_keep_the_epoch(code: ErrorCode) -> N
 
 
 def test_the_offset_of_a_removed_partition_is_not_sent_for_ever() -> None:
-    """A coordinator may not know of a new partition yet; what it still does not know after a while is gone."""
+    """A coordinator may not know a new partition yet; after a while, an unknown one counts as removed."""
     transactions, coordinator = begun()
     transactions.add_offsets({SOURCE: 5}, GROUP)
     question = transactions.next(settled=False)
@@ -273,7 +273,7 @@ WEATHER = (
 
 @pytest.mark.parametrize("seed", range(300))
 def test_client_and_coordinator_agree_in_the_end(seed: int) -> None:
-    """Commits that the client was told of are commits, aborts are aborts, and nothing else ever ends."""
+    """Reported commits are commits, aborts are aborts, and no other transaction ends."""
     rng = random.Random(seed)
     transactions, coordinator = ready()
     offsets: dict[TopicPartition, int] = {}
@@ -309,7 +309,6 @@ def test_client_and_coordinator_agree_in_the_end(seed: int) -> None:
 
 
 def _stormy(rng: random.Random, transactions: TransactionManager, coordinator: Coordinator) -> None:
-    """Up to a few questions, of which some never arrive, some are refused, and some answers get lost."""
     for _ in range(rng.randrange(6)):
         question = transactions.next(settled=True)
         if question is None:
@@ -329,7 +328,7 @@ def _stormy(rng: random.Random, transactions: TransactionManager, coordinator: C
 def test_an_end_that_came_unheard_may_be_asked_for_again_until_it_is_told(
     end: Callable[[TransactionManager], None],
 ) -> None:
-    """Goal: whoever gave up waiting learns the outcome by asking again, however long ago it came."""
+    """After a timeout, a repeated request returns the outcome, however old it is."""
     transactions, coordinator = begun()
     transactions.admits("t", 0)
     ask(transactions, coordinator)

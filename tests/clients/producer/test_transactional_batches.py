@@ -172,7 +172,7 @@ def test_a_record_that_expires_dooms_the_transaction() -> None:
 
 
 def test_a_resize_moves_records_to_partitions_that_join_the_transaction() -> None:
-    """K512: what the old partition refused is partitioned again; the child is added before anything is sent to it."""
+    """K512: refused records are partitioned again; the child is added before records are sent to it."""
     bench = Bench()
     bench.send(0)
     (first,) = bench.sent()

@@ -51,7 +51,6 @@ async def inquest(
 
 
 async def _output(admin: Admin, topic: str, output: Output, expected: Mapping[bytes, Any]) -> list[str]:
-    """Which keys differ, where they are in the input, and how far each partition of it is behind."""
     lineage = (await admin.describe_topic(topic)).lineage
     differ = [key for key in expected if output.table.get(key) != expected[key]]
     lines = [
@@ -83,7 +82,6 @@ async def _gates(admin: Admin, group: str) -> list[str]:
 
 
 async def _ends(admin: Admin) -> list[str]:
-    """Of every partition but the coordinators' own: behind the first of two different ends a transaction is open."""
     topics = await admin.describe_topics()
     every = sorted(
         TopicPartition(name, index) for name, one in topics.items() if not one.internal for index in one.partitions

@@ -187,7 +187,7 @@ def threads_question(seed: int) -> dict[str, Any]:
 
 
 def test_tasks_are_shared_out_among_threads_as_kafka_does(jars: Path) -> None:
-    """As many to each, and the same ones stay; who gets what is left over, Kafka takes from a heap as it lies."""
+    """Equal counts, and stable owners; for the remainder Kafka uses heap order."""
     questions = [threads_question(seed) for seed in range(CLUSTERS)]
     for asked, expected in zip(questions, ask(jars, "decide", questions), strict=True):
         had = {}

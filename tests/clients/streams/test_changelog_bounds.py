@@ -51,7 +51,7 @@ def test_checkpoint_outside_of_the_bounds_is_a_reason(
 def test_marker_that_ended_the_last_transaction_is_not_missed(
     checkpoint: int, start: int, end: int, whole: bool
 ) -> None:
-    """A transaction has a record and a marker, so one offset at the end is the marker of records that are there."""
+    """A transaction has a record and a marker, so one offset at the end is a marker."""
     found = reset_reason(checkpoint, ID, ChangelogBounds(ID, start, end), transactional=True)
     assert (found is None) == whole
     assert reset_reason(checkpoint, ID, ChangelogBounds(ID, start, end)), "it may be a record"

@@ -49,8 +49,9 @@ async def test_the_aggregate_is_exact_through_kills_and_resizes(flights: list[Fl
 
 
 async def test_nothing_is_lost_or_overtaken_at_least_once(flights: list[Flight], tmp_path: Path) -> None:
-    """Who is only slow must not be taken for dead: nothing in this guarantee keeps a former owner from writing. So who
-    is killed comes back by its name, and is not waited for."""
+    """This guarantee does not fence former owners, so slow members must not be removed. Killed ones return under their
+    name.
+    """
     common = {**SETTINGS, "processing_guarantee": AT_LEAST_ONCE, "session_timeout_ms": 60_000}
     settings = {name: {**common, "group_instance_id": name} for name in ("one", "two")}
     expected = itineraries.batch(flights)

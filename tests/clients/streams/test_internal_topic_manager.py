@@ -29,7 +29,7 @@ class WatchedAdmin(Admin):
 
 
 async def test_changelog_is_made_once_the_deletion_of_its_predecessor_has_ended() -> None:
-    """A broker that is down holds records of the topic, so none of its name can be made yet."""
+    """A stopped broker has the old topic's logs, so it cannot be created yet."""
     async with (
         asyncio.timeout(100),
         Cluster(brokers=2, seed=1) as cluster,

@@ -117,7 +117,7 @@ def test_task_whose_changelog_is_whole_waits_and_copies_nothing(one: Resized) ->
 
 
 def test_nothing_is_concluded_while_a_commit_is_under_way(one: Resized) -> None:
-    """The giver's mark may be part of it, and be taken back."""
+    """The giver's mark may be part of the transaction, and be aborted."""
     one.take(start=6)
     one.look()
     one.logged(0, departed_mark(1))

@@ -49,7 +49,7 @@ def test_everybody_keeps_as_many_and_less_goes_between_racks(assignor: TaskAssig
 
 
 def test_no_other_way_costs_less() -> None:
-    """Every way to hand the same places out again, tried one by one."""
+    """Compares with every other assignment of the same places."""
     looked_at = 0
     for seed in range(CLUSTERS):
         cluster = with_racks(a_cluster(seed, tags=False), seed)

@@ -131,7 +131,7 @@ def test_empty_store_begins_where_its_changelog_begins_whatever_the_setting_says
 
 @pytest.mark.parametrize("policy", [RESET_EARLIEST, RESET_NONE])
 def test_bounds_from_before_keys_came_to_the_store_do_not_begin_it_anew(task: Task, policy: str) -> None:
-    """In a resize keys are copied to the store, with their offsets, while its changelog's end is looked up."""
+    """A resize copies keys to the store while the end of its changelog is looked up."""
     task.take_over("counts", {b"new": b"1"}, {}, [3])
     assert aim(task, 0, 3, policy=policy, before=3) == []
     assert (task.targets, task.restored) == ({"counts": 3}, True)

@@ -110,7 +110,7 @@ async def test_instance_runs_on_changelogs_that_retention_emptied_behind_aborted
 async def test_instance_that_has_all_state_goes_on_where_retention_emptied_its_changelogs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was killed after its last commit: it has not read the marker of that, and never will."""
+    """It was killed after its last commit, and never reads that marker."""
     async with streams_world(tmp_path) as world:
         await world.feed(200, keys=KEYS)
         async with world.instance(counts(), "one") as one:
@@ -133,7 +133,7 @@ async def test_aborted_transactions_at_the_end_of_changelogs_are_read_over(tmp_p
 async def test_state_of_a_changelog_that_was_made_again_ends_the_instance_or_is_begun_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The new changelog is longer than the old one, so that only its topic id tells them apart."""
+    """The new changelog is longer, so only its topic id differs."""
     async with streams_world(tmp_path) as world:
         await count_records(world, "one")
         await make_again(world, partitions=PARTITIONS, records=300)
@@ -150,7 +150,7 @@ async def test_state_of_a_changelog_that_was_made_again_ends_the_instance_or_is_
 async def test_running_instance_has_the_state_that_its_changelog_has_after_that_was_made_again(
     records: int, guarantee: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Offsets that go back tell it, or the topic id where the new changelog has more records than the old one had."""
+    """Lower offsets show it, or the topic id if the new changelog is longer."""
     async with streams_world(tmp_path) as world:
         await world.feed(200, keys=KEYS)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
@@ -233,7 +233,7 @@ async def fail_without_changelog(world: World, guarantee: str, reason: str) -> N
 async def test_state_that_was_resized_is_begun_anew_when_its_changelog_was_made_again(
     partitions: int, tmp_path: Path
 ) -> None:
-    """With fewer partitions, with more, and not at all: then the instance makes it."""
+    """With fewer partitions, with more, and deleted only: then the instance creates it."""
     async with streams_world(tmp_path) as world:
         await world.feed(200, keys=KEYS)
         async with world.instance(counts()) as one:
@@ -261,7 +261,7 @@ async def count_records_and_resize(world: World) -> None:
 async def test_task_whose_arrived_state_retention_deleted_runs_without_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The partitions that gave it state have noted that; nothing more will come."""
+    """The giving partitions have recorded it; no more state arrives."""
     async with streams_world(tmp_path) as world:
         await count_records_and_resize(world)
         await empty(world, 4, 5, 6, 7)

@@ -35,7 +35,7 @@ def test_application_id_that_leads_out_of_the_state_directory_is_refused(name: s
 
 @pytest.mark.parametrize("name", ["../../evil", "../evil", "a/b"])
 def test_task_whose_name_leads_out_of_the_directory_is_neither_opened_nor_deleted(name: str, tmp_path: Path) -> None:
-    """The leader of the group names tasks, and may be anybody who speaks the protocol."""
+    """The group's leader names tasks, and may be any client."""
     directory = StateDirectory(tmp_path / "state", "app", random.Random(1))
     task = TaskId(0, 1, name)
     outside = (directory.path / str(task)).resolve()

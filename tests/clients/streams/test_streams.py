@@ -74,7 +74,7 @@ async def test_state_follows_its_keys_through_resizes(
 
 
 async def test_state_follows_its_keys_below_the_odd_part_and_back(tmp_path: Path) -> None:
-    """3 -> 2 -> 1 -> 5: partitions that hold keys of several residues give them away and get them."""
+    """3 -> 2 -> 1 -> 5: partitions with keys of several residues give and get them."""
     widths = (3, 2, 1, 5)
     async with streams_world(tmp_path, topics=("out",)) as world:
         await world.topics("in", partitions=widths[0])
@@ -98,7 +98,7 @@ async def test_state_follows_its_keys_below_the_odd_part_and_back(tmp_path: Path
 async def test_a_task_that_begins_where_its_changelog_was_just_made_can_be_committed(
     guarantee: str, tmp_path: Path
 ) -> None:
-    """Only to such tasks records come: nothing else tells the producer that there are more partitions now."""
+    """Only such tasks get records: nothing else reports the new partitions to the producer."""
     async with streams_world(tmp_path) as world:
         await world.feed(500)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
@@ -303,7 +303,7 @@ async def test_a_join_of_topics_that_do_not_fit_ends_loudly(tmp_path: Path) -> N
 
 
 async def test_joined_topics_are_resized_one_after_the_other(tmp_path: Path) -> None:
-    """Which price each order meets follows from what was sent before and behind which cut."""
+    """The joined price follows from the records before each cut."""
     keys = [b"key-%d" % number for number in range(40)]
     topology = Topology()
     prices = topology.table("prices", value=JSON)

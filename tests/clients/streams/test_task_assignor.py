@@ -135,7 +135,7 @@ def test_no_move_of_a_task_would_be_more_even_between_any_clients() -> None:
 
 
 def test_a_task_runs_where_its_state_is() -> None:
-    """Caught up, or with nobody further ahead: nobody waits for a restoration that somebody else could spare him."""
+    """Caught up, or with no client further ahead: no avoidable restoration."""
     for cluster, placement in the_placements(assign_highly_available):
         for client in cluster.clients:
             for task in placement.active[client.process_id] & cluster.tasks.stateful:
@@ -151,7 +151,7 @@ def test_warmups_stay_within_their_budget() -> None:
 
 
 def test_nothing_moves_without_cause() -> None:
-    """A group that has what it should have is left alone, whoever leads it."""
+    """A correct assignment is left unchanged, with any leader."""
     for cluster, placement in the_ideal_placements():
         assert place(assign_highly_available, after(cluster, placement)) == placement, cluster
         sticky = place(assign_sticky, dataclasses.replace(cluster, config=AssignorConfig()))
@@ -160,7 +160,7 @@ def test_nothing_moves_without_cause() -> None:
 
 
 def test_probing_rebalances_converge_and_stop_nothing_before_its_time() -> None:
-    """Round by round until all is where it should be; and whoever gets a task has caught up with it."""
+    """Rounds until the assignment is right; tasks move only to caught-up clients."""
     most = 0
     for (cluster, placement), (_, ideal) in zip(
         the_placements(assign_highly_available), the_ideal_placements(), strict=True
@@ -216,7 +216,7 @@ def test_sticky_keeps_equal_shares_where_they_were() -> None:
 
 
 def test_sticky_is_within_one_task_of_balance_and_keeps_all_that_this_allows() -> None:
-    """Between equal clients, where every thread has a task: each gets a share, and the larger ones to who had more."""
+    """Equal clients, with a task per thread: each gets a share; larger shares go to previous owners."""
     looked_at = 0
     for cluster in the_even_clusters(standbys=0):
         count = len(cluster.tasks.every)
@@ -242,7 +242,7 @@ def test_as_before_is_as_before() -> None:
 
 
 def test_a_new_client_gets_copies_first_and_tasks_when_it_is_ready() -> None:
-    """The story of KIP-441, told once: two of six tasks move to the newcomer, and neither stops for its state."""
+    """KIP-441's example: two of six tasks move to the new client without downtime."""
     tasks = frozenset(TaskId(0, partition) for partition in range(6))
     old = Client(process_id=b"\1" * 16, capacity=1, previous_active=tasks, lags=dict.fromkeys(tasks, RUNNING))
     new = Client(process_id=b"\2" * 16, capacity=1, lags=dict.fromkeys(tasks, END_SUM))
@@ -282,7 +282,7 @@ def test_settings_are_checked(setting: str, value: object) -> None:
 
 
 def test_a_dimension_without_values_left_constrains_nothing() -> None:
-    """Two zones, three racks, two copies: the second copy may share a zone, and still gets a rack of its own."""
+    """Two zones, three racks, two copies: the second copy may share a zone, but not a rack."""
     task = TaskId(0, 0)
     where = ("a1", "b1", "b2", "a2", "a3")
     clients = tuple(

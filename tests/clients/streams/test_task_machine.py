@@ -434,7 +434,7 @@ def test_the_group_is_asked_to_assign_anew_when_the_last_copy_is_complete(one: I
 
 
 def test_marks_are_written_again_on_a_changelog_that_was_cut_off(one: Instance) -> None:
-    """Other instances look there for what was handed over."""
+    """Other instances read there what was handed over."""
     one.assign(0)
     one.reads(0, 0)
     one.answer(0, 0)

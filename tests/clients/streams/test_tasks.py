@@ -137,7 +137,7 @@ def test_what_was_changed_hides_what_is_on_disk(task: Task) -> None:
 
 
 def test_a_record_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Neither in a store, where its key had a value on disk, one in memory, or none, nor among what is sent."""
+    """Neither in a store (with a value on disk, in memory, or none) nor in the output."""
     topology = Topology()
 
     def step(context: Context, key: bytes | None, value: bytes, forward: Handler) -> None:

@@ -272,7 +272,6 @@ class ControllerStage(Stage):
     # what the phrases share
 
     def _tell(self, verb: str, rest: str = "", to: int | None = None) -> None:
-        """Show a line; neighbours that differ in the broker alone become one."""
         if to is None:
             self._say(f"{verb} {rest}".rstrip())
             return
@@ -313,7 +312,6 @@ class ControllerStage(Stage):
         self._acting(self._office(), lambda term: term.happen(*happened))
 
     def _acting(self, term: ToldTerm, act: Callable[[ToldTerm], object]) -> None:
-        """Let a controller decide; it may die at the step that was named, or find that its term is over."""
         expected = term.dies_at
         try:
             act(term)

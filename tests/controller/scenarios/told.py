@@ -130,7 +130,6 @@ class ToldTerm(Term):
         return outcome
 
     def _arm(self, label: str, writes: int) -> None:
-        """Die in this write if it is of the step at which that is to happen."""
         if self.dies_at and writes and failpoints.step_of(self.dies_at) == label:
             count = self.dies_at.removeprefix(label).removeprefix(":")
             self.crash_after = self.acted + (int(count) if count else writes) - 1

@@ -34,7 +34,7 @@ async def test_one_thread_per_session_and_none_after_its_end(zookeeper_hosts: st
 
 @pytest.mark.zookeeper
 async def test_an_expired_session_does_not_open_another_one(zookeeper_hosts: str) -> None:
-    """kazoo would: and what was asked of the old session could happen in the new one."""
+    """kazoo would, and requests of the old session could run in the new one."""
     before = set(threading.enumerate())
     zk = await open_kazoo(zookeeper_hosts)
     assert isinstance(zk, KazooSession)
@@ -86,7 +86,7 @@ async def test_null_data_of_stock_tools_reads_as_no_bytes(zookeeper_hosts: str) 
 async def test_a_server_that_does_not_know_many_reads_at_once_is_asked_one_by_one(
     zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It hangs up on what it does not know, so nothing but the lost connections tells."""
+    """It closes the connection at unknown requests."""
     zk = await open_kazoo(zookeeper_hosts)
     await zk.create("/a", b"1")
     monkeypatch.setattr("anabranch.controller.zk.multi_read.MultiRead.type", 99)
@@ -123,7 +123,7 @@ async def test_a_server_that_says_nothing_does_not_hold_us_up() -> None:
 
 @pytest.mark.zookeeper
 async def test_a_server_that_accepts_and_says_nothing_is_left_before_the_session_ends(tmp_path: Path) -> None:
-    """The port of a server that is down may belong to another process for a moment, or the server may be frozen."""
+    """The port may belong to another process briefly, or the server may be frozen."""
     if (reason := why_unavailable()) is not None:
         pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
     async with LocalZooKeeper(data_dir=tmp_path / "zk") as server:

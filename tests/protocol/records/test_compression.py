@@ -96,7 +96,7 @@ def test_zstd_reads_frames_with_and_without_their_size_and_skips_others() -> Non
 
 
 def test_zstd_believes_a_frame_that_says_it_is_too_much() -> None:
-    """To open it, a decoder would first set the memory aside."""
+    """A decoder would allocate the memory first."""
     blocks = b"".join(struct.pack("<I", 1 << 20 | 1 << 1 | last)[:3] + b"x" for last in (0,) * 15 + (1,))
     for descriptor, size in (("e0", struct.pack("<Q", 1 << 40)), ("a0", struct.pack("<I", 1 << 31))):
         frame = bytes.fromhex("28b52ffd" + descriptor) + size + blocks

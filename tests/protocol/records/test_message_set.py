@@ -246,7 +246,7 @@ def test_nonsense_is_a_decode_error(data: bytes) -> None:
     st.booleans(),
 )
 def test_damage_is_a_decode_error(magic: int, codec: Compression, damage: list[tuple[int, int]], inside: bool) -> None:
-    """`inside`: the damage is done before compression, where no outer checksum covers it."""
+    """`inside`: damage before compression, which no outer checksum covers."""
     messages = some_messages(magic)
     data = bytearray(b"".join(map(build_message, messages)))
     if codec and not inside:

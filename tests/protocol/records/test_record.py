@@ -41,7 +41,7 @@ def test_records_without_headers_are_the_same_records_and_cost_nothing_for_heade
 
 
 def test_record_that_ends_before_its_value_is_refused_without_headers_too() -> None:
-    """It would be read again and again: a header may declare two thousand million records."""
+    """A header may declare two billion records, which would be read again and again."""
     batch = bytearray(build([Record(number, number, b"k", b"v", ()) for number in range(3)]))
     for size in range(256):
         batch[HEADER_BYTES] = size

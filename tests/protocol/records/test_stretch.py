@@ -129,7 +129,7 @@ def damage(batch: bytearray, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_whatever_is_odd_is_found_as_the_loop_finds_it(seed: int) -> None:
-    """Method: change, double or drop a byte of a sound batch, anywhere."""
+    """Changes, doubles or drops a byte of a valid batch at any position."""
     rng = random.Random(seed)
     count = rng.choice([40, 64, 100, 200])
     key, size = rng.choice([b"k" * 3, b"", None]), rng.choice([0, 3, 70])
@@ -140,7 +140,7 @@ def test_whatever_is_odd_is_found_as_the_loop_finds_it(seed: int) -> None:
 
 @pytest.mark.parametrize(("first", "count", "size"), [(40, 80, 3), (40, 80, 70), (600, 640, 3)])
 def test_every_bit_of_a_record_matters_as_it_does_to_the_loop(first: int, count: int, size: int) -> None:
-    """Method: turn over each bit of one record and the next in a stretch. The later ones have deltas of two bytes."""
+    """Flips each bit of one record and the next in a stretch. Later ones have two-byte deltas."""
     sound = built(count, lambda n: b"key", lambda n: size, 0.7 if first > 64 else 50)
     reader = RecordReader(sound)
     while reader.left > count - first:

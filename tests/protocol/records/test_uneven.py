@@ -76,7 +76,7 @@ def of_key(key: bytes, size: int) -> bytes:
 @pytest.mark.parametrize("size_bytes", [1, 2])
 @pytest.mark.parametrize("length_bytes", [1, 2])
 def test_a_size_is_taken_for_sound_only_if_it_is_written_in_as_many_bytes(size_bytes: int, length_bytes: int) -> None:
-    """Method: all there are, also those that the loop would read in another way."""
+    """All encodings, also those that only the loop decodes."""
     layout = uneven._Layout(size_bytes, 1, 1, 3, length_bytes)
     sound = 0
     for size in range(256**size_bytes):
@@ -100,7 +100,7 @@ def test_keys_of_ever_other_sizes_do_not_fill_the_memory() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_whatever_is_odd_is_found_as_the_loop_finds_it(seed: int) -> None:
-    """Method: change, double or drop a byte of a sound batch, anywhere."""
+    """Changes, doubles or drops a byte of a valid batch at any position."""
     rng = random.Random(seed)
     count = rng.choice([40, 64, 100, 200])
     key, size = rng.choice([b"k" * 3, b"", None]), rng.choice([0, 3, 70])
@@ -111,7 +111,7 @@ def test_whatever_is_odd_is_found_as_the_loop_finds_it(seed: int) -> None:
 
 @pytest.mark.parametrize(("first", "count", "size"), [(40, 80, 3), (40, 80, 70), (600, 640, 3), (600, 640, 70)])
 def test_every_bit_of_a_record_matters_as_it_does_to_the_loop(first: int, count: int, size: int) -> None:
-    """Method: turn over each bit of one record and the next. The later ones have deltas of two bytes."""
+    """Flips each bit of one record and the next. Later ones have two-byte deltas."""
     sound = built(count, lambda n: b"key", lambda n: size + n % 5, 0.7 if first > 64 else 50)
     reader = RecordReader(sound)
     while reader.left > count - first:

@@ -161,7 +161,7 @@ def test_offsets_out_of_sequence() -> None:
 
 @pytest.mark.parametrize("sizes", [[10] * 20_000, [70_000, 1, 200_000, 1, 1], [1, 65_530, 8, 9], [65_521, 100]])
 def test_records_across_pieces(sizes: list[int]) -> None:
-    """A long batch is copied piece by piece; where one ends makes no difference."""
+    """A long batch is decoded piece by piece; piece boundaries make no difference."""
     content = content_of([(None if index % 2 else b"k", bytes(size), [], index) for index, size in enumerate(sizes)])
     expected = Walked(len(sizes) - 1, 0, has_null_key=True, in_sequence=True)
     for buffer in (content, memoryview(content), bytearray(content)):
@@ -185,7 +185,7 @@ def test_walks_that_share_a_budget_yield_as_often_as_one() -> None:
 
 @pytest.mark.parametrize(("records", "headers"), [(2000, 60), (300, 500), (3, 50_000)])
 def test_headers_count_too(records: int, headers: int) -> None:
-    """A record may have as many as it has bytes, nearly; a broker must not read them all in one go."""
+    """A record may have almost as many headers as bytes; they are not read in one iteration."""
     content = content_of([(b"k", b"v", [("", None)] * headers, 0)] * records)
     steps = sum(1 for _ in iter_walk(content, records))
     assert records * headers / STEP_RECORDS < 1.2 * steps + 1
@@ -195,7 +195,7 @@ def test_headers_count_too(records: int, headers: int) -> None:
 
 
 def test_offsets_of_every_length() -> None:
-    """Up to four bytes; and one that is wrong is seen among the last of a million."""
+    """Up to four bytes; a wrong one is found at the end of a million."""
 
     def record(offset_delta: int) -> bytes:
         body = b"\0\0" + encode_varint(offset_delta) + b"\1\1\0"
@@ -249,10 +249,7 @@ def slowly(content: bytes, count: int) -> Walked | str:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_records_that_are_alike(shape: str) -> None:
-    """Goal: the quick way over records of one shape finds what the slow one does, whichever byte is wrong.
-
-    Method: change a byte of one record after another, about the places where offset deltas become longer too.
-    """
+    """Changes a byte of one record after another, also where offset deltas get longer."""
     count = 132
     content = b"".join(map(SHAPES[shape], range(count)))
     assert agreed(content, count)
@@ -281,7 +278,7 @@ ODD = {
 @pytest.mark.parametrize("shape", ["long", "short", "without keys"])
 @pytest.mark.parametrize("odd", ODD)
 def test_an_odd_record_among_others(odd: str, shape: str) -> None:
-    """It is refused although its bytes add up, or nearly."""
+    """It is refused although its total length is right, or nearly."""
     content = b"".join(map(SHAPES[shape], range(40))) + ODD[odd] + b"".join(map(SHAPES[shape], range(41, 60)))
     assert outcome(content, 60) == slowly(content, 60)
 
@@ -289,7 +286,7 @@ def test_an_odd_record_among_others(odd: str, shape: str) -> None:
 @pytest.mark.parametrize("cut_bytes", range(1, 12))
 @pytest.mark.parametrize("last_byte", [0, 2])
 def test_a_record_that_ends_behind_its_piece(cut_bytes: int, last_byte: int) -> None:
-    """Nothing is taken for granted of the bytes that are in the next piece."""
+    """Bytes of the next piece are not assumed."""
     records = [written(index, bytes(80)) for index in range(1000)]
     target = (1 << 16) + cut_bytes
     for first_bytes in range(80, 200):
@@ -305,7 +302,7 @@ def test_a_record_that_ends_behind_its_piece(cut_bytes: int, last_byte: int) -> 
 
 
 def test_two_offset_bytes_to_the_last() -> None:
-    """Offset deltas take three bytes from 8192 on, and the walk goes another way."""
+    """Offset deltas take three bytes from 8192 on, in another code path."""
     content = content_of([(b"key", bytes(80), [], 0)] * 8300)
     assert walk(content, 8300) == Walked(0, 0, has_null_key=False, in_sequence=True)
     for index in (63, 64, 8191, 8192, 8299):

@@ -22,7 +22,7 @@ def subscribed(*topics: str) -> dict[str, bytes]:
 
 
 def test_what_members_consume_is_known_before_and_after_a_failover() -> None:
-    """Else the offsets of topics that they consume would expire."""
+    """Otherwise the offsets of their topics would expire."""
     drive = Driver()
     drive.stable(1, protocols=subscribed("orders", "payments"))
     assert drive.group.subscribed_topics() == {"orders", "payments"}
@@ -75,7 +75,7 @@ def test_state_leader_and_sessions_over_a_failover() -> None:
 
 
 def test_new_coordinator_with_other_bounds_keeps_the_timeouts_that_members_chose() -> None:
-    """A member's lease goes by what it asked for: no coordinator may shorten that, whatever it would admit itself."""
+    """A member's lease follows its requested timeout: no coordinator may shorten it."""
     drive = Driver()
     drive.stable(2)
     before = {one.member_id: (one.session_timeout_ms, one.rebalance_timeout_ms) for one in drive.group.members}

@@ -46,7 +46,7 @@ def test_only_the_legal_transitions_happen(before: GroupState, after: GroupState
 
 
 def test_the_table_is_kafkas() -> None:
-    """Predecessors as GroupMetadata.scala lists them."""
+    """Valid previous states from GroupMetadata.scala."""
     predecessors = {after: {before for before in GroupState if after in LEGAL[before]} for after in GroupState}
     assert predecessors == {
         EMPTY: {PREPARING},

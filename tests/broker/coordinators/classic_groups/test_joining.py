@@ -86,7 +86,7 @@ def test_followers_are_parked_until_the_leader_brings_the_assignment() -> None:
 
 
 def test_three_members_and_the_votes() -> None:
-    """Each member votes for its first protocol that all support; sticky gets two votes of three."""
+    """Each member votes for its first common protocol; sticky gets two of three votes."""
     drive = Driver()
     wishes = [
         {"range": b"r0", "sticky": b"s0"},
@@ -142,7 +142,7 @@ def test_a_full_group() -> None:
 
 
 def test_rejoining() -> None:
-    """An unchanged follower is told the current generation; a changed one, or the leader, starts a rebalance."""
+    """An unchanged follower gets the current generation; a changed one, or the leader, starts a rebalance."""
     drive = Driver()
     leader, follower = drive.stable(2)
     generation = drive.group.generation
@@ -185,7 +185,7 @@ def test_a_pending_id_holds_the_join_phase_until_it_lapses() -> None:
 
 
 def test_who_does_not_rejoin_in_time_is_out() -> None:
-    """The silent one sends heartbeats (so its session lives) but never joins."""
+    """The member sends heartbeats (so its session lives), but never joins."""
     drive = Driver()
     leader, follower = drive.stable(2)
     waiting = drive.join(follower, protocols={"range": b"new"})
@@ -209,7 +209,7 @@ def test_a_parked_member_needs_no_heartbeats() -> None:
 
 
 def test_a_heartbeat_does_not_start_the_clock_of_a_parked_member() -> None:
-    """Some clients' heartbeat threads go on while their join waits."""
+    """Some clients send heartbeats while their join waits."""
     drive = Driver()
     leader, follower = drive.stable(2)
     waiting = drive.join(follower, protocols={"range": b"new"})
@@ -221,7 +221,7 @@ def test_a_heartbeat_does_not_start_the_clock_of_a_parked_member() -> None:
 
 
 def test_the_initial_delay_gathers_members() -> None:
-    """Each newcomer extends it by another delay, up to the rebalance timeout."""
+    """Each new member extends it by another delay, up to the rebalance timeout."""
     drive = Driver(new_group(initial_rebalance_delay_ms=3000))
     first = drive.join(version=3)
     drive.advance(2000)

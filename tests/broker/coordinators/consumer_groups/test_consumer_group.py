@@ -100,7 +100,7 @@ class Lives(RuleBasedStateMachine):
             self._act(name, again, again.join)
 
     def _act(self, name: str, one: Client, act: Callable[[], object], *, keep: bool = True) -> None:
-        """What a client does that is refused: it has nothing any more, and begins again as somebody else."""
+        """After a refusal a client has no partitions, and starts as a new member."""
         try:
             act()
         except KafkaError as error:
@@ -304,7 +304,7 @@ def test_planted_bugs_are_found(bug: Callable[[], Iterator[None]]) -> None:
 
 
 def test_a_group_that_another_version_of_kafka_wrote() -> None:
-    """Records that are only deleted now, and states that are not known."""
+    """Records that are only deleted now, and unknown states."""
     drive = GroupDriver()
     drive.topics.make("t", 2)
     drive.group.has_partition_metadata = True

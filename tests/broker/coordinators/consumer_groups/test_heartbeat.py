@@ -380,7 +380,7 @@ def test_a_static_member_that_does_not_come_back_is_out() -> None:
 
 
 def test_new_coordinator_with_a_shorter_session_grants_members_the_one_that_they_were_told() -> None:
-    """A member goes by what it was told until it hears otherwise; one that never asked asks early by itself."""
+    """A member uses its last received timeout; a new one asks early."""
     drive = driver(session_timeout_ms=45_000)
     ours, stock = client(drive, "ours"), client(drive, "stock")
     for one in (ours, stock):
@@ -397,7 +397,7 @@ def test_new_coordinator_with_a_shorter_session_grants_members_the_one_that_they
 
 
 def test_lowered_session_is_not_granted_by_a_new_coordinator_before_the_longer_one_ends() -> None:
-    """The answer that tells the shorter session may be lost, and so may its coordinator."""
+    """The response with the shorter session may be lost, and so may its coordinator."""
     drive = driver(session_timeout_ms=45_000)
     ours = client(drive, "ours")
     ours.join()

@@ -139,7 +139,7 @@ async def test_another_coordinator_goes_on_where_the_first_was() -> None:
 
 
 async def test_nothing_is_answered_before_it_is_replicated() -> None:
-    """Broker 2 is in the ISR but dead: the records are in the leader's log and nobody may rely on them."""
+    """Broker 2 is in the ISR but dead: the leader has the records, but they are not committed."""
     async with wired(2) as wire:
         world = wire.world
         connection = await wire.connect()

@@ -61,7 +61,6 @@ async def test_every_version_of_membership() -> None:
 
 
 async def test_every_version_of_offsets() -> None:
-    """From v1 on; the offsets of v0 are in ZooKeeper."""
     async with group_world() as world:
         connection = await connect(world)
         for version in range(1, 10):
@@ -176,7 +175,7 @@ async def test_too_large_for_the_journal() -> None:
 
 
 async def test_a_commit_is_answered_and_seen_only_when_replicated() -> None:
-    """Broker 2 is in the ISR but dead: the record is in the leader's log and nobody may rely on it."""
+    """Broker 2 is in the ISR but dead: the leader has the record, but it is not committed."""
     async with group_world(brokers=2, offsets_commit_timeout_ms=200) as world:
         connection = await connect(world)
         assert commit_errors(await connection.call(commit_request({0: 1}))) == [ErrorCode.NONE]
@@ -237,10 +236,7 @@ async def test_whoever_waits_is_sent_to_the_new_coordinator() -> None:
 
 
 async def test_while_loading() -> None:
-    """Leadership has come and the load has not run yet: everybody is asked to wait.
-
-    Nobody is told that it is a member before that is known, though Kafka answers heartbeats so.
-    """
+    """Before the load, all requests must wait. Kafka would confirm heartbeats."""
     async with group_world() as world:
         groups = world.groups(1)
         groups.table.leadership.on_resign(CONSUMER_OFFSETS_TOPIC, 0)
@@ -260,7 +256,7 @@ async def test_while_loading() -> None:
 
 
 async def test_what_was_loaded_is_served_when_all_of_it_is_replicated() -> None:
-    """Broker 2 has a generation that broker 3 has not: it may lose it yet, and another one would get its number."""
+    """Broker 2 has a generation that broker 3 lacks: it may be lost, and its number reused."""
     async with group_world(brokers=3) as world:
         connection = await connect(world)
         response = await connection.call(join_request(), version=3)

@@ -190,7 +190,7 @@ async def test_what_a_member_with_gates_has_is_its_own_business() -> None:
 
 
 async def test_a_withheld_merge_target_is_committed_to_its_log_start_for_members_with_gates() -> None:
-    """Nobody reads 0, whose records are deleted, and the member with gates waits until the group has passed them."""
+    """0 has no reader and its records are deleted; the member with gates waits until the group has passed them."""
     async with (
         orders() as (cluster, admin, _),
         Admin(cluster.bootstrap_servers, client_id="a-stock") as first,
@@ -213,7 +213,7 @@ async def test_a_withheld_merge_target_is_committed_to_its_log_start_for_members
 
 
 async def test_a_consumer_reads_on_beside_a_stock_member_when_the_head_of_a_withheld_partition_is_deleted() -> None:
-    """1@1 waits until the group has passed 0@0, whose end is the log start now; 0 is in nobody's assignment."""
+    """1@1 waits until the group has passed 0@0, which ends at the log start; 0 is unassigned."""
     async with (
         orders() as (cluster, admin, _),
         Admin(cluster.bootstrap_servers, client_id="a-stock") as other,
@@ -247,7 +247,7 @@ async def test_a_consumer_reads_on_beside_a_stock_member_when_the_head_of_a_with
 
 
 async def test_the_start_of_a_withheld_merge_target_is_not_committed_for_stock_members_alone() -> None:
-    """Their gates are the coordinator's, which knows log starts; where they begin stays their reset policy's."""
+    """The coordinator has their gates and knows log starts; their start follows their reset policy."""
     async with orders() as (cluster, admin, _):
         await split_and_merge(cluster, admin)
         await admin.delete_records({TopicPartition(TOPIC, 0): 2 * EACH})
@@ -277,7 +277,7 @@ async def test_a_gate_that_closed_again_is_closed_for_a_static_member_that_retur
 
 
 async def test_what_grew_while_a_static_member_was_away_comes_when_it_returns() -> None:
-    """Nobody is asked for an assignment then (KIP-345, KIP-814)."""
+    """A returning static member causes no assignment (KIP-345, KIP-814)."""
     async with orders() as (_, admin, _):
         member = StockMember(admin, instance="till-1")
         await member.take_part()

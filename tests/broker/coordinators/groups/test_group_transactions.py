@@ -93,7 +93,7 @@ async def test_what_is_staged_survives_the_coordinator(commit: bool) -> None:
 
 
 async def test_a_gate_opens_with_the_marker() -> None:
-    """K603: a boundary that is only staged may never be committed; whoever waits for it goes on waiting."""
+    """K603: a staged boundary may never be committed, so gates stay closed."""
     async with group_world() as world:
         connection, _ = await begun(world)
         await connection.call(commit_request({0: 10}))
@@ -209,7 +209,7 @@ async def test_a_deleted_group_stays_deleted_when_its_transaction_is_committed()
 
 
 async def test_a_commit_that_is_not_replicated_in_time_stays_staged() -> None:
-    """The client hears that it failed, and aborts; but the record is in the log, and a replay would stage it."""
+    """The client gets an error and aborts; the record is in the log, and a replay stages it."""
     async with group_world(brokers=2, offsets_commit_timeout_ms=100) as world:
         connection, _ = await begun(world)
         await world.kill(2)
@@ -221,7 +221,7 @@ async def test_a_commit_that_is_not_replicated_in_time_stays_staged() -> None:
 
 
 async def test_a_marker_that_comes_while_the_load_waits_for_replication_is_not_missed() -> None:
-    """The staged offset is on brokers 1 and 2, its marker comes to 2, and only then broker 3 has all of it."""
+    """The staged offset is on brokers 1 and 2, its marker arrives at 2, and then broker 3 catches up."""
     async with group_world(brokers=3) as world:
         connection, _ = await begun(world)
         world[3].replicas.fetchers.forget(world.partition(3, CONSUMER_OFFSETS_TOPIC))

@@ -249,7 +249,7 @@ async def test_groups_of_other_kinds_and_other_kafkas_keep_out() -> None:
 
 
 async def test_a_partition_that_is_merged_away_and_returns_is_shared_from_where_the_group_was() -> None:
-    """Its state stays, as committed offsets do: what is written before the group sees it again is not passed over."""
+    """Like committed offsets, its state stays: records from before the group sees it again are not skipped."""
     async with (
         sharing() as cluster,
         members(cluster, "a") as (a,),

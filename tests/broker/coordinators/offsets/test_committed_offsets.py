@@ -39,7 +39,7 @@ def record_of(partition: TopicPartition, committed: CommittedOffset | None) -> t
 
 @given(st.lists(operations, max_size=30), st.integers())
 def test_replay_equals_the_live_map(script: list[Any], seed: int) -> None:
-    """Goal: a new coordinator knows what the old one knew. Method: any script, plain writes completing in any order."""
+    """Any script, with plain writes that complete in any order."""
     journal, live, completions = b"", Offsets(), []
     next_offset = 0
     for kind, first, second in script:

@@ -39,7 +39,7 @@ def request(member: str, generation: int, rows: Any, max_wait_ms: int = 0) -> Co
 
 
 def test_the_kips_exchange() -> None:
-    """Need, ask, report, answer: four heartbeats, as section 7 has it."""
+    """Need, request, report, response: four heartbeats, as in section 7."""
     positions = Positions()
     assert exchange(positions, "waiter", (0, True, -1)) == [(0, False, -1)], "nobody knows yet"
     assert exchange(positions, "owner") == [(0, True, -1)], "please report"

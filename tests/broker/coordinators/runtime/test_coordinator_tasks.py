@@ -62,7 +62,7 @@ async def test_the_earliest_deadline_rings_first() -> None:
 
 
 async def test_a_clock_that_jumps_forward_holds_nothing_up() -> None:
-    """The timer was set for a deadline that is over now; what is set afterwards comes much earlier than that timer."""
+    """The timer's deadline has passed; a later one is much earlier than that timer."""
     rung: asyncio.Queue[str] = asyncio.Queue()
     now_ms, jumped_ms = clock(), 0
     alarm: CoordinatorTimer[str] = CoordinatorTimer(

@@ -89,7 +89,6 @@ def test_transactions_and_the_unknown() -> None:
 
 @pytest.mark.parametrize("records", UNREADABLE.values(), ids=UNREADABLE.keys())
 async def test_what_cannot_be_read_is_passed_over(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """A coordinator that does not get past it would be of no use to anybody."""
     async with group_world() as world:
         mine = journal(world)
         await mine.append(0, [(encode_key(OFFSET_KEY), b"1")], {})

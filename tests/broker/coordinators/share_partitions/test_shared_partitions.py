@@ -99,7 +99,7 @@ async def test_a_fetch_that_waits_gets_nothing_of_what_was_brought_up_anew_meanw
 
 
 async def test_what_nobody_reads_goes_when_all_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who comes next would read how often records came before that is stored."""
+    """Otherwise the next reader would get an old delivery count."""
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
         await begun(a, b)
         await send(cluster, 2)
@@ -231,7 +231,7 @@ async def test_one_record_too_many_only_where_that_is_allowed() -> None:
 
 
 async def test_a_record_that_nobody_can_deal_with_is_isolated() -> None:
-    """As Kafka 4.2 does it: half of its batch at the fourth delivery, alone at the fifth and last one."""
+    """As in Kafka 4.2: half of its batch at the fourth delivery, alone at the fifth and last one."""
     async with sharing() as cluster, members(cluster, "a") as (a,):
         await begun(a)
         await send(cluster, 8)
@@ -275,7 +275,7 @@ async def test_records_of_aborted_transactions_are_done_for_groups_that_read_wha
 
 
 async def test_a_change_that_comes_late_to_its_coordinator_does_not_take_back_a_later_one() -> None:
-    """Its leader has asked again meanwhile, or given up; what a member was told of a later one has to hold."""
+    """Its leader has retried or given up meanwhile; later acknowledged changes must persist."""
     async with sharing(request_timeout_ms="2000") as cluster, members(cluster, "a", "b") as (a, b):
         await begun(a, b)
         await send(cluster, 2)

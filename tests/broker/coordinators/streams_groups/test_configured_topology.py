@@ -75,7 +75,7 @@ def test_counts_follow_each_other_in_whatever_order_they_come() -> None:
 
 
 def test_the_widest_of_what_is_known_in_turn_decides() -> None:
-    """Whoever comes later in the same turn knows it already; ids are numbers, 10 comes after 2."""
+    """Later topics of the same turn know it already; ids are numbers: 10 comes after 2."""
     parts = (
         subtopology("0", "four", sinks=["a"]),
         subtopology("1", reads={"a": 0}, sinks=["b"]),
@@ -168,7 +168,7 @@ def test_what_no_cluster_could_run_is_refused(parts: list[Subtopology]) -> None:
 
 
 def test_a_long_way_between_two_topics_costs_what_it_is_long() -> None:
-    """Kafka's way, again and again through all of them, would take 10,000 times as long here."""
+    """Kafka's algorithm would take 10,000 times as long here."""
     count = 10_000
     parts = [
         subtopology(

@@ -27,7 +27,7 @@ def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
 
 
 def test_a_task_given_on_before_it_was_given_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator that takes a member at its word before it said anything changes what scenarios show."""
+    """A coordinator that assumes an early revocation changes the scenarios."""
 
     def hasty(member: StreamsMember, *, owned: Tasks | None, **rest: Any) -> StreamsMember:
         return reconciliation.reconcile(member, owned=owned or NO_TASKS, **rest)

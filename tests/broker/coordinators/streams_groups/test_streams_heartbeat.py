@@ -182,7 +182,7 @@ def test_more_copies_are_a_reason_to_deal_anew(driver: Driver) -> None:
 
 
 def test_a_thread_does_not_get_what_its_neighbour_still_copies(driver: Driver) -> None:
-    """One state of a task is on an instance's disk: the thread that copies gives it up before another runs the task."""
+    """An instance has one copy of a task's state: the copying thread must close it first."""
     driver.settings = StreamsSettings(standbys=1)
     a1, b1 = Client(driver, "a1", COUNTS, "a"), Client(driver, "b1", COUNTS, "b")
     a1.join()

@@ -170,7 +170,7 @@ async def test_a_new_producer_fences_the_old_one_and_aborts_what_it_left() -> No
 
 
 async def test_a_producer_goes_on_after_a_failure() -> None:
-    """KIP-360: it names who it is, and gets the next epoch; again when the answer was lost; not when it was fenced."""
+    """KIP-360: it sends its id and gets the next epoch, again after a lost response, but not after fencing."""
     async with transaction_world() as world:
         me = await world.begin()
         for _ in range(2):
@@ -204,7 +204,7 @@ async def test_producer_ids_are_replaced_when_their_epochs_are_used_up() -> None
 
 
 async def test_one_request_at_a_time() -> None:
-    """While a record waits for the other replica, everything else about the id hears CONCURRENT_TRANSACTIONS."""
+    """While a record waits for replication, other requests of the id get CONCURRENT_TRANSACTIONS."""
     async with transaction_world(brokers=2) as world:
         me = await world.begin()
         held = world[2].replicas.partition("__transaction_state", 0)

@@ -101,7 +101,7 @@ def test_end(state: TransactionState, commit: bool, answer: Outcome) -> None:
 
 @pytest.mark.parametrize("state", STATES)
 def test_who_is_not_the_producer(state: TransactionState) -> None:
-    """The producer id is looked at first, then its epoch, then all else; any other epoch is fenced, a later one too."""
+    """The producer id is checked first, then its epoch; any other epoch is fenced, also a later one."""
     for wrong, answer in ((Producer(999, 3), MAPPING), (Producer(1000, 2), FENCED), (Producer(1000, 4), FENCED)):
         assert add(transaction(state), wrong, 1) == answer
         assert end(transaction(state), wrong) == answer
@@ -167,7 +167,9 @@ def test_init_producer_id(state: TransactionState) -> None:
 
 
 def test_an_ongoing_transaction_is_taken_away_whatever_the_epoch() -> None:
-    """Kafka compares the expected epoch only when it gives out the next one: a late producer aborts its successor's."""
+    """As in Kafka, the expected epoch is compared only for a new epoch: a late producer aborts its successor's
+    transaction.
+    """
     assert init(transaction(ONGOING), Producer(1000, 2)) is PREPARE_EPOCH_FENCE
 
 
@@ -208,7 +210,6 @@ def test_a_fence_becomes_an_abort() -> None:
 
 
 def test_time_runs_out_for_open_transactions_only() -> None:
-    """It began at 20 and has 5 ms."""
     assert [requests.has_timed_out(transaction(ONGOING), now_ms) for now_ms in (25, 26)] == [False, True]
     for state in STATES:
         assert requests.has_timed_out(transaction(state), 10**9) is (state is ONGOING)

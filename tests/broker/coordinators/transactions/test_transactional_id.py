@@ -70,7 +70,7 @@ def test_only_legal_moves_can_be_made(state: TransactionState, to: TransactionSt
 
 
 def test_the_table_is_kafkas() -> None:
-    """`validPreviousStates` of Kafka 4.1, by hand: 3.9 has no empty aborts."""
+    """`validPreviousStates` of Kafka 4.1; 3.9 has no empty aborts."""
     previous = {
         EMPTY: {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
         ONGOING: {ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
