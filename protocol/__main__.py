@@ -80,7 +80,7 @@ def _api(text: str) -> Api:
             return api
     near = ", ".join(difflib.get_close_matches(text, BY_NAME) or [name for name in BY_NAME if text in name][:3])
     hint = f"did you mean {near}?" if near else "see: python -m anabranch.protocol apis"
-    raise Misuse(f"no API is called {text!r}; {hint}")
+    raise Misuse(f"unknown API {text!r}; {hint}")
 
 
 def _version(api: Api, version: int) -> int:

@@ -57,7 +57,7 @@ def test_in_order_and_all_of_it_is_good(tmp_path: Path) -> None:
     one = group(tmp_path, row(0, 0, 0), row(1, 0, 1), row(0, 0, 0), row(1, 0, 1), row(2, 3, 0))
     assert one.missing(SENDS) == []
     assert list(one.judge(SENDS)) == []
-    assert one.summary() == "g: 3 records, 2 handed out again, 0 members killed, 0 ended by themselves"
+    assert one.summary() == "g: 3 records, 2 delivered again, 0 members killed, 0 ended by themselves"
 
 
 def test_a_child_before_its_parent_is_noticed(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_line_that_makes_no_sense_is_told_with_its_number(tmp_path: Path, line
         (python("-c", "raise SystemExit('no such option')"), "ends without deliveries each time: no such option"),
         ("no-such-program", "no-such-program cannot be run"),
     ],
-    ids=["it ends", "there is none"],
+    ids=["it ends", "no such program"],
 )
 async def test_a_command_that_gets_nowhere_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, told: str

@@ -52,7 +52,7 @@ async def test_members_come_and_go_and_all_is_dealt_with() -> None:
     assert not list(shared.judge())
     assert all(task.done() for task in running)
     assert len(shared.history.sends) > 20
-    assert shared.told().endswith("2 members vanished")
+    assert shared.told().endswith("2 members crashed")
     send = shared.history.sends[0]
     assert send.place is not None and send.place[0] == SHARED
     shared.history.shares.handed.append(Handed(1, 1, 0.0, "s0.1", 1, send.place, send.offset, DELIVERY_LIMIT + 1))

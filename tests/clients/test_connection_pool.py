@@ -43,7 +43,7 @@ async def test_a_node_that_stays_away_is_named_once(caplog: pytest.LogCaptureFix
         await tried_often.wait()
     await links.close()
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert told == ["node 1 cannot be reached: nobody listens; trying on"]
+    assert told == ["node 1 cannot be reached: nobody listens; retrying"]
 
 
 @pytest.mark.asyncio(loop_factories=["hasty"])

@@ -98,7 +98,7 @@ def test_an_answer_without_a_token_is_refused(content: bytes) -> None:
 
 
 def test_an_issuer_that_fails_is_asked_again_by_whoever_connects_again() -> None:
-    with answering(503, b"") as url, pytest.raises(ConnectionError, match="answers 503") as failed:
+    with answering(503, b"") as url, pytest.raises(ConnectionError, match="answered 503") as failed:
         TokenEndpoint(url, "alice", "secret")()
     assert not isinstance(failed.value, AuthenticationFailed)
 

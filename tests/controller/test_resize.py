@@ -163,7 +163,7 @@ def test_r4_children_are_ready_before_any_parent_is_fenced() -> None:
 
 
 def test_r4_no_parent_is_fenced_while_a_child_has_no_ready_leader() -> None:
-    """C9: old stamps are refused and new ones unknown only from the bump to the publication."""
+    """C9: old generations are refused and new ones unknown only from the bump to the publication."""
     world, term = started(brokers=4, partitions=4, replication=1)
     world.silent.add(4)
     on_the_silent_one = [CreatePartitionsAssignment(broker_ids=[4]) for _ in range(2)]

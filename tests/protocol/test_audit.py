@@ -147,7 +147,7 @@ def test_the_keys_of_a_run_are_there_and_in_order() -> None:
         *(3, 7),
         audit.NO_KEY,
     }
-    with pytest.raises(DecodeError, match="about key 5, which does not exist"):
+    with pytest.raises(DecodeError, match="names key 5, which does not exist"):
         audit.decode_events(about(3, 5, keys=keys))
     first = run.index(audit.KEY.pack(3, 30, 1))
     swapped = run[:first] + audit.KEY.pack(7, 70, 2) + audit.KEY.pack(3, 30, 1) + run[first + 2 * audit.KEY.size :]

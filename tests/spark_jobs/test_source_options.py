@@ -79,7 +79,7 @@ def test_times_come_before_offsets() -> None:
         ({**MINIMAL, "minPartitions": "many"}, "minPartitions is a number from 1"),
         ({**MINIMAL, "failOnDataLoss": "maybe"}, "failondataloss is one of true, false"),
         ({**MINIMAL, "minOffsetsPerTrigger": "5"}, "minoffsetspertrigger"),
-        ({**MINIMAL, "kafka.no.such.thing": "5"}, "kafka.no.such.thing is not known"),
+        ({**MINIMAL, "kafka.no.such.thing": "5"}, "kafka.no.such.thing is not supported"),
         ({**MINIMAL, "kafka.isolation.level": "serial"}, "isolation.level is one of read_uncommitted"),
         ({"bootstrap.servers": "h:1", "subscribePattern": "("}, "subscribePattern is not a regular expression"),
         ({"bootstrap.servers": "h:1", "assign": '{"t": 1}'}, "JSON object with topics"),

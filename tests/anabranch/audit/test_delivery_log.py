@@ -85,8 +85,8 @@ def test_what_is_stored_meets_what_was_handed_out() -> None:
     [
         ("{", "Expecting property name"),
         ("[1]", "not a JSON object"),
-        ('{"offset": 1}', "there is no partition"),
-        ('{"partition": 1}', "there is no offset"),
+        ('{"offset": 1}', "partition is missing"),
+        ('{"partition": 1}', "offset is missing"),
         ('{"partition": -1, "offset": 1}', "partition is a whole number from 0"),
         ('{"partition": 1, "offset": 1099511627776}', "offset is a whole number from 0 to 1099511627775"),
         ('{"partition": 1, "offset": 1.5}', "offset is a whole number"),

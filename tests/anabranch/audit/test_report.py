@@ -36,7 +36,7 @@ def test_a_clean_audit_says_so_first_and_fetches_nothing(tmp_path: Path) -> None
 
 def test_violations_come_before_everything_else_with_their_records(tmp_path: Path) -> None:
     page = written(findings(EARLY, LOST), tmp_path)
-    assert "<h1>Broken promises: 1 out of order, 4 lost</h1>" in page
+    assert "<h1>Violations: 1 out of order, 4 lost</h1>" in page
     assert page.index("Violations") < page.index("<svg")
     assert "before gate: key k1 (number 4): orders-0 at 12" in page
     assert "r1.2 (0000000000000abc)" in page
@@ -46,7 +46,7 @@ def test_violations_come_before_everything_else_with_their_records(tmp_path: Pat
 def test_the_headline_can_be_read_aloud(tmp_path: Path) -> None:
     two_owners = Violation.of(verdict.TWO_OWNERS, EVENT, before=EVENT)
     page = written(findings(EARLY, two_owners, two_owners), tmp_path)
-    assert "<h1>Broken promises: 1 out of order, 2 with two owners</h1>" in page
+    assert "<h1>Violations: 1 out of order, 2 with two owners</h1>" in page
 
 
 def test_the_path_of_a_key_marks_the_delivery(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_rate_is_one_of_now() -> None:
 def test_a_hole_names_its_member_and_how_many_events_are_missing() -> None:
     hole = Violation(UNAUDITED, "billing", "orders", 0, None, sequences=((270, 270),), member="reader-2")
     text = violation_text(hole.story())
-    assert text.startswith("1 event of member reader-2 never reached the audit topic (number 270 of its events")
+    assert text.startswith("1 event of member reader-2 missing from the audit topic (number 270 of its events")
     assert "271 events of member reader-2" in violation_text(hole._replace(sequences=((0, 270),)).story())
 
 

@@ -37,7 +37,7 @@ def test_a_cluster_breaks_and_mends(url: str, anabranch: Command) -> None:
 
 def test_what_does_not_work_is_said(url: str, anabranch: Command) -> None:
     for words, code, reason in [
-        (("start", "1"), 1, "node 1 runs already"),
+        (("start", "1"), 1, "node 1 is already running"),
         (("kill", "9"), 1, "there is no node 9"),
         (("wait", "topic=nowhere", "--timeout", "0"), 1, "after 0 s there is no topic nowhere"),
         (("wait", "topics=a"), 1, "unknown conditions topics"),

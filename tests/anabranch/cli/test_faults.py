@@ -61,7 +61,7 @@ def test_a_rule_is_awaited_and_released(faults, url: str, anabranch: Command) ->
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
-        (("add", "--api", "Produced", "--hold"), 1, "no API is called 'Produced'; did you mean Produce"),
+        (("add", "--api", "Produced", "--hold"), 1, "unknown API 'Produced'; did you mean Produce"),
         (("add", "--api", "Produce"), 1, "the rule has no action; the actions are"),
         (("add", "--api", "Metadata", "--edit", "x"), 2, "--edit takes PATH=VALUE"),
         (("wait", "nobody"), 1, "there is no rule nobody; there are none"),

@@ -22,7 +22,7 @@ def test_nobody_there(anabranch: Command) -> None:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         for role in ("broker", "controller", "zookeeper"):
             assert anabranch("health", "--role", role, address).exit_code == 1
-        assert "no answer" in anabranch("health", address).output
+        assert "no response" in anabranch("health", address).output
 
 
 def test_somebody_else_there(servers: str, anabranch: Command) -> None:

@@ -88,7 +88,7 @@ def test_bad_lines_are_left_out_and_named_if_wanted(servers: str, anabranch: Com
     result = piped(b"k:1\n\nnone\nk:4\n", "produce", "skipped", "--separator", ":", "--skip-bad", *at)
     assert result.exit_code == 0, result.output
     assert "skipped line 2" in result.output and "skipped line 3" in result.output
-    assert result.output.endswith("2 lines left out\n")
+    assert result.output.endswith("2 lines skipped\n")
     assert [one["value"] for one in stored(anabranch, "skipped", *at)] == ["1", "4"]
 
 

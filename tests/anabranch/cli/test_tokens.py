@@ -27,7 +27,7 @@ async def test_a_token_from_its_making_to_its_end(tmp_path: Path) -> None:
         status, topics = await told(cluster, "topics", "create", "t", "--command-config", str(file))
         assert (status, topics) == (0, "created t\n")
         status, listed = await told(cluster, "tokens", "list", "--command-config", password)
-        assert listed.startswith(f"{token_id} of User:admin, good until ")
+        assert listed.startswith(f"{token_id} of User:admin, valid until ")
         status, renewed = await told(cluster, "tokens", "renew", token_id, "--command-config", password)
         assert renewed.startswith(f"token {token_id} is valid until ")
         status, refused = await told(cluster, "tokens", "list", "--command-config", str(file))

@@ -21,7 +21,7 @@ def test_a_story_on_a_cluster_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "anabranch tour STORY tells one"),
+        ([], "anabranch tour STORY runs one"),
         (["nothing"], "there is no story nothing; there are one"),
         (["one", "--no-wait"], "a claim of a story was false"),
     ],

@@ -27,7 +27,7 @@ async def test_a_node_goes_and_comes_back() -> None:
             row = await on.actions.start(2)
             assert (row["running"], row["port"]) == (True, port)
             assert not await wait(on.cluster, condition({"node": "2", "topic": "t", "isr": "3+"}), 30)
-            with pytest.raises(ActionRefused, match="node 2 runs already"):
+            with pytest.raises(ActionRefused, match="node 2 is already running"):
                 await on.actions.start(2)
         kinds = [one.kind for one in on.events.after(0) if one.kind.startswith("node")]
         assert kinds == [

@@ -51,7 +51,7 @@ def test_what_is_refused_says_why(control: ControlClient) -> None:
     with pytest.raises(ControlError, match="after 0 s there is no topic nowhere") as gave_up:
         control.wait_for(topic="nowhere", timeout_s=0)
     assert gave_up.value.status == 408
-    with pytest.raises(ControlError, match="node 1 runs already"):
+    with pytest.raises(ControlError, match="node 1 is already running"):
         control.nodes[1].start()
     with pytest.raises(ControlError, match="404: Not Found"):
         control.ask("GET", "/v2/nodes")

@@ -56,7 +56,7 @@ async def test_what_is_held_is_released() -> None:
 
 async def test_what_cannot_be_done_is_refused() -> None:
     async with controlled(brokers=1) as on:
-        with pytest.raises(InvalidRule, match="no API is called 'Produced'; did you mean Produce"):
+        with pytest.raises(InvalidRule, match="unknown API 'Produced'; did you mean Produce"):
             await ask(on, "add_fault", body={"api": "Produced", "hold": True})
         with pytest.raises(UnknownNode, match="there is no rule x; there are none"):
             await ask(on, "get_fault", rule="x")

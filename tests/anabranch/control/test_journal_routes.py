@@ -34,7 +34,7 @@ async def test_exchanges_are_asked_for_awaited_and_forgotten() -> None:
             await ask(on, "wait_for_exchanges", query={"api": "ListGroups", "count": "2", "timeout": "0"})
         with pytest.raises(ValueError, match="count is a number, not 'x'"):
             await ask(on, "wait_for_exchanges", query={"count": "x"})
-        with pytest.raises(ValueError, match="no API is called 'x'"):
+        with pytest.raises(ValueError, match="unknown API 'x'"):
             await ask(on, "get_journal", query={"api": "x"})
         assert await ask(on, "clear_journal") == {} and await ask(on, "get_journal") == []
 

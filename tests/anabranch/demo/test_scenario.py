@@ -19,7 +19,7 @@ def test_any_violation_fails_the_demonstration(change: dict[str, int]) -> None:
 
 def test_an_audit_without_bite_fails_the_demonstration() -> None:
     (reason,) = failures(judged("job"), judged("control"))
-    assert "no bite" in reason
+    assert "does not work" in reason
 
 
 def test_an_unjudged_job_fails_the_demonstration() -> None:

@@ -19,22 +19,22 @@ FAIL = {"error": "REQUEST_TIMED_OUT"}
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ({"api": "Produced", **FAIL}, "no API is called 'Produced'; did you mean Produce"),
-        ({"api": "xyz", **FAIL}, "no API is called 'xyz'; there are Produce, Fetch"),
+        ({"api": "Produced", **FAIL}, "unknown API 'Produced'; did you mean Produce"),
+        ({"api": "xyz", **FAIL}, "unknown API 'xyz'; there are Produce, Fetch"),
         ({"api": "Produce", "versions": "14-", **FAIL}, "Produce has no version 14-; served are 0-13"),
         ({"api": "Produce", "versions": "14-15", **FAIL}, "Produce has no version 14-15; served are 0-13"),
         ({"versions": "a-b", **FAIL}, "versions are written as 7, 3-9 or 12-, not 'a-b'"),
         ({"brokers": [1, 9], **FAIL}, "there is no broker 9; there are 1, 2, 3"),
-        ({"api": "Produce", "error": "NOT_LEADER"}, "no error is called 'NOT_LEADER'; did you mean NOT_LEADER_OR"),
-        ({"api": "Produce", "error": "NONE"}, "no error is called 'NONE'"),
-        ({"api": "Produce", "error": "NOT_CONTROLLER"}, "Produce never answers NOT_CONTROLLER; .*NOT_ENOUGH"),
+        ({"api": "Produce", "error": "NOT_LEADER"}, "unknown error 'NOT_LEADER'; did you mean NOT_LEADER_OR"),
+        ({"api": "Produce", "error": "NONE"}, "unknown error 'NONE'"),
+        ({"api": "Produce", "error": "NOT_CONTROLLER"}, "Produce never returns NOT_CONTROLLER; .*NOT_ENOUGH"),
         (
             {"api": "Produce", "versions": "0-10", "error": "TRANSACTION_ABORTABLE"},
             "Produce answers .* from version 11 on",
         ),
-        ({"api": "UpdateMetadata", **FAIL}, "only brokers and controllers ask UpdateMetadata; say between_brokers"),
+        ({"api": "UpdateMetadata", **FAIL}, "only brokers and controllers send UpdateMetadata; add between_brokers"),
         ({"api": "Heartbeat", "topic": "a", "hold": True}, "Heartbeat has no topic; APIs that have one are .*Produce"),
-        ({"api": "Heartbeat", "level": "partition", **FAIL}, "no place for an error of level partition; it has top"),
+        ({"api": "Heartbeat", "level": "partition", **FAIL}, "no error of level partition; its levels are top"),
         ({"api": "PartitionLeaderEpochsForPartitions", "versions": "0", **FAIL}, "has no error code"),
         (
             {"api": "UpdateMetadata", "between_brokers": True, "partition": 1, **FAIL},
@@ -58,7 +58,7 @@ FAIL = {"error": "REQUEST_TIMED_OUT"}
         ({"hold": True, "on": [1]}, "on needs node"),
         ({"hold": True, "link": "1-2"}, "a link is written as 1:2, from broker 1 to broker 2, or .*, not '1-2'"),
         ({"hold": True, "link": "1:9"}, "there is no broker 9; there are 1, 2, 3"),
-        ({"hold": True, "link": "1:2", "api": "Produce"}, "brokers never ask Produce of each other"),
+        ({"hold": True, "link": "1:2", "api": "Produce"}, "brokers never send Produce to each other"),
         (
             {"hold": True, "between_brokers": True, "client_id": "shop*"},
             "no broker has the client id 'shop.*'; their client ids are broker-1",
@@ -70,7 +70,7 @@ FAIL = {"error": "REQUEST_TIMED_OUT"}
         ({"elect": "unclean"}, "elect needs topic and partition"),
         ({"disk": "full", "api": "Produce"}, "a rule about disk has no conditions on requests: leave out api"),
         ({"disk": "full", "hold": True}, "a rule about disk has no conditions on requests: leave out hold"),
-        ({"step": "resize:after-paln", "node": "kill"}, "no step is called .*; did you mean resize:after-plan"),
+        ({"step": "resize:after-paln", "node": "kill"}, "unknown step .*; did you mean resize:after-plan"),
         (
             {"step": "elect", "node": "kill", "group": "g"},
             "a rule about step has no conditions on requests: leave out group",

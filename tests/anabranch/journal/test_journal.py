@@ -79,7 +79,7 @@ async def test_a_test_waits_for_an_exchange() -> None:
         assert len(await waiting) == 2
         with pytest.raises(TimeoutError, match="after 0 s 2 of 3 such exchanges"):
             await journal.wait_for(3, timeout_s=0, api="ListGroups")
-        with pytest.raises(InvalidRule, match="no API is called"):
+        with pytest.raises(InvalidRule, match="unknown API"):
             await journal.wait_for(api="ListGroup")
 
 

@@ -22,9 +22,9 @@ def test_words_are_read_from_texts_too() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ({"topics": "a"}, "unknown filters: topics; there are api, versions"),
+        ({"topics": "a"}, "unknown filters: topics; the filters are api, versions"),
         ({"times": 1}, "unknown filters: times"),
-        ({"api": "Produced"}, "no API is called 'Produced'; did you mean Produce"),
+        ({"api": "Produced"}, "unknown API 'Produced'; did you mean Produce"),
         ({"api": "Heartbeat", "topic": "a"}, "Heartbeat names no topic"),
         ({"brokers": "4"}, "there is no broker 4; there are 1"),
         ({"partition": "x"}, "partition is a number, not 'x'"),

@@ -66,7 +66,7 @@ def test_a_capture_and_lines_say_the_same() -> None:
         (b"[]\n", "line 1 is not an exchange"),
         (b"\xff\xfe\n", "line 1 is not an exchange"),
         (capture([], 0.0), "the file has no exchanges with bytes; write one with"),
-        (capture([], 0.0)[:-3], "ends too early"),
+        (capture([], 0.0)[:-3], "is truncated"),
     ],
 )
 def test_what_holds_no_exchanges_is_refused(content: bytes, says: str) -> None:

@@ -49,7 +49,7 @@ async def test_brokers_get_the_ports_that_follow_or_free_ones(caplog: pytest.Log
             assert door.port == first
             made.meet(1, "127.0.0.1", 9)
             assert made.local(1, "127.0.0.1") not in (first, first + 1)
-            assert f"port {first + 1} is taken" in caplog.text
+            assert f"port {first + 1} is in use" in caplog.text
             await made.close()
             again, _ = ports(port=first + 1)
             with pytest.raises(OSError):

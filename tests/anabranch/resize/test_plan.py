@@ -62,7 +62,7 @@ def test_a_plan_below_the_odd_part_says_where_the_keys_will_be() -> None:
     assert not [line for line in plan_lines(topic(3, base=3), 1) if "share of keys" in line]
 
 
-@pytest.mark.parametrize(("count", "says"), [(3, "3 partitions already"), (0, "at least one")])
+@pytest.mark.parametrize(("count", "says"), [(3, "already has 3 partitions"), (0, "at least one")])
 def test_a_plan_that_cannot_be_carried_out(count: int, says: str) -> None:
     with pytest.raises(KafkaError, match=says):
         plan_lines(topic(3, base=3), count)

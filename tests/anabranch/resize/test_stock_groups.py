@@ -49,13 +49,13 @@ def told(count: int, *, has_generations: bool = True, groups: int = 1, **set_her
 
 def test_growth_keeps_the_order_where_somebody_has_asked_for_it() -> None:
     assert "read it in the group readers-0: rdkafka/10.0.0.7 and 1 more" in told(5)
-    assert "keys keep their order for them" in told(5)
-    assert "keys do not keep their order for them (reshard.legacy.consumers=auto)" in told(5, has_generations=False)
-    assert "keys keep their order" in told(5, has_generations=False, reshard_legacy_producers="verify")
-    assert "keys keep their order" in told(5, has_generations=False, enable_ordered_delivery="true")
-    assert "do not keep" in told(5, enable_ordered_delivery="false")
-    assert "do not keep" in told(5, reshard_legacy_consumers="ignore")
-    assert "keys keep their order" in told(5, has_generations=False, reshard_legacy_consumers="gate")
+    assert "they keep the order of keys" in told(5)
+    assert "they lose the order of keys (reshard.legacy.consumers=auto)" in told(5, has_generations=False)
+    assert "they keep the order of keys" in told(5, has_generations=False, reshard_legacy_producers="verify")
+    assert "they keep the order of keys" in told(5, has_generations=False, enable_ordered_delivery="true")
+    assert "they lose the order" in told(5, enable_ordered_delivery="false")
+    assert "they lose the order" in told(5, reshard_legacy_consumers="ignore")
+    assert "they keep the order of keys" in told(5, has_generations=False, reshard_legacy_consumers="gate")
     assert all(told(count, groups=0) == "" for count in (2, 5))
     assert "and 2 more" in told(5, groups=7)
     assert "a merge breaks their order of keys" in told(2)
@@ -76,4 +76,4 @@ async def test_a_plan_says_so_if_the_groups_are_not_known(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("anabranch.resize.stock_groups.stock_groups_of", fails)
     async with orders() as (_, admin, _):
-        assert "is not known" in (await plan(admin, KNOWN, 2, {}))[0]
+        assert "cannot list the groups" in (await plan(admin, KNOWN, 2, {}))[0]

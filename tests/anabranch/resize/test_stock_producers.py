@@ -42,7 +42,7 @@ def lines(count: int, policy: str = "auto", ordered: str | None = None, *, has_g
         (lines(5, ordered="false", has_generations=True), "go on as in Kafka"),
         (lines(5, "refuse"), "are refused after the resize (reshard.legacy.producers=refuse)"),
         (lines(5, "allow", has_generations=True), "go on as in Kafka"),
-        (lines(5, "verify"), "are let in where all keys lie by linear hashing over 5"),
+        (lines(5, "verify"), "are accepted if they place keys by linear hashing over 5"),
         (lines(2), "but are refused on 2, 3 until it is drained"),
         (lines(2, "allow"), "but are refused on 2, 3"),
     ],

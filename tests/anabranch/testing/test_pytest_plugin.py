@@ -128,7 +128,7 @@ def test_a_rule_that_hits_nothing_fails_its_test(tmp_path: Path) -> None:
     assert "4 failed, 1 error" in told
     assert "RuleNeverHit: rule rule-1 has no hits: no request matched it" in told
     assert "FAILED test_mistakes.py::test_that_fails_anyway - ZeroDivisionError" in told
-    assert "no API is called 'DeleteTopic'; did you mean DeleteTopics" in told
+    assert "unknown API 'DeleteTopic'; did you mean DeleteTopics" in told
     assert "@pytest.mark.anabranch: it needs the fixture anabranch or anabranch_cluster" in told
     shown = told.partition("test_that_fails_anyway ___")[2].partition("___ test_")[0]
     assert "anabranch rules" in shown and "rule-2: 0 hits in 0 requests" in shown

@@ -59,7 +59,7 @@ async def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> No
 
 def test_a_key_epoch_waits_for_those_of_empty_ones_before_it_though_its_group_knows_nothing_of_it_yet() -> None:
     """R9: a child without records in its first key epoch still waits for the parent at its second. From a simulated
-    schedule: a member went from generation 3 to 6, past empty key_epochs.
+    schedule: a member went from generation 3 to 6, past empty key epochs.
     """
     assignment, gates = Assignment(), Gates(ordered=True)
     gates.refresh(metadata(1, 2, 4))

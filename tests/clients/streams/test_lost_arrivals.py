@@ -82,7 +82,7 @@ def test_arrival_that_the_giver_handed_over_and_the_changelog_lost_is_waited_for
     one.restore_all(6)
     with caplog.at_level(logging.WARNING):
         one.look()
-    assert "0_2: the state that came from partition 0 at generation 1 is gone" in caplog.text
+    assert "0_2: the state that came from partition 0 at generation 1 was deleted" in caplog.text
     assert one.release() == [Resume([place(2)]), Follow()]
 
 
@@ -98,7 +98,7 @@ def test_arrival_that_stands_in_the_changelog_after_all_is_read(one: Resized, ca
     one.logged(2, arrived_mark(0, 1))
     one.look()
     assert one.release() == [Resume([place(2)]), Follow()]
-    assert "is gone" not in caplog.text
+    assert "was deleted" not in caplog.text
 
 
 def test_arrival_that_is_still_to_come_is_waited_for(one: Resized) -> None:

@@ -78,7 +78,7 @@ def test_store_of_its_changelog_is_restored_from_its_checkpoint_to_the_end(task:
 @pytest.mark.parametrize(
     ("start", "end", "topic_id", "reason"),
     [
-        (6, 6, ID, "from offset 3 to 5 are gone"),
+        (6, 6, ID, "from offset 3 to 5 were deleted"),
         (0, 2, ID, "ends at offset 2"),
         (0, 9, OTHER, "created again"),
         (5, 9, OTHER, "created again"),

@@ -473,7 +473,7 @@ async def test_what_cannot_be_decoded_ends_an_instance_by_default(tmp_path: Path
 async def test_the_topic_for_what_is_put_aside_is_made_before(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         one = world.instance(brittle(), processing_handler=DEAD_LETTER, errors_dead_letter_queue_topic_name="nowhere")
-        with pytest.raises(StreamsError, match="nowhere for records that fail does not exist"):
+        with pytest.raises(StreamsError, match="nowhere does not exist"):
             await one.start()
 
 

@@ -351,7 +351,7 @@ def test_a_member_too_old_to_agree_with_one_from_the_future_is_an_error(cluster:
 
 @pytest.mark.parametrize(
     ("version", "common", "complaint"),
-    [(11, 11, "answered version 9 with 11"), (9, 12, "all members support version 12")],
+    [(11, 11, "used version 9 with 11"), (9, 12, "all members support version 12")],
 )
 def test_a_leader_that_says_too_much_is_refused(cluster: Cluster, version: int, common: int, complaint: str) -> None:
     thread = Thread(1, "a", cluster)

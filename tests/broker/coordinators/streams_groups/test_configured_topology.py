@@ -183,7 +183,7 @@ def test_a_long_way_between_two_topics_costs_what_it_is_long() -> None:
     "parts",
     [
         pytest.param([subtopology("0", "t"), subtopology("0", "u")], id="twice"),
-        pytest.param([subtopology("0")], id="reads nothing"),
+        pytest.param([subtopology("0")], id="has no source topics"),
         pytest.param([subtopology("0", reads={"a": PARTITIONS_MAX + 1})], id="too wide"),
         pytest.param([subtopology("0", reads={"a": -1})], id="less than none"),
         pytest.param([subtopology("0", "t", together=([1], []))], id="a place that is none"),
