@@ -13,8 +13,9 @@ This holds for all partitions of the topic, also those that no resize has affect
 elsewhere from now on. A merged partition accepts no records. If `verify` meets a resize that is not published yet, the
 place of a key is unknown, and the client has to retry.
 
-The error text names the property that admits such a producer, because the error code cannot. Few clients show texts,
-and with acks=0 there is no response, so the broker also logs it, once for each topic and client.
+Each error text names the property and the page that explains it, because the error code cannot. Clients that show texts
+prefer that of a record (Produce v8+), so this one names them too. Few clients show texts, and with acks=0 there is no
+response, so the broker also logs it, once for each topic and client.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ AUTO: Final = "auto"
 ALLOW: Final = "allow"
 VERIFY: Final = "verify"
 PROPERTY: Final = "reshard.legacy.producers"
+PAGE: Final = "docs/guarantees.md#producers"
 
 KEYS_AT_ONCE: Final = 2000
 """Keys between two yields to the loop: some three milliseconds."""
@@ -99,7 +101,10 @@ class LegacyProducers:
         policy = self._topic_config(partition.topic).reshard_legacy_producers
         name = f"{partition.topic}-{partition.index}"
         if partition.sealed:
-            text = f"{name} is retiring: producers without generations are refused until it is drained and removed"
+            text = (
+                f"{name} is retiring: producers without generations are refused until it is drained and removed, "
+                f"whatever {PROPERTY} is: {PAGE}"
+            )
             raise LegacyRefused(partition.topic, text)
         if policy == ALLOW or (policy == AUTO and not self._with_generations.known(partition)):
             return
@@ -143,7 +148,7 @@ def _refused(topic: str, policy: str) -> str:
     return (
         f"{topic} was resized, and {why}, which this producer cannot, as it sends no generation. "
         f"{PROPERTY}={VERIFY}, set on the topic, lets in batches whose keys lie where linear hashing puts them; "
-        f"{PROPERTY}={ALLOW} lets in everything and gives up the order"
+        f"{PROPERTY}={ALLOW} lets in everything and gives up the order: {PAGE}"
     )
 
 
@@ -175,13 +180,17 @@ def placement_check(topic: TopicImage, index: int, found: list[tuple[int, int]],
     count = topic.history[-1][1]
     text = (
         f"{topic.name}-{index}: {total} records have keys of other partitions, such as record {record} with a "
-        f"key of partition {home}: {count} partitions of base {topic.base} (linear hashing); {PROPERTY}={VERIFY}"
+        f"key of partition {home}: {count} partitions of base {topic.base} (linear hashing); "
+        f"{PROPERTY}={VERIFY} refuses them: {PAGE}"
     )
-    errors = [(one, f"its key belongs to partition {right}") for one, right in found]
+    errors = [
+        (one, f"its key belongs to partition {right} of {topic.name}; {PROPERTY}={VERIFY} refuses it: {PAGE}")
+        for one, right in found
+    ]
     return KeyPlacementCheck(topic, LegacyRefused(topic.name, text, errors))
 
 
 def unreadable(topic: TopicImage, index: int, reason: DecodeError) -> KeyPlacementCheck:
     """Return the result for a batch whose keys cannot be read."""
-    text = f"{topic.name}-{index}: cannot read the keys: {reason}"
+    text = f"{topic.name}-{index}: cannot read the keys, which {PROPERTY}={VERIFY} requires ({PAGE}): {reason}"
     return KeyPlacementCheck(topic, KafkaError(ErrorCode.INVALID_RECORD, text))

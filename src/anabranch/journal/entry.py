@@ -160,6 +160,14 @@ class JournalEntry:
             if one.error_code and one.error_message and (one is self._answer or one.key == key):
                 yield one.error_message
 
+    def messages(self, code: str) -> list[str]:
+        """The different texts with which the response explains an error code."""
+        if self._answer is None:
+            return []
+        answer = self._answer
+        told = answer if isinstance(answer, dict) else plain(answer, self.view.request.version)
+        return list(dict.fromkeys(_messages(told, ErrorCode[code])))
+
     def row(self, *, with_bytes: bool = False) -> ExchangeRow:
         """The exchange as a JSON row; with the bytes in base64, if requested and kept."""
         told = self._row()
@@ -200,3 +208,15 @@ def _in_base64(frames: Frames) -> ExchangeBytes:
 
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
+
+
+def _messages(content: Any, code: int) -> Iterator[str]:
+    """The error messages beside an error code, at all levels of a response."""
+    if isinstance(content, list):
+        for one in content:
+            yield from _messages(one, code)
+    elif isinstance(content, dict):
+        if content.get("error_code") == code and content.get("error_message"):
+            yield content["error_message"]
+        for one in content.values():
+            yield from _messages(one, code)

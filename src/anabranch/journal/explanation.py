@@ -117,7 +117,13 @@ class _Explanation:
         head = f"{self._who()} was refused with {code}{f' for {place}' if place else ''}"
         if any(rule.error == code for rule in self._entry.hit_rules):
             return f"{head}, because of a rule."
-        return f"{head}: {self._cause(code, row) or 'the journal has no reason'}."
+        cause = self._cause(code, row) or self._said(code)
+        return f"{head}: {cause or 'the journal has no reason'}."
+
+    def _said(self, code: str) -> str:
+        """The broker's own reason, if the response has only one for this error."""
+        said = [one.rstrip(".") for one in self._entry.messages(code) if one not in (code, *UNINFORMATIVE)]
+        return f"the broker says: {said[0]}" if len(said) == 1 else ""
 
     def _cause(self, code: str, row: Row) -> str:
         topic, partition = row.get(TOPIC), row.get(PARTITION)

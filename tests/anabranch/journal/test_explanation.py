@@ -19,7 +19,15 @@ from anabranch.journal.explanation import explain
 from anabranch.journal.journal import Journal
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
-from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.apis.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
 from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.hashing import partition_of_group
@@ -219,3 +227,26 @@ async def test_a_coordinator_whose_topic_cannot_be_created(version: int) -> None
             "__consumer_offsets, the topic of the coordinators, cannot be created: "
             "Replication factor: 3 larger than available brokers: 2."
         )
+
+
+def test_a_refusal_without_another_cause_says_what_the_broker_says() -> None:
+    def refused(*texts: str | None) -> list[str]:
+        entry = exchange("Produce", 9)
+        rows = [
+            PartitionProduceResponse(
+                index=index,
+                error_code=ErrorCode.POLICY_VIOLATION,
+                base_offset=-1,
+                error_message=text,
+                current_leader=LeaderIdAndEpoch(),
+            )
+            for index, text in enumerate(texts)
+        ]
+        entry.end(
+            100.1, "answered", ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=rows)])
+        )
+        return explain(entry, [], [])
+
+    (only,) = refused("t was resized.")
+    assert only.endswith("was refused with POLICY_VIOLATION for t-0: the broker says: t was resized.")
+    assert all(one.endswith("the journal has no reason.") for one in (*refused(None), *refused("one", "another")))

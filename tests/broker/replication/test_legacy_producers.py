@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.handlers import generations
 from anabranch.broker.replication import legacy_producers
+from anabranch.broker.replication.legacy_producers import PAGE
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk.session import NodeExists
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.hashing import murmur2
@@ -97,6 +100,7 @@ async def test_the_first_batch_with_a_generation_ends_that() -> None:
         assert refused.error_code == ErrorCode.POLICY_VIOLATION
         assert "reshard.legacy.producers=verify" in (refused.error_message or "")
         assert "reshard.legacy.producers=allow" in (refused.error_message or "")
+        assert (refused.error_message or "").endswith(f": {PAGE}")
         assert log_values(cluster.partition(1)) == ["a", "b"]
 
 
@@ -185,7 +189,35 @@ async def test_what_was_merged_away_takes_nothing_from_anybody(policy: str) -> N
     async with replica_cluster(1, reshard_legacy_producers=policy) as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster, sealed=True)
-        assert (await cluster.produce(1, batch_of([None]))).error_code == ErrorCode.POLICY_VIOLATION
+        refused = await cluster.produce(1, batch_of([None]))
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert "reshard.legacy.producers" in (refused.error_message or "") and PAGE in (refused.error_message or "")
+
+
+@pytest.mark.parametrize("policy", ["auto", "verify"])
+async def test_a_stock_client_shows_the_property_and_its_page(policy: str) -> None:
+    """With kafka-python, which shows texts as Kafka's own client does: that of the record, else that of the batch."""
+    kafka = pytest.importorskip("kafka")
+    async with Cluster(1) as cluster:
+        async with Admin(cluster.bootstrap_servers) as admin:
+            configs = {"reshard.legacy.producers": policy}
+            await admin.create_topics([NewTopic(name="t", partitions=2, configs=configs)])
+            async with Producer(cluster.bootstrap_servers) as producer:
+                await (await producer.send("t", b"value", b"key"))
+            await admin.create_partitions("t", 3)
+
+        def produce() -> str:
+            producer = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+            try:
+                elsewhere = next(key for key in map(b"%d".__mod__, range(100)) if address(murmur2(key), BASE, 3) == 1)
+                with pytest.raises(kafka.errors.KafkaError) as refused:
+                    producer.send("t", b"value", elsewhere, partition=0).get(60)
+                return str(refused.value)
+            finally:
+                producer.close()
+
+        shown = await asyncio.to_thread(produce)
+    assert "reshard.legacy.producers=verify" in shown and PAGE in shown
 
 
 # verify
@@ -204,11 +236,12 @@ async def test_keys_that_are_at_home_are_let_in() -> None:
         assert wrong.error_code == ErrorCode.POLICY_VIOLATION
         assert [one.batch_index for one in wrong.record_errors] == [1, 3]
         assert [one.batch_index_error_message for one in wrong.record_errors] == [
-            "its key belongs to partition 4",
-            "its key belongs to partition 2",
+            f"its key belongs to partition {home} of t; reshard.legacy.producers=verify refuses it: {PAGE}"
+            for home in (4, 2)
         ]
         assert "record 1 with a key of partition 4" in (wrong.error_message or "")
         assert "5 partitions of base 1" in (wrong.error_message or "")
+        assert f"reshard.legacy.producers=verify refuses them: {PAGE}" in (wrong.error_message or "")
 
 
 async def test_before_a_resize_nobody_looks_at_keys() -> None:
