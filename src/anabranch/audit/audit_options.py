@@ -125,7 +125,17 @@ def client_in(path: Path | None) -> Client:
     """Read credentials from a file of Kafka's client properties. Raises InvalidOptions."""
     if path is None:
         return OPEN
+    place = f"--command-config {path}"
     try:
-        return secured.of(properties_in(path.read_text()))
+        properties = properties_in(path.read_text())
     except (ValueError, OSError) as error:
-        raise InvalidOptions(f"--command-config {path}: {error}") from None
+        raise InvalidOptions(f"{place}: {error}") from None
+    return client_of(properties, place)
+
+
+def client_of(properties: Mapping[str, str], place: str) -> Client:
+    """Check credentials; `place` names their source in errors. Raises InvalidOptions."""
+    try:
+        return secured.of(properties)
+    except (ValueError, OSError) as error:
+        raise InvalidOptions(f"{place}: {error}") from None

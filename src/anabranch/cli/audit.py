@@ -7,13 +7,17 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 from click.core import ParameterSource
 
-from anabranch.audit.audit_options import AuditOptions, InvalidOptions, client_in, settings
+from anabranch.audit.audit_options import AuditOptions, InvalidOptions, client_in, client_of, settings
+from anabranch.cli.context_store import BOOTSTRAP_DEFAULT, current_context, is_from_context
 from anabranch.runtime.runner import handling
+
+if TYPE_CHECKING:
+    from anabranch.spark_jobs.source_options import Client
 
 INSTALL: Final = "the audit needs Spark: pip install 'anabranch[audit]', and 'anabranch[java]' without Java 17 or newer"
 LOG_COLUMNS: Final = 120
@@ -73,8 +77,8 @@ spark.log is Spark's log.
     "--bootstrap-server",  # as in Kafka's own tools
     "--bootstrap-servers",
     "bootstrap_servers",
-    default="127.0.0.1:9092",
-    show_default=True,
+    default=lambda: current_context().bootstrap_servers,
+    show_default=f"those of `anabranch context`, else {BOOTSTRAP_DEFAULT}",
     envvar="ANABRANCH_BOOTSTRAP_SERVERS",
     show_envvar=True,
     metavar="HOST:PORT[,...]",
@@ -186,8 +190,13 @@ spark.log is Spark's log.
 def command(conf: tuple[str, ...], command_config: Path | None, **options: Any) -> None:
     """Check with Spark that every key's records were delivered in order, none lost, none twice."""
     try:
-        wish = AuditOptions(conf=settings(conf), client=client_in(command_config), **options)
+        wish = AuditOptions(conf=settings(conf), client=credentials(command_config), **options)
         wish.check()
+        if wish.package is not None and wish.client and command_config is None:
+            raise InvalidOptions(
+                "--package: a submitted job does not have the credentials of the current context; write "
+                "--command-config FILE, as the job's driver finds it"
+            )
     except InvalidOptions as error:
         raise click.UsageError(str(error)) from None
     with handling(signal.SIGINT, lambda *_: stop_without_verdict()):
@@ -199,6 +208,13 @@ def command(conf: tuple[str, ...], command_config: Path | None, **options: Any) 
             package(wish, words(click.get_current_context()))
             return
         sys.exit(run(wish))
+
+
+def credentials(command_config: Path | None) -> Client:
+    """The credentials of a file, or else those of the context whose cluster is audited. Raises InvalidOptions."""
+    if command_config is None and is_from_context(click.get_current_context(), "bootstrap_servers"):
+        return client_of(current_context().client_properties, "the current context")
+    return client_in(command_config)
 
 
 def run(wish: AuditOptions) -> int:

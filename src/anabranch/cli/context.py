@@ -59,12 +59,19 @@ def command() -> None:
 )
 @click.option("--control", default=CONTROL_DEFAULT, show_default=True, metavar="URL", help="Its control plane.")
 @click.option("--control-token", default="", help="The token of its control plane.")
-def create(name: str, bootstrap: str, command_config: Path | None, control: str, control_token: str) -> None:
-    """Create the context NAME, or replace it."""
+@click.option("--replace", "is_replaced", is_flag=True, help="Replace a context of this name, with its credentials.")
+def create(
+    name: str, bootstrap: str, command_config: Path | None, control: str, control_token: str, is_replaced: bool
+) -> None:
+    """Create the context NAME."""
     from anabranch.broker.config.properties_file import properties_in
     from anabranch.clients.config import parse_servers
     from anabranch.clients.security_config import security_of
 
+    contexts = read_contexts()
+    if name in contexts.by_name and not is_replaced:
+        there = contexts.by_name[name].bootstrap_servers
+        raise click.UsageError(f"there is a context {name}, of {there}: write --replace to replace it")
     properties: dict[str, str] = {}
     try:
         parse_servers(bootstrap)
@@ -73,7 +80,6 @@ def create(name: str, bootstrap: str, command_config: Path | None, control: str,
             security_of(properties)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from None
-    contexts = read_contexts()
     made = Context(bootstrap, properties, control, control_token)
     write_contexts(replace(contexts, by_name={**contexts.by_name, name: made}))
     click.echo(f"context {name} is in {contexts_file()}")

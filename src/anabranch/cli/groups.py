@@ -210,7 +210,7 @@ Examples:
     required=True,
     metavar="earliest|latest|OFFSET|TIME|-N|+N",
     help="The new position of the group. TIME is 2026-11-23T10:00 (UTC unless it says otherwise), or 15m, 2h, 1d ago. "
-    "-N and +N count from the committed offset, and stop at the log's ends.",
+    "-N and +N count from the committed offset. Offsets stop at the log's ends.",
 )
 @click.option(
     "--reset-lineage/--only-named",
@@ -255,9 +255,13 @@ def reset(
         if not dry_run:
             refuse_members(known)
         offsets = await new_offsets(admin, group, topic, partition, target, with_lineage=reset_lineage is not False)
-        if reset_lineage is None:
+        named = offsets
+        if reset_lineage is not False:
             named = await new_offsets(admin, group, topic, partition, target, with_lineage=False)
+        if reset_lineage is None:
             refuse_to_leave([one for one in sorted(offsets) if offsets[one] != named.get(one)])
+        if isinstance(target, int):
+            warn_of_limits(target, {one: after for one, (_, after) in named.items()})
         outcomes = {}
         if not dry_run:
             outcomes = await commit_each(admin.network, group, {one: after for one, (_, after) in offsets.items()})
@@ -273,6 +277,14 @@ def reset(
         act,
         hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows the groups; --create creates one"},
     )
+
+
+def warn_of_limits(target: int, offsets: Mapping[TopicPartition, int]) -> None:
+    """Print a warning for each partition whose log does not reach to the requested offset."""
+    for one, offset in sorted(offsets.items()):
+        if offset != target:
+            end, side = ("start", "before") if offset > target else ("end", "behind")
+            click.echo(f"warning: {target} is {side} the {end} of {one}, {offset}, which is used instead", err=True)
 
 
 def reset_lines(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from anabranch.cli import completion
+from anabranch.cli.context_store import CONTROL_DEFAULT, chosen_token, is_from_context
 from anabranch.cli.control import connected, token, url
 
 if TYPE_CHECKING:
@@ -30,20 +31,28 @@ Examples:
   anabranch tour leader                        on a temporary cluster
   anabranch tour order --control http://127.0.0.1:9190       on a running cluster, with its dashboard
   anabranch tour --all --no-wait               all stories, as a test
+  anabranch tour leader --own                  not on the cluster of the current context
 """
 )
 @click.argument("story", required=False, shell_complete=completion.stories)
 @click.option("--all", "every", is_flag=True, help="Run all stories.")
 @click.option("--wait/--no-wait", default=True, help="Wait for Enter between steps.")
+@click.option("--own", is_flag=True, help="On a cluster of its own, whatever the current context is.")
 @url
 @token
-def command(story: str | None, every: bool, wait: bool, url: str, token: str) -> None:
+def command(story: str | None, every: bool, wait: bool, own: bool, url: str, token: str) -> None:
     """Play the tour: a leader dies, a controller becomes a zombie, a topic splits and merges in order.
 
-    Each story acts on a real cluster: one that was started with `up --control`, if named, or else a new one.
+    Each story acts on a real cluster: one that was started with `up --control`, if --control or the current context
+    names its control plane, or else a new one.
     """
-    named = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
-    with _there(url, token) if named else _own() as control:
+    from_context = is_from_context(click.get_current_context(), "url")
+    if own and not from_context:
+        raise click.UsageError("write --own or --control, not both")
+    if from_context and url != CONTROL_DEFAULT and not own:
+        click.echo(f"on the cluster of the current context, {url}; --own plays on another", err=True)
+    elsewhere = url != CONTROL_DEFAULT or not from_context
+    with connected(url, chosen_token(token)) if elsewhere and not own else _own() as control:
         stories = {one["story"]: one for one in control.tour.stories}
         if story is None and not every:
             _list(stories)
@@ -56,12 +65,6 @@ def command(story: str | None, every: bool, wait: bool, url: str, token: str) ->
         held = [_tell(console, control, stories[one], wait=wait) for one in (stories if every else [str(story)])]
     if not all(held):
         raise click.ClickException("a claim of a story was false")
-
-
-@contextlib.contextmanager
-def _there(url: str, token: str) -> Iterator[ControlClient]:
-    with connected(url, token) as control:
-        yield control
 
 
 @contextlib.contextmanager

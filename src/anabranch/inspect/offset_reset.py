@@ -30,7 +30,7 @@ class Shift(NamedTuple):
 
 
 ResetTarget = Literal["earliest", "latest"] | int | datetime | Shift
-"""An end of the log, an offset, the first record from a time on, or a shift."""
+"""An end of the log, an offset, the first record from a time on, or a shift. Offsets stop at the log's ends."""
 
 
 def parse_target(text: str, *, now: datetime) -> ResetTarget:
@@ -73,13 +73,12 @@ async def _targets(
     network: Network, before: Mapping[int, int], chosen: Sequence[TopicPartition], to: ResetTarget
 ) -> dict[int, int]:
     """Partition -> its new offset, without regard to lineage."""
-    if isinstance(to, Shift):
-        if missing := [one for one in chosen if one.partition not in before]:
+    if isinstance(to, Shift | int):
+        if isinstance(to, Shift) and (missing := [one for one in chosen if one.partition not in before]):
             raise ValueError(f"{missing[0]} has no committed offset, which is needed for {to.by:+}")
+        wanted = {one.partition: to if isinstance(to, int) else before[one.partition] + to.by for one in chosen}
         starts, ends = await _offsets(network, chosen, EARLIEST), await _offsets(network, chosen, LATEST)
-        return {one: min(max(before[one] + to.by, starts[one]), ends[one]) for one in starts}
-    if isinstance(to, int):
-        return {one.partition: to for one in chosen}
+        return {one: min(max(wanted[one], starts[one]), ends[one]) for one in starts}
     if isinstance(to, str):
         return await _offsets(network, chosen, TIMESTAMPS[to])
     return await _offsets(network, chosen, max(int(to.timestamp() * 1000), 0))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -15,6 +19,9 @@ from anabranch.cli.control import with_control
 from anabranch.cli.remote import bootstrap, client_properties
 from anabranch.control.client import ControlClient
 from tests.anabranch.cli.conftest import Command
+
+if TYPE_CHECKING:
+    from anabranch.audit.audit_options import AuditOptions
 
 ALICE = """\
 security.protocol=SASL_PLAINTEXT
@@ -101,11 +108,60 @@ def test_deleted_or_unchosen_context_is_used_no_more(anabranch: Command) -> None
         (("delete", "production"), "there is no context production; there are staging"),
         (("use",), "write the name of a context, or --none"),
         (("create", "bad", "--bootstrap-server", "h:x"), "'h:x' has no port"),
+        (("create", "staging"), "there is a context staging, of staging:1: write --replace"),
     ],
 )
 def test_mistakes_are_refused_with_a_way_out(words: tuple[str, ...], reason: str, anabranch: Command) -> None:
     refused = anabranch("context", *words)
     assert (refused.exit_code, reason in refused.output) == (2, True), refused.output
+
+
+@pytest.mark.usefixtures("staging")
+def test_tour_acts_on_the_cluster_of_the_current_context_unless_it_is_to_have_its_own(
+    anabranch: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from anabranch.cli import tour
+
+    used: list[tuple[str, str]] = []
+
+    @contextlib.contextmanager
+    def connected(url: str, token: str) -> Iterator[SimpleNamespace]:
+        used.append((url, token))
+        yield SimpleNamespace(tour=SimpleNamespace(stories=[{"story": "s", "title": "T", "summary": "S"}]))
+
+    monkeypatch.setattr(tour, "connected", connected)
+    monkeypatch.setattr(tour, "_own", lambda: connected("own", ""))
+    assert "on the cluster of the current context, staging:2; --own" in anabranch("tour").output
+    for words in (("tour", "--own"), ("tour", "--control", "other:2")):
+        assert "current context" not in anabranch(*words).output
+    refused = anabranch("tour", "--own", "--control", "other:2")
+    assert (refused.exit_code, "--own or --control, not both" in refused.output) == (2, True)
+    assert anabranch("context", "create", "plain", "--bootstrap-server", "plain:1").exit_code == 0
+    assert anabranch("context", "use", "plain").exit_code == 0
+    assert anabranch("tour").exit_code == 0, "a context without a control plane of its own"
+    assert used == [("staging:2", "opensesame"), ("own", ""), ("other:2", ""), ("own", "")]
+
+
+@pytest.mark.usefixtures("staging")
+def test_context_is_replaced_on_request_with_its_credentials(anabranch: Command) -> None:
+    done = anabranch("context", "create", "staging", "--bootstrap-server", "other:1", "--replace")
+    assert done.exit_code == 0, done.output
+    assert current_context() == Context("other:1")
+
+
+@pytest.mark.usefixtures("staging")
+def test_audit_uses_the_current_context_with_its_credentials(
+    anabranch: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    audit = pytest.importorskip("anabranch.cli.audit")
+    wishes: list[AuditOptions] = []
+    monkeypatch.setattr(audit, "run", lambda wish: wishes.append(wish) or 0)
+    assert anabranch("audit", "--topic", "t").exit_code == 0
+    assert anabranch("audit", "--topic", "t", "--bootstrap-server", "other:1").exit_code == 0
+    used = [(one.bootstrap_servers, one.client.get("sasl.mechanism")) for one in wishes]
+    assert used == [("staging:1", "PLAIN"), ("other:1", None)]
+    refused = anabranch("audit", "--topic", "t", "--package", str(tmp_path / "job"))
+    assert (refused.exit_code, "write --command-config FILE" in refused.output) == (2, True), refused.output
 
 
 def test_damaged_file_is_named(anabranch: Command) -> None:

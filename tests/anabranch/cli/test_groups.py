@@ -7,7 +7,7 @@ import time
 
 from click.testing import Result
 
-from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
+from anabranch import Admin, Cluster, Consumer, NewTopic, Producer, TopicPartition
 from anabranch.faults.rule import Rule
 from tests.anabranch.cli.conftest import Command
 
@@ -137,6 +137,32 @@ async def test_reset_to_a_time_or_by_a_number_of_offsets_stays_within_the_log(se
     assert await reset("-100", "--dry-run") == ["1    0  -1"]
     assert await reset("+1", "--dry-run") == ["1    2  +1"]
     assert await reset("+100") == ["1    3  +2"]
+    assert await reset("2", "--dry-run") == ["3    2  -1"]
+
+
+async def test_reset_to_an_offset_outside_the_log_warns_and_stops_at_its_end(anabranch: Command) -> None:
+    """As kafka-consumer-groups.sh does: a group could otherwise commit an offset that no record will have for long."""
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="short", partitions=1)])
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for _ in range(3):
+                await producer.send("short", b"v", partition=0)
+            await producer.flush()
+        await admin.delete_records({TopicPartition("short", 0): 1})
+
+        async def reset(to: str) -> list[str]:
+            given = ("groups", "reset", "readers", "short", "--to", to, "--create")
+            at = ("--bootstrap-servers", cluster.bootstrap_servers)
+            result = await asyncio.to_thread(anabranch, *given, *at)
+            assert result.exit_code == 0, result.output
+            lines: list[str] = result.output.splitlines()
+            return [lines[0], *(line for line in lines if line.startswith("short-0"))]
+
+        assert await reset("2") == ["partition  old  new  change", "short-0      -    2"]
+        behind = "warning: 100 is behind the end of short-0, 3, which is used instead"
+        assert await reset("100") == [behind, "short-0      2    3  +1"]
+        before = "warning: 0 is before the start of short-0, 1, which is used instead"
+        assert await reset("0") == [before, "short-0      3    1  -2"]
 
 
 async def test_reset_tells_the_outcome_of_each_partition(anabranch: Command) -> None:
@@ -144,13 +170,13 @@ async def test_reset_tells_the_outcome_of_each_partition(anabranch: Command) -> 
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="half", partitions=2)])
         await admin.wait_for_topic("half")
-        reset = ("groups", "reset", "fresh", "half", "--to", "7", "--create")
+        reset = ("groups", "reset", "fresh", "half", "--to", "0", "--create")
         with cluster.faults(refusing):
             result = await asyncio.to_thread(anabranch, *reset, "--bootstrap-servers", cluster.bootstrap_servers)
     assert result.exit_code == 1
     assert result.output.splitlines()[:3] == [
         "partition  old  new  change",
-        "half-0       -    7",
+        "half-0       -    0",
         "half-1       -    -  OFFSET_METADATA_TOO_LARGE",
     ]
     assert "1 of 2 partitions of fresh were not reset" in result.output
