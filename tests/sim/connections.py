@@ -147,7 +147,7 @@ class Pipe:
 
     def _arm(self, due: float) -> None:
         # Runs in the receiver's process: a frozen one gets its bytes when it is thawed, a dead one never.
-        self._armed = self.loop.call_at(due, self._deliver, context=self.target.context)
+        self._armed = self.loop.happen_at(due, self._deliver, context=self.target.context)
 
     def _deliver(self) -> None:
         self._armed = None

@@ -148,7 +148,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> SimHandle:
-        handle = self._handle(callback, args, context)
+        handle = SimHandle(callback, args, self, contextvars.copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
@@ -158,10 +158,16 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> SimHandle:
-        handle = self._handle(callback, args, context)
-        self._sequence += 1
         if self.hasty and (early := math.nextafter(when, 0)) > self._now:
             when = early
+        return self.happen_at(when, callback, *args, context=contextvars.copy_context() if context is None else context)
+
+    def happen_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context
+    ) -> SimHandle:
+        """Call back at exactly this time, never a moment early: the world is no timer of the product."""
+        handle = SimHandle(callback, args, self, context)
+        self._sequence += 1
         heapq.heappush(self._timers, (when, self._sequence, handle))
         return handle
 
@@ -264,12 +270,6 @@ class SimLoop(asyncio.BaseEventLoop):
             logging.disable(disabled)
         self.close()
 
-    def _handle(self, callback: Any, args: Any, context: Any) -> SimHandle:
-        handle = SimHandle(callback, args, self, contextvars.copy_context() if context is None else context)
-        if self._over:
-            handle.cancel()
-        return handle
-
     def _run_once(self) -> None:
         ready, timers = self._ready, self._timers
         if not ready:
@@ -294,22 +294,24 @@ class SimLoop(asyncio.BaseEventLoop):
         if self.callbacks_run > CALLBACKS_MAX:
             raise SimulationStuck(f"no end after {self.callbacks_run} callbacks, at {self._now:.3f}; last: {turn[:3]}")
         for handle in turn:
-            self._run_handle(handle)
+            if handle._cancelled:
+                continue
+            process = handle.process
+            if process is not None:
+                if not process.alive:
+                    continue
+                if process.frozen:
+                    process.held.append(handle)
+                    continue
+            self.current = process
+            self.callbacks_run += 1
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": f"Exception in callback {handle}", "exception": error})
         self.current = None
-
-    def _run_handle(self, handle: SimHandle) -> None:
-        process = handle.process
-        if handle._cancelled:
-            return
-        if process is not None:
-            if not process.alive:
-                return
-            if process.frozen:
-                process.held.append(handle)
-                return
-        self.current = process
-        self.callbacks_run += 1
-        handle._run()
 
     def _shuffle_wake_ups(self, turn: list[SimHandle]) -> None:
         """Permute each run of adjacent task wake-ups; no wake-up passes a plain callback."""
