@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 import random
 from collections import Counter
@@ -300,18 +301,23 @@ class SimCluster:
 
     def states(self) -> Iterator[tuple[tuple[str, int], Any]]:
         """Every partition's committed state."""
-        for path, node in sorted(self.zookeeper.tree.nodes.items()):
+        nodes = self.zookeeper.tree.nodes
+        for path in sorted(path for path in nodes if place_of(path) is not None):
             place = place_of(path)
-            if place is not None:
-                yield place, znodes.decode_partition_state(path, node.data)
+            assert place is not None
+            yield place, _partition_state(path, nodes[path].data)
 
     def leader(self, topic: str, index: int) -> int:
         """The leader by ZooKeeper's word; -1 if there is none."""
-        return next((state.leader for place, state in self.states() if place == (topic, index)), -1)
+        path = paths.partition_state(topic, index)
+        node = self.zookeeper.tree.nodes.get(path)
+        return -1 if node is None else _partition_state(path, node.data).leader
 
     def isr(self, topic: str, index: int) -> tuple[int, ...]:
         """Who is in sync by ZooKeeper's word."""
-        return next((tuple(state.isr) for place, state in self.states() if place == (topic, index)), ())
+        path = paths.partition_state(topic, index)
+        node = self.zookeeper.tree.nodes.get(path)
+        return () if node is None else _partition_state(path, node.data).isr
 
     def replica(self, node_id: int, topic: str, index: int) -> Partition | None:
         """What a live broker has of a partition."""
@@ -323,9 +329,9 @@ class SimCluster:
 
     def topics(self) -> Iterator[tuple[str, TopicBody]]:
         """Every topic's znode."""
-        for path, node in sorted(self.zookeeper.tree.nodes.items()):
-            if paths.parent(path) == paths.TOPICS:
-                yield paths.name(path), znodes.decode_topic(path, node.data)
+        nodes = self.zookeeper.tree.nodes
+        for path in sorted(path for path in nodes if paths.parent(path) == paths.TOPICS):
+            yield paths.name(path), _topic(path, nodes[path].data)
 
     def assignments(self) -> dict[tuple[str, int], tuple[int, ...]]:
         """The replicas of every partition; while they are moved, the old and the new ones."""
@@ -381,7 +387,7 @@ class SimCluster:
 
     def _topic_id(self, name: str) -> str:
         node = self.zookeeper.tree.nodes.get(paths.topic(name))
-        return "" if node is None else znodes.decode_topic(paths.topic(name), node.data).topic_id.hex()
+        return "" if node is None else _topic(paths.topic(name), node.data).topic_id.hex()
 
     def _note_change(self, change: Change) -> None:
         history = self.history
@@ -395,7 +401,7 @@ class SimCluster:
             row = ZnodeWritten(history.tick(), change.zxid, change.path, change.kind, change.session_id)
             history.znodes.append(row)
         if place is not None and change.data is not None:
-            state = znodes.decode_partition_state(change.path, change.data)
+            state = _partition_state(change.path, change.data)
             registered = tuple(m.node_id for m in self.brokers if paths.broker(m.node_id) in self.zookeeper.tree.nodes)
             history.states.append(
                 StateWritten(
@@ -414,12 +420,18 @@ class SimCluster:
                 )
             )
         elif paths.parent(change.path) == paths.TOPICS and change.data is not None:
-            topic = znodes.decode_topic(change.path, change.data)
+            topic = _topic(change.path, change.data)
             name = paths.name(change.path)
             generations = tuple(topic.history) if self._ordered(name) else ()  # otherwise keys move as it grows
             history.published.append(Published(history.tick(), name, topic.base, generations))
 
 
+_partition_state: Final = functools.lru_cache(maxsize=4096)(znodes.decode_partition_state)
+_topic: Final = functools.lru_cache(maxsize=1024)(znodes.decode_topic)
+"""Faults and checks read the same few znodes hundreds of times a second; what is decoded is never changed."""
+
+
+@functools.lru_cache(maxsize=4096)
 def place_of(path: str) -> tuple[str, int] | None:
     """The partition that a state znode is of."""
     parts = path.split("/")

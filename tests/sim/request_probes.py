@@ -54,9 +54,9 @@ class RequestProbes:
     async def answer(self, original: Any, dispatcher: Dispatcher, request: Any, peer: Any) -> Any:
         response = await original(dispatcher, request, peer)
         if response is not None:
-            self._history.answers.update(
-                (request.api.name, request.version, code) for code in error_codes(response, type(response))
-            )
+            name, version, answers = request.api.name, request.version, self._history.answers
+            for code in error_codes(response, type(response)):
+                answers[name, version, code] += 1
         return response
 
     async def offset_of(self, original: Any, ctx: Any, request: Any, topic: str, asked: Any) -> Any:
