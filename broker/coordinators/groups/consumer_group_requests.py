@@ -39,6 +39,7 @@ from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits, limits_of
 from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH
+from anabranch.broker.coordinators.groups.member_removal import removing
 from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS, GROUP_ERRORS
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-RETRY_MS: Final = 500
-"""The delay before expired members are removed again, if the journal rejected the removal."""
 MayDescribe = Callable[[str], bool]
 """Returns whether the sender may describe a topic."""
 
@@ -97,10 +96,10 @@ class ConsumerGroupRequests:
         if request.member_id == "":
             request.member_id = str(uuid.UUID(int=self._runtime.rng.getrandbits(128), version=4))
         joins = request.member_epoch == JOIN_EPOCH
-        slot = self._slot(request.group_id, joins=joins)
+        slot = self._runtime.table.find_for_member(request.group_id, joins=joins)
         if names := self._names_to_look_at(slot, request):
             await self._gates.prepare(slot, names)
-            slot = self._slot(request.group_id, joins=joins)
+            slot = self._runtime.table.find_for_member(request.group_id, joins=joins)
         gated = _gated(slot, request.member_id, holds_gates=request.holds_gates)
         try:
             made = self._group_for(slot, joins, limits)
@@ -120,19 +119,13 @@ class ConsumerGroupRequests:
             self._runtime.reschedule(slot)
         return _response(decision.answer)
 
-    def _slot(self, group_id: str, *, joins: bool) -> GroupEntry:
-        slot = self._runtime.table.find_or_create(group_id) if joins else self._runtime.table.find(group_id)
-        if slot is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
-        return slot
-
     def _names_to_look_at(self, slot: GroupEntry, request: ConsumerGroupHeartbeatRequest) -> frozenset[str]:
         """Return the topics whose gates affect the response; none while the metadata is unchanged."""
         group, image = slot.group, self.topics.of(slot.group_id).image
-        said = frozenset(request.subscribed_topic_names or ())
+        names = frozenset(request.subscribed_topic_names or ())
         if not isinstance(group, ConsumerGroup):
-            return said
-        return group.subscribed_topics() | said if said or group.metadata_seen is not image else said
+            return names
+        return group.subscribed_topics() | names if names or group.metadata_seen is not image else names
 
     def _assigned(self, slot: GroupEntry, decision: Decision, *, anew: bool) -> None:
         """Update the withheld partitions if targets may have changed."""
@@ -205,19 +198,9 @@ class ConsumerGroupRequests:
         limits, now_ms = self._limits(group.group_id), self._runtime.clock_ms()
         topics = self.topics.of(group.group_id, gated=group.gated_by_broker())
         decision, over = departure.fence(group, topics=topics, limits=limits, now_ms=now_ms)
-        try:
+        with removing(self._runtime, slot, over, now_ms):
             await self._take(slot, decision)
-        except KafkaError as error:
-            for member, timer in over:
-                if member.member_id in group.members:
-                    group.timers.set(member.member_id, timer, now_ms + RETRY_MS)
-            log.warning("cannot remove expired members of %s yet: %s", group.group_id, error)
-        else:
-            for member, timer in over:
-                log.info("removed member %s of %s: %s", member.member_id, group.group_id, timer.value)
             self._assigned(slot, decision, anew=False)
-        finally:
-            self._runtime.reschedule(slot)
 
     def loaded(self, slot: GroupEntry) -> None:
         """Restart the session timers of a group that was read from the journal."""

@@ -17,7 +17,7 @@ from anabranch.broker.coordinators.groups.group_shards import GroupEntry, Shard
 from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTasks
 from anabranch.broker.coordinators.runtime.journal import Journal
 from anabranch.broker.coordinators.runtime.leadership import Leadership
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 log: Final = logging.getLogger(__name__)
 
@@ -64,6 +64,13 @@ class GroupTable:
             shard = self.leadership.shard_of(group_id)
             slot = GroupEntry(ClassicGroup(group_id, self.limits, self._rng), shard.partition)
             self.slots[group_id] = shard.slots[group_id] = slot
+        return slot
+
+    def find_for_member(self, group_id: str, *, joins: bool) -> GroupEntry:
+        """Return the group of a heartbeat; create it for a member that joins. Raises GROUP_ID_NOT_FOUND and others."""
+        slot = self.find_or_create(group_id) if joins else self.find(group_id)
+        if slot is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
         return slot
 
     def knows(self, slot: GroupEntry) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, each
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.broker.coordinators.groups.member_removal import removing
 from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS
 from anabranch.broker.coordinators.share_groups import share_heartbeat
 from anabranch.broker.coordinators.share_groups.share_group import JOINING, ShareGroup, joined, without
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 log: Final = logging.getLogger(__name__)
-
-RETRY_MS: Final = 500
-"""The delay before expired members are removed again, if the journal rejected the removal."""
 
 
 class ShareGroupRequests:
@@ -53,13 +51,7 @@ class ShareGroupRequests:
         if not self._topics.complete:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
         joins = request.member_epoch == JOINING
-        slot = (
-            self._runtime.table.find_or_create(request.group_id)
-            if joins
-            else self._runtime.table.find(request.group_id)
-        )
-        if slot is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id!r}")
+        slot = self._runtime.table.find_for_member(request.group_id, joins=joins)
         try:
             decision = share_heartbeat.heartbeat(
                 self._group_for(slot, joins),
@@ -123,18 +115,8 @@ class ShareGroupRequests:
         settings, now_ms = self._shares().settings(group.group_id), self._runtime.clock_ms()
         topics = self._topics.of(group.group_id)
         decision, over = share_heartbeat.fence(group, topics=topics, settings=settings, now_ms=now_ms)
-        try:
+        with removing(self._runtime, slot, [(one, Timer.SESSION) for one in over], now_ms):
             await slot.take(self._runtime.journal, decision)
-        except KafkaError as error:
-            for member in over:
-                if member.member_id in group.members:
-                    group.timers.set(member.member_id, Timer.SESSION, now_ms + RETRY_MS)
-            log.warning("cannot remove expired members of %s yet: %s", group.group_id, error)
-        else:
-            for member in over:
-                log.info("removed member %s of %s: its session expired", member.member_id, group.group_id)
-        finally:
-            self._runtime.reschedule(slot)
 
     def loaded(self, slot: GroupEntry) -> None:
         """Restart the session timers of a group that was read from the journal."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH
+from anabranch.broker.coordinators.groups.member_removal import removing
 from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS
 from anabranch.broker.coordinators.streams_groups import streams_heartbeat
 from anabranch.broker.coordinators.streams_groups.streams_administration import described, endpoints
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     )
 
 log: Final = logging.getLogger(__name__)
-
-RETRY_MS: Final = 500
-"""The delay before expired members are removed again, if the journal rejected the removal."""
 
 
 @value(kw_only=True)
@@ -68,13 +66,7 @@ class StreamsGroupRequests:
         if not self._topics.complete:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
         joins = request.member_epoch == JOIN_EPOCH
-        slot = (
-            self._runtime.table.find_or_create(request.group_id)
-            if joins
-            else self._runtime.table.find(request.group_id)
-        )
-        if slot is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id}")
+        slot = self._runtime.table.find_for_member(request.group_id, joins=joins)
         topics = self._topics.of(request.group_id)
         try:
             decision = streams_heartbeat.heartbeat(
@@ -115,18 +107,8 @@ class StreamsGroupRequests:
         settings, now_ms = self._settings(group.group_id), self._runtime.clock_ms()
         topics = self._topics.of(group.group_id)
         decision, over = streams_heartbeat.fence(group, topics=topics, settings=settings, now_ms=now_ms)
-        try:
+        with removing(self._runtime, slot, over, now_ms):
             await slot.take(self._runtime.journal, decision)
-        except KafkaError as error:
-            for member, timer in over:
-                if member.member_id in group.members:
-                    group.timers.set(member.member_id, timer, now_ms + RETRY_MS)
-            log.warning("cannot remove expired members of %s yet: %s", group.group_id, error)
-        else:
-            for member, timer in over:
-                log.info("removed member %s of %s: %s", member.member_id, group.group_id, timer.value)
-        finally:
-            self._runtime.reschedule(slot)
 
     def loaded(self, slot: GroupEntry) -> None:
         """Restart the session timers of a group that was read from the journal."""
