@@ -60,11 +60,7 @@ async def kill(scene: Scene) -> str | None:
     victim = await scene.victim()
     if victim is None:
         return None
-    with hands_on(scene, victim):
-        await scene.cluster.kill(victim)
-        await asyncio.sleep(scene.pause())
-        await scene.restart(victim)
-    return f"node {victim}"
+    return await _kill(scene, victim)
 
 
 @fault("kill the controller")
@@ -73,11 +69,15 @@ async def kill_controller(scene: Scene) -> str | None:
     victim = await scene.active()
     if victim not in scene.free(list(scene.cluster.nodes)):
         return None
-    with hands_on(scene, victim):
-        await scene.cluster.kill(victim)
+    return await _kill(scene, victim)
+
+
+async def _kill(scene: Scene, node_id: int) -> str:
+    with hands_on(scene, node_id):
+        await scene.cluster.kill(node_id)
         await asyncio.sleep(scene.pause())
-        await scene.restart(victim)
-    return f"node {victim}"
+        await scene.restart(node_id)
+    return f"node {node_id}"
 
 
 @fault("kill two brokers")

@@ -7,8 +7,9 @@ Requests about a group go to its coordinator, and list requests to every broker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from anabranch.clients.network import Network
 from anabranch.protocol.apis.consumer_group_describe import (
@@ -144,6 +145,11 @@ async def describe_group(network: Network, group_id: str) -> Group:
     return Group(group_id, row.group_state, row.protocol_data, members, _withheld(row.withheld))
 
 
+def partitions_in(rows: Iterable[Any]) -> tuple[TopicPartition, ...]:
+    """Return the partitions in a broker's description of an assignment."""
+    return tuple(TopicPartition(row.topic_name, index) for row in rows for index in row.partitions)
+
+
 async def _describe_by_broker(network: Network, group_id: str) -> Group:
     """Describe a KIP-848 group: DescribeGroups reports it as dead."""
     request = ConsumerGroupDescribeRequest(
@@ -165,11 +171,7 @@ async def _describe_by_broker(network: Network, group_id: str) -> Group:
             one.member_id,
             one.client_id,
             one.client_host,
-            tuple(
-                TopicPartition(topic.topic_name, index)
-                for topic in one.assignment.topic_partitions
-                for index in topic.partitions
-            ),
+            partitions_in(one.assignment.topic_partitions),
             one.holds_gates,
             one.member_epoch,
         )

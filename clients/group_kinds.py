@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from anabranch.clients.group_admin import SHARE, STREAMS, Group, Member, describe_group
+from anabranch.clients.group_admin import SHARE, STREAMS, Group, Member, describe_group, partitions_in
 from anabranch.clients.network import Network
 from anabranch.protocol.apis.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -55,11 +55,7 @@ async def describe_share_group(network: Network, group_id: str) -> Group:
             one.member_id,
             one.client_id,
             one.client_host,
-            tuple(
-                TopicPartition(topic.topic_name, index)
-                for topic in one.assignment.topic_partitions
-                for index in topic.partitions
-            ),
+            partitions_in(one.assignment.topic_partitions),
             epoch=one.member_epoch,
         )
         for one in row.members
@@ -140,12 +136,12 @@ def _tasks(assignment: Any) -> str:
         ("standby", assignment.standby_tasks),
         ("warmup", assignment.warmup_tasks),
     )
-    told = [
+    counts = [
         f"{kind} " + " ".join(f"{task.subtopology_id}_{index}" for task in tasks for index in task.partitions)
         for kind, tasks in kinds
         if any(task.partitions for task in tasks)
     ]
-    return ", ".join(told)
+    return ", ".join(counts)
 
 
 def _check(error_code: int, about: str) -> None:

@@ -28,39 +28,29 @@ async def create_topic(
 ) -> None:
     """Create a topic. Raises KafkaError(TOPIC_ALREADY_EXISTS) if there is one, or one that is being deleted."""
     with _in_a_session():
-        await _create_topic(session, name, topic_id, assignment, configs)
-
-
-async def _create_topic(
-    session: ZkSession,
-    name: str,
-    topic_id: bytes,
-    assignment: Mapping[int, Sequence[int]],
-    configs: Mapping[str, str],
-) -> None:
-    if sorted(assignment) != list(range(len(assignment))) or not assignment:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without gaps.")
-    if await retry_connection_loss(lambda: session.exists(paths.delete_topic(name))) is not None:
-        raise KafkaError(
-            ErrorCode.TOPIC_ALREADY_EXISTS,
-            f"Topic '{name}' is marked for deletion. It is removed when every broker has deleted its logs.",
-        )
-    body = new_topic(topic_id, assignment)
-    topic_size.check(name, body)
-    if await retry_connection_loss(lambda: session.exists(paths.topic(name))) is not None:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    await _write_config(session, name, configs)
-    path, data = paths.topic(name), znodes.encode_topic(body)
-    while True:
-        with contextlib.suppress(NodeExists):
-            await retry_connection_loss(lambda: session.create(path, data, make_parents=True), size_bytes=len(data))
-            return
-        # The reply to a successful create may have been lost; the id shows which topic exists.
-        found = await _topic_id(session, name)
-        if found == topic_id:
-            return
-        if found is not None:
+        if sorted(assignment) != list(range(len(assignment))) or not assignment:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without gaps.")
+        if await retry_connection_loss(lambda: session.exists(paths.delete_topic(name))) is not None:
+            raise KafkaError(
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+                f"Topic '{name}' is marked for deletion. It is removed when every broker has deleted its logs.",
+            )
+        body = new_topic(topic_id, assignment)
+        topic_size.check(name, body)
+        if await retry_connection_loss(lambda: session.exists(paths.topic(name))) is not None:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        await _write_config(session, name, configs)
+        path, data = paths.topic(name), znodes.encode_topic(body)
+        while True:
+            with contextlib.suppress(NodeExists):
+                await retry_connection_loss(lambda: session.create(path, data, make_parents=True), size_bytes=len(data))
+                return
+            # The reply to a successful create may have been lost; the id shows which topic exists.
+            found = await _topic_id(session, name)
+            if found == topic_id:
+                return
+            if found is not None:
+                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
 
 def new_topic(topic_id: bytes, assignment: Mapping[int, Sequence[int]]) -> TopicBody:

@@ -13,6 +13,7 @@ from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOff
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.offset_commit import OffsetCommitRequestPartition
 from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -41,7 +42,7 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
     for topic in request.topics:
         for one in topic.partitions:
             key = (topic.name, one.partition_index)
-            codes[key] = objection(ctx, topic.name, one)
+            codes[key] = check_partition(ctx, topic.name, one)
             if codes[key] is ErrorCode.NONE:
                 staged[key] = value_of(one, now_ms)
     if any(code not in ALONE for code in codes.values()):
@@ -97,7 +98,9 @@ async def commit(
     return ErrorCode.NONE
 
 
-def objection(ctx: RequestContext, topic: str, asked: TxnOffsetCommitRequestPartition) -> ErrorCode:
+def check_partition(
+    ctx: RequestContext, topic: str, asked: TxnOffsetCommitRequestPartition | OffsetCommitRequestPartition
+) -> ErrorCode:
     """Return the error of one partition; NONE if its offset can be committed."""
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.handlers.txn_offset_commit import check_partition
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.session import NodeExists, NoNode, ZkError
 from anabranch.protocol.acls import Operation, ResourceType
@@ -67,12 +68,9 @@ async def fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetch
 
 
 async def _commit_one(ctx: RequestContext, group: str, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
-    if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if ctx.services.metadata.partition(topic, asked.partition_index) is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len(asked.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    refusal = check_partition(ctx, topic, asked)
+    if refusal is not ErrorCode.NONE:
+        return refusal
     if not _is_path(group):
         return ErrorCode.UNKNOWN_SERVER_ERROR
     path, data = paths.consumer_offset(group, topic, asked.partition_index), b"%d" % asked.committed_offset

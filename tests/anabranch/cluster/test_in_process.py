@@ -16,8 +16,6 @@ from anabranch import Producer
 from anabranch.broker.config.broker_settings import ConfigError
 from anabranch.broker.node import app
 from anabranch.clients.connection import Connection
-from anabranch.clock.cluster_clock import ClusterClock
-from anabranch.clock.loop import ClockLoop
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from anabranch.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -42,6 +40,7 @@ from anabranch.protocol.apis.write_txn_markers import (
 from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch_builder import BatchBuilder
+from tests.anabranch.clock.test_process import on_loop
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -181,13 +180,7 @@ def test_start_that_is_cancelled_as_a_node_has_just_started_stops_that_node(monk
         await cluster.stop()
         assert [acceptor.sockets for acceptor in started[0].server._acceptors] == [()]
 
-    async def with_clock() -> None:
-        clock = ClusterClock.new()
-        assert clock is not None
-        await clock.run(main())
-
-    with asyncio.Runner(loop_factory=ClockLoop) as runner:
-        runner.run(with_clock())
+    on_loop(main)
 
 
 async def test_the_controllers_seat_is_taken_over() -> None:

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from anabranch.clock.cluster_clock import ClusterClock
-from anabranch.clock.loop import ClockLoop
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.wait_conditions import condition, wait
+from tests.anabranch.clock.test_process import on_loop
 from tests.anabranch.control.conftest import controlled, with_topic
 
 
@@ -48,13 +47,7 @@ def test_start_beside_a_frozen_node_is_refused_at_once() -> None:
             on.actions.thaw(3)
             assert (await on.actions.start(2))["running"]
 
-    async def with_clock() -> None:
-        clock = ClusterClock.new()
-        assert clock is not None
-        await clock.run(main())
-
-    with asyncio.Runner(loop_factory=ClockLoop) as runner:
-        runner.run(with_clock())
+    on_loop(main)
 
 
 async def test_a_session_ends_and_the_node_joins_anew() -> None:
