@@ -132,8 +132,8 @@ class Connection(asyncio.BufferedProtocol):
         except OSError as error:
             _abort(connection)
             hint = "" if isinstance(error, socket.gaierror) else _hint(connection, security)
-            peer, said = format_host_port(host, port), str(error) or "it was closed"
-            raise ConnectionError(f"cannot connect to {peer}: {said}{hint}") from error
+            peer, cause = format_host_port(host, port), str(error) or "it was closed"
+            raise ConnectionError(f"cannot connect to {peer}: {cause}{hint}") from error
         except BaseException:
             _abort(connection)
             raise
@@ -157,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.peer} does not serve {api.name}")
         return min(api.newest_sent, served[1])
 
-    def speaks(self, request_class: type[Any]) -> bool:
+    def supports(self, request_class: type[Any]) -> bool:
         """Whether the peer serves a version of this API that this client supports."""
         served = self._versions.get(_api_of(request_class).key)
         return served is not None and served[0] <= _api_of(request_class).newest_sent

@@ -73,7 +73,7 @@ class ConnectionPool:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._by_node: dict[tuple[int, int], PooledConnection] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         """Nodes that were reported as unreachable."""
 
     def ready(self, node_id: int, channel: int) -> Connection | None:
@@ -182,7 +182,7 @@ class ConnectionPool:
                 return
             link.connection = task.result()
             link.failures = 0
-            self._told.discard(node_id)
+            self._reported.discard(node_id)
         else:
             link.failures += 1
             link.trouble = str(error)
@@ -190,8 +190,8 @@ class ConnectionPool:
             link.retry_at = self._loop.time() + wait_ms / 1000
             expected = isinstance(error, ConnectionError | TimeoutError | KafkaError)
             log.log(logging.DEBUG if expected else logging.ERROR, "node %d: %s", node_id, error)
-            if link.failures == BACKOFF and expected and node_id not in self._told:
-                self._told.add(node_id)
+            if link.failures == BACKOFF and expected and node_id not in self._reported:
+                self._reported.add(node_id)
                 log.warning("%s; retrying", self.last_error(node_id, link.channel))
             self._on_failure()
             self._loop.call_at(link.retry_at, self._is_backed_off, node_id, link, link.retry_at)

@@ -44,9 +44,9 @@ def login_module(text: str) -> LoginModule:
     words = _words(text)
     if words.count((";", True)) != 1 or words[-1] != (";", True):
         raise ValueError("sasl.jaas.config: expected one module and a semicolon after it")
-    said = words[:-1]
-    said += [("", True)] * (2 - len(said))
-    (name, _), (flag, _), *rest = said
+    tokens = words[:-1]
+    tokens += [("", True)] * (2 - len(tokens))
+    (name, _), (flag, _), *rest = tokens
     kind = MODULES.get(name)
     if kind is None:
         raise ValueError(f"sasl.jaas.config: unknown module; the modules are {', '.join(MODULES)}")

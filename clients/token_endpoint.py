@@ -60,8 +60,8 @@ class TokenEndpoint:
                     raise ConnectionError(f"{self._url} answered {error.code}") from None
                 raise AuthenticationFailed(f"{self._url} issued no token: {error.code} {error.reason}") from None
         try:
-            told = json.loads(content[:BYTES_MAX])
-            token, lifetime_s = told["access_token"], float(told.get("expires_in", 0))
+            response = json.loads(content[:BYTES_MAX])
+            token, lifetime_s = response["access_token"], float(response.get("expires_in", 0))
         except (ValueError, TypeError, KeyError, RecursionError):
             raise AuthenticationFailed(f"{self._url} answered without an access_token") from None
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):

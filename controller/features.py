@@ -91,8 +91,8 @@ def ask_together(state: ClusterState, event: FeaturesRequested) -> list[Effect]:
     for update in event.request.feature_updates:
         reason = objection(state, update)
         if reason:
-            said = f"Invalid update version {update.max_version_level} for feature {update.feature}. {reason}"
-            return [effects.SendReply(event.token, KafkaError(ErrorCode.INVALID_UPDATE_VERSION, ALL_FAILED + said))]
+            text = f"Invalid update version {update.max_version_level} for feature {update.feature}. {reason}"
+            return [effects.SendReply(event.token, KafkaError(ErrorCode.INVALID_UPDATE_VERSION, ALL_FAILED + text))]
         levels.pop(update.feature, None)
         if update.max_version_level > 0:
             levels[update.feature] = update.max_version_level

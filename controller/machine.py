@@ -363,14 +363,14 @@ def on_offsets(state: ClusterState, request: ListOffsetsRequest, response: ListO
     """Handle the start or end offset of a partition marked for deletion."""
     decided: list[Effect] = []
     for topic, answer in zip(request.topics, response.topics, strict=False):
-        for row, told in zip(topic.partitions, answer.partitions, strict=False):
-            if told.error_code == ErrorCode.NONE:
+        for row, answered in zip(topic.partitions, answer.partitions, strict=False):
+            if answered.error_code == ErrorCode.NONE:
                 decided += resize.offset_reported(
                     state,
                     TopicPartition(topic.name, row.partition_index),
                     row.current_leader_epoch,
                     timestamp=row.timestamp,
-                    offset=told.offset,
+                    offset=answered.offset,
                 )
     return decided
 

@@ -105,8 +105,8 @@ def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
             plan = before.plan
             assert plan is not None, "only a plan is published"
             detail = {"topic": name, "generation": plan.generation, "from": plan.before, "to": plan.after}
-            told = resize.announce_published(state, name)
-            return [*told, effects.PublishEvent("resize published", detail), *resize_requests.proceed(state, name)]
+            announced = resize.announce_published(state, name)
+            return [*announced, effects.PublishEvent("resize published", detail), *resize_requests.proceed(state, name)]
         case topics_with_generations.MARK:
             return topics_with_generations.written(state, name)
         case resize.RETIRE:

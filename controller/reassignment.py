@@ -258,8 +258,8 @@ def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list
             replicas.forget(state, partition, replica)
         batch.stop(partition, gone, delete=True)
     kind = "reassignment begun" if event.label == BEGIN else "reassignment completed"
-    told = effects.PublishEvent(kind, {"topic": event.name, "partitions": moved})
-    return [told, *batch.flush(), *advance(state, event.name)]
+    event_effect = effects.PublishEvent(kind, {"topic": event.name, "partitions": moved})
+    return [event_effect, *batch.flush(), *advance(state, event.name)]
 
 
 def answer(state: ClusterState, event: ReassignmentStarted) -> list[Effect]:

@@ -35,7 +35,7 @@ class RequestBatch:
         self._state = state
         self._leads: dict[int, dict[TopicPartition, bool]] = {}
         self._stops: dict[int, dict[TopicPartition, bool]] = {}
-        self._told: dict[int, dict[TopicPartition, None]] = {}
+        self._updates: dict[int, dict[TopicPartition, None]] = {}
         self._full: set[int] = set()
 
     def add_leadership(self, partition: TopicPartition, *, is_new: bool = False, new_on: Collection[int] = ()) -> None:
@@ -54,18 +54,18 @@ class RequestBatch:
     def add_metadata(self, partition: TopicPartition, brokers: Iterable[int] | None = None) -> None:
         """Add UpdateMetadata with the committed state for these brokers (all if None)."""
         for broker in self._state.brokers if brokers is None else brokers:
-            self._told.setdefault(broker, {})[partition] = None
+            self._updates.setdefault(broker, {})[partition] = None
 
     def add_brokers(self, brokers: Iterable[int] | None = None) -> None:
         """Add UpdateMetadata with the live brokers, alone or with partitions."""
         for broker in self._state.brokers if brokers is None else brokers:
-            self._told.setdefault(broker, {})
+            self._updates.setdefault(broker, {})
 
     def add_everything(self, brokers: Iterable[int] | None = None) -> None:
         """Add UpdateMetadata with all partitions, as a full update: the receiver forgets topics that are not listed."""
         for broker in list(self._state.brokers) if brokers is None else brokers:
             self._full.add(broker)
-            self._told.setdefault(broker, {}).update(dict.fromkeys(self._state.all_partitions()))
+            self._updates.setdefault(broker, {}).update(dict.fromkeys(self._state.all_partitions()))
 
     def stop(self, partition: TopicPartition, brokers: Iterable[int], *, delete: bool) -> None:
         """Add StopReplica for these replicas."""
@@ -83,8 +83,8 @@ class RequestBatch:
             if request.topic_states:
                 found.append(self._send(broker, request))
         topics: dict[tuple[TopicPartition, ...], list[meta.UpdateMetadataTopicState]] = {}
-        for broker, told in sorted(self._told.items()):
-            same = tuple(told)
+        for broker, updated in sorted(self._updates.items()):
+            same = tuple(updated)
             if same not in topics:  # most often all brokers receive the same topics
                 topics[same] = update_metadata_topics(self._state, same)
             full = broker in self._full
@@ -172,10 +172,12 @@ def _leadership(topic: Topic, index: int, committed: Partition, is_new: bool) ->
     )
 
 
-def update_metadata_topics(state: ClusterState, told: Iterable[TopicPartition]) -> list[meta.UpdateMetadataTopicState]:
+def update_metadata_topics(
+    state: ClusterState, updated: Iterable[TopicPartition]
+) -> list[meta.UpdateMetadataTopicState]:
     """Build the rows of UpdateMetadata for these partitions; they are the same for every broker."""
     topics: dict[str, meta.UpdateMetadataTopicState] = {}
-    for partition in told:
+    for partition in updated:
         topic = state.topics.get(partition.topic)
         described = None if topic is None else _metadata(state, topic, partition)
         if topic is None or described is None:

@@ -41,8 +41,10 @@ class ControllerEvent:
     detail: Mapping[str, Any]
 
     def __str__(self) -> str:
-        told = " ".join(f"{name}={value}" for name, value in self.detail.items())
-        return f"[{self.at_s:.3f}] controller {self.controller_id}@{self.controller_epoch}: {self.kind} {told}".rstrip()
+        details = " ".join(f"{name}={value}" for name, value in self.detail.items())
+        return (
+            f"[{self.at_s:.3f}] controller {self.controller_id}@{self.controller_epoch}: {self.kind} {details}".rstrip()
+        )
 
 
 class Runner:

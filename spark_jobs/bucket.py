@@ -136,13 +136,13 @@ class Bucket:
         tallies = []
         for group in groups if expect is not None else ():
             assert expect is not None
-            told = list(self._undelivered(group, expect))
+            undelivered = list(self._undelivered(group, expect))
             counts = dict.fromkeys((*COUNTED, *KINDS), 0)
-            for violation in told:
+            for violation in undelivered:
                 counts[violation.kind] += sum(last - first + 1 for first, last in violation.sequences) or 1
-            if told:
+            if undelivered:
                 tallies.append(Tally(group, expect, NO_GENERATION, counts))
-            found += told
+            found += undelivered
         return found, tallies
 
     def unread(self, expect: str | None, groups: Iterable[str]) -> list[Unread]:

@@ -101,7 +101,7 @@ def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
     of_place = np.array(places, np.int64).reshape(-1, len(Place._fields))
     spots = np.repeat(of_place, of_place[:, 3], axis=0)
     index = np.concatenate([_NOTHING, *keys_of])
-    told = np.frombuffer(b"".join(table), _KEY)
+    key_table = np.frombuffer(b"".join(table), _KEY)
     return Events(
         senders=list(senders),
         sender=np.repeat(*_pair([(sender, count) for sender, _, count in runs])),
@@ -114,9 +114,9 @@ def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
         producer=fixed["producer"].astype(np.uint64),
         sequence=fixed["sequence"].astype(np.uint64),
         fingerprint=fixed["fingerprint"].astype(np.uint64),
-        key_hash=np.where(index < 0, spots[:, 1] & 0x7FFFFFFF, _at(told["hash"], index)),
-        key_lengths=np.where(index < 0, -1, _at(told["length"], index)),
-        key_bytes=_each(b"".join(key_bytes), told["length"], index),
+        key_hash=np.where(index < 0, spots[:, 1] & 0x7FFFFFFF, _at(key_table["hash"], index)),
+        key_lengths=np.where(index < 0, -1, _at(key_table["length"], index)),
+        key_bytes=_each(b"".join(key_bytes), key_table["length"], index),
     )
 
 

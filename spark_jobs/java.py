@@ -134,10 +134,10 @@ def _asked(command: str, origin: str) -> Java | str:
         )
     except OSError as error:
         return f"does not start: {error.strerror}"
-    said = dict(PROPERTY.findall(done.stderr))
-    if done.returncode or len(said) < 3:
+    properties = dict(PROPERTY.findall(done.stderr))
+    if done.returncode or len(properties) < 3:
         return "does not print its version"
-    release = said["java.specification.version"].removeprefix("1.")
+    release = properties["java.specification.version"].removeprefix("1.")
     if not release.isdigit() or int(release) < OLDEST:
-        return f"is Java {said['java.version']}"
-    return Java(Path(said["java.home"]), said["java.version"], origin)
+        return f"is Java {properties['java.version']}"
+    return Java(Path(properties["java.home"]), properties["java.version"], origin)

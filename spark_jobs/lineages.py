@@ -33,9 +33,9 @@ def ask(servers: str, topics: Iterable[str], client: Client = OPEN, *, patience_
 def save(path: Path, lineages: Mapping[str, Lineage]) -> None:
     """Save lineages to a file for `load`; it keeps those of other topics."""
     known = {**load(path), **lineages}
-    told = {topic: {"base": one.base, "history": one.history} for topic, one in sorted(known.items())}
+    rows = {topic: {"base": one.base, "history": one.history} for topic, one in sorted(known.items())}
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(told))
+    fresh.write_text(json.dumps(rows))
     fresh.replace(path)
 
 

@@ -24,25 +24,25 @@ class Progress(NamedTuple):
         return 1000 * self.records / self.duration_ms if self.duration_ms else 0.0
 
 
-def of_query(told: Mapping[str, Any]) -> Progress | None:
+def of_query(query: Mapping[str, Any]) -> Progress | None:
     """Return the batch that a StreamingQueryProgress reports; None if it reports none."""
-    if not told["numInputRows"]:
+    if not query["numInputRows"]:
         return None  # reported periodically while idle, with the number of the next batch
-    duration_ms = int(told["durationMs"].get("triggerExecution", 0))
-    begun = datetime.datetime.fromisoformat(told["timestamp"])
+    duration_ms = int(query["durationMs"].get("triggerExecution", 0))
+    begun = datetime.datetime.fromisoformat(query["timestamp"])
     return Progress(
-        batch=int(told["batchId"]),
+        batch=int(query["batchId"]),
         ended_ms=round(begun.timestamp() * 1000) + duration_ms,
-        records=int(told["numInputRows"]),
+        records=int(query["numInputRows"]),
         duration_ms=duration_ms,
-        state_bytes=sum(int(one["memoryUsedBytes"]) for one in told["stateOperators"]),
+        state_bytes=sum(int(one["memoryUsedBytes"]) for one in query["stateOperators"]),
     )
 
 
-def reached(told: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+def reached(query: Mapping[str, Any]) -> dict[tuple[str, int], int]:
     """Return (topic, partition) -> the offset before which everything is judged."""
     found: dict[tuple[str, int], int] = {}
-    for source in told["sources"]:
+    for source in query["sources"]:
         end = source["endOffset"] or {}
         for topic, offsets in (json.loads(end) if isinstance(end, str) else end).items():
             found |= {(topic, int(index)): int(offset) for index, offset in offsets.items()}

@@ -151,8 +151,9 @@ class AuditSpark:
             try:
                 return launch(conf, popen_kwargs={"stdout": log_file, "stderr": log_file})
             except PySparkRuntimeError:
-                told = self.log_path.read_bytes()[begun_bytes:].decode(errors="replace").splitlines()
-                why = next((line for line in told if "Error" in line), told[-1] if told else "it printed nothing")
+                log_lines = self.log_path.read_bytes()[begun_bytes:].decode(errors="replace").splitlines()
+                last = log_lines[-1] if log_lines else "it printed nothing"
+                why = next((line for line in log_lines if "Error" in line), last)
                 text = f"{runtime} could not run Spark: {why.strip()}"
                 raise SparkMissing(text) from None
 

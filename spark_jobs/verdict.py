@@ -129,7 +129,7 @@ class Violation(NamedTuple):
 
     def story(self) -> dict[str, Any]:
         """Return the whole story, for display and for tools."""
-        told: dict[str, Any] = {
+        row: dict[str, Any] = {
             "kind": self.kind,
             "meaning": MEANINGS[self.kind],
             "group": self.group,
@@ -139,16 +139,16 @@ class Violation(NamedTuple):
         }
         for name, one in (("delivered", self.event), ("before", self.before), ("next", self.after)):
             if one is not None:
-                told[name] = one.place()
+                row[name] = one.place()
         if self.sequences:
-            told["sequences"] = [list(span) for span in self.sequences]
+            row["sequences"] = [list(span) for span in self.sequences]
         if self.offset >= 0:
-            told |= {"partition": self.partition, "offset": self.offset}
+            row |= {"partition": self.partition, "offset": self.offset}
         if self.stored is not None and self.event is not None:
-            told |= {"stored": f"{self.stored:016x}", "got": f"{self.event.fingerprint:016x}"}
+            row |= {"stored": f"{self.stored:016x}", "got": f"{self.event.fingerprint:016x}"}
         if self.member:
-            told["member"] = self.member
-        return told
+            row["member"] = self.member
+        return row
 
     def line(self) -> str:
         """Return the story as one line of JSON, the same in every output."""

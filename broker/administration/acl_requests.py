@@ -120,9 +120,9 @@ async def delete(
 
         def left(before: frozenset[Acl], pattern: ResourcePattern = pattern, gone: dict[Acl, int] = gone) -> set[Acl]:
             for acl in before:
-                meant = next((n for n, one in enumerate(filters) if one.covers(pattern) and one.picks(acl)), None)
-                if meant is not None:
-                    gone[acl] = meant
+                matching = next((n for n, one in enumerate(filters) if one.covers(pattern) and one.picks(acl)), None)
+                if matching is not None:
+                    gone[acl] = matching
             return set(before) - gone.keys()
 
         try:

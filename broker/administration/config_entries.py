@@ -216,10 +216,10 @@ def _own_row(key: ConfigKey, text: str | None, default: str | None, source: int)
 
 def _broker_row(kafka_version: str, name: str, synonyms: list[ConfigSynonym], text: str | None = None) -> ConfigEntry:
     key = config_def(Scope.BROKER).described(kafka_version).get(name)
-    told = text if text is not None else synonyms[0].value if synonyms else None
+    shown = text if text is not None else synonyms[0].value if synonyms else None
     return ConfigEntry(
         name=name,
-        value=None if _sensitive(key) or told is None else _normal(key, told),
+        value=None if _sensitive(key) or shown is None else _normal(key, shown),
         source=synonyms[0].source if synonyms else DEFAULT,
         kind=key.kind if key is not None else UNKNOWN_KIND,
         read_only=key is None or key.changes is UpdateMode.NEVER,

@@ -35,5 +35,5 @@ class PlainServer:
         return Step(b"", user)
 
 
-def _refused(told: str) -> SaslRefused:
-    return SaslRefused(told, told)
+def _refused(client_message: str) -> SaslRefused:
+    return SaslRefused(client_message, client_message)

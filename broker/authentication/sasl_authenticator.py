@@ -82,12 +82,12 @@ class SaslAuthenticator:
 
     def __init__(
         self,
-        demands: SaslSettings,
+        settings: SaslSettings,
         connection: AuthenticatedConnection,
         answerer: Callable[[], Answerer],
         now_ms: Callable[[], int],
     ) -> None:
-        self._demands = demands
+        self._settings = settings
         self._connection = connection
         self._answerer = answerer
         self._now_ms = now_ms
@@ -98,7 +98,7 @@ class SaslAuthenticator:
         self._ends_ms: int | None = None
         self._again_ms: int | None = None
         """The start of the latest re-authentication."""
-        connection.on_login_required(demands.receive_bytes_max)
+        connection.on_login_required(settings.receive_bytes_max)
 
     @property
     def is_authenticated(self) -> bool:
@@ -111,7 +111,7 @@ class SaslAuthenticator:
             if request.api.key == SASL_HANDSHAKE and self._may_log_in_again():
                 self._again_ms = self._now_ms()
                 self._state = State.VERSIONS_TOLD
-                self._connection.on_login_required(self._demands.receive_bytes_max)
+                self._connection.on_login_required(self._settings.receive_bytes_max)
             elif self._ends_ms is not None and self._now_ms() >= self._ends_ms:
                 raise CloseConnection("its authentication session has expired")
             else:
@@ -143,7 +143,7 @@ class SaslAuthenticator:
 
     async def wait_failure_delay(self) -> None:
         """Wait for the delay after a failed login."""
-        await asyncio.sleep(self._demands.failure_delay_s)
+        await asyncio.sleep(self._settings.failure_delay_s)
 
     def _may_log_in_again(self) -> bool:
         began = self._again_ms
@@ -156,34 +156,35 @@ class SaslAuthenticator:
         return response
 
     def _handshake(self, request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:
-        told = list(self._demands.mechanisms)
+        mechanisms = list(self._settings.mechanisms)
         if self._state is State.HANDSHAKEN:
             _authentication_failure(
                 "SaslHandshake twice", SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
             )
-        begin = self._demands.mechanisms.get(request.mechanism)
+        begin = self._settings.mechanisms.get(request.mechanism)
         if begin is None and self._principal:
             raise CloseConnection(f"re-authentication with {request.mechanism!r}")
         if begin is None:
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             _authentication_failure(
-                f"unsupported mechanism {request.mechanism!r}", SaslHandshakeResponse(error_code=code, mechanisms=told)
+                f"unsupported mechanism {request.mechanism!r}",
+                SaslHandshakeResponse(error_code=code, mechanisms=mechanisms),
             )
         self._exchange = begin() if not self._principal or request.mechanism == self._mechanism else None
         self._mechanism = self._mechanism or request.mechanism
         self._state = State.HANDSHAKEN
         if version == 0:
             self._connection.expect_tokens()
-        return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=told)
+        return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=mechanisms)
 
     def _authenticate(self, token: bytes) -> SaslAuthenticateResponse:
         try:
             step, lifetime_ms = self._step(token)
         except SaslRefused as refused:
-            told = refused.told or general_refusal(self._mechanism, again=bool(self._principal))
+            client_message = refused.client_message or general_refusal(self._mechanism, again=bool(self._principal))
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
             _authentication_failure(
-                str(refused), SaslAuthenticateResponse(error_code=code, error_message=told, auth_bytes=b"")
+                str(refused), SaslAuthenticateResponse(error_code=code, error_message=client_message, auth_bytes=b"")
             )
         return SaslAuthenticateResponse(
             error_code=ErrorCode.NONE, error_message="", auth_bytes=step.answer, session_lifetime_ms=lifetime_ms
@@ -198,7 +199,7 @@ class SaslAuthenticator:
         try:
             return self._step(token)[0].answer
         except SaslRefused as refused:
-            if refused.told is None:
+            if refused.client_message is None:
                 raise CloseConnection(f"not authenticated: {refused}") from None
             _authentication_failure(str(refused), None)
 
@@ -216,9 +217,9 @@ class SaslAuthenticator:
         principal = f"User:{step.user}"
         if self._principal and principal != self._principal:
             before, after = self._principal.replace(":", ".", 1), principal.replace(":", ".", 1)
-            told = f"Cannot change principals during re-authentication from {before}: {after}"
-            raise SaslRefused(told, told)
-        lifetime_ms = self._demands.lifetime_ms(self._mechanism, step.expires_ms, now_ms)
+            message = f"Cannot change principals during re-authentication from {before}: {after}"
+            raise SaslRefused(message, message)
+        lifetime_ms = self._settings.lifetime_ms(self._mechanism, step.expires_ms, now_ms)
         self._ends_ms = None if lifetime_ms is None else now_ms + lifetime_ms
         self._principal, self._exchange, self._state = principal, None, State.COMPLETE
         self._connection.on_logged_in(principal, by_token=step.by_token)

@@ -17,9 +17,9 @@ from anabranch.protocol.values import value
 class SaslRefused(Exception):
     """Failed authentication. `told` is the error text for the client; None: the mechanism's general text."""
 
-    def __init__(self, reason: str, told: str | None = None) -> None:
+    def __init__(self, reason: str, client_message: str | None = None) -> None:
         super().__init__(reason)
-        self.told = told
+        self.client_message = client_message
 
 
 class SaslProtocolError(Exception):

@@ -98,7 +98,7 @@ class ScramServer:
         self._nonce = nonce
         self._user = ""
         self._credential: Credential | None = None
-        self._said = ""
+        self._first_messages = ""
         self._over = False
 
     def step(self, token: bytes, now_ms: int) -> Step:
@@ -117,14 +117,14 @@ class ScramServer:
         return answer
 
     def _first(self, text: str) -> Step:
-        told = _FIRST.fullmatch(text)
-        if told is None:
+        parsed = _FIRST.fullmatch(text)
+        if parsed is None:
             raise SaslRefused("an invalid first message of SCRAM")
-        user = _unquoted(told["name"])
-        if told["acts_for"] is not None and _unquoted(told["acts_for"]) != user:
+        user = _unquoted(parsed["name"])
+        if parsed["acts_for"] is not None and _unquoted(parsed["acts_for"]) != user:
             problem = "Authentication failed: Client requested an authorization id that is different from username"
             raise SaslRefused(problem, problem)
-        if re.search(r",tokenauth=true(?:,|$)", told["extensions"], re.IGNORECASE):
+        if re.search(r",tokenauth=true(?:,|$)", parsed["extensions"], re.IGNORECASE):
             self._token = None if self._token_of is None else self._token_of(user)
             if self._token is None:
                 raise SaslRefused("an unknown delegation token")
@@ -134,20 +134,20 @@ class ScramServer:
         if credential.iterations < ITERATIONS_MIN:
             raise SaslRefused(f"a stored credential with less than {ITERATIONS_MIN} iterations")
         self._user, self._credential = user, credential
-        self._nonce = told["nonce"] + self._nonce
+        self._nonce = parsed["nonce"] + self._nonce
         salt = base64.b64encode(credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={credential.iterations}"
-        self._said = f"n={told['name']},r={told['nonce']}{told['extensions']},{answer}"
+        self._first_messages = f"n={parsed['name']},r={parsed['nonce']}{parsed['extensions']},{answer}"
         return Step(answer.encode())
 
     def _final(self, credential: Credential, text: str) -> Step:
-        told = _FINAL.fullmatch(text)
-        if told is None:
+        parsed = _FINAL.fullmatch(text)
+        if parsed is None:
             raise SaslRefused("an invalid final message of SCRAM")
-        if not hmac.compare_digest(told["nonce"][-len(self._nonce) :], self._nonce):
+        if not hmac.compare_digest(parsed["nonce"][-len(self._nonce) :], self._nonce):
             raise SaslRefused("Invalid client nonce in the final client message.")
-        signed = f"{self._said},c={told['binding']},r={told['nonce']}".encode()
-        proof = base64.b64decode(told["proof"])
+        signed = f"{self._first_messages},c={parsed['binding']},r={parsed['nonce']}".encode()
+        proof = base64.b64decode(parsed["proof"])
         signature = hmac.digest(credential.stored_key, signed, self._digest)
         if len(proof) != len(signature):
             raise SaslProtocolError("a proof of SCRAM that has the wrong length")

@@ -101,8 +101,10 @@ class SignedTokens:
         if self.issuer and claims.get("iss") != self.issuer:
             raise BadToken("another issuer")
         audience = claims.get("aud")
-        told = audience if isinstance(audience, list) else [] if audience is None else [audience]
-        if bool(told) != bool(self.audiences) or (told and not any(one in self.audiences for one in told)):
+        audiences = audience if isinstance(audience, list) else [] if audience is None else [audience]
+        if bool(audiences) != bool(self.audiences) or (
+            audiences and not any(one in self.audiences for one in audiences)
+        ):
             raise BadToken("for another audience")
 
     def _check_time(self, claims: Mapping[str, Any], now_ms: int) -> int:

@@ -42,8 +42,8 @@ class UnsecuredTokens:
             raise BadToken("issued in the future, or after its expiry")
         scope = claims.get(self.scope_claim)
         # a string is one scope, even with spaces, as in Kafka
-        told = scope if isinstance(scope, list) else [scope]
-        held = {one.strip() for one in told if isinstance(one, str)}
+        scopes = scope if isinstance(scope, list) else [scope]
+        held = {one.strip() for one in scopes if isinstance(one, str)}
         if any(one not in held for one in self.required_scope):
             raise BadToken("the required scope is missing", self.required_scope)
         return Bearer(user, expires_ms)

@@ -70,21 +70,21 @@ class Listener:
 def listeners_in(properties: Mapping[str, str], default: Listener) -> tuple[Listener, ...]:
     """Parse the listeners from properties; `default` alone without `listeners`. Raises ConfigError."""
     protocols = _protocols(properties.get(PROTOCOL_MAP))
-    told = _addresses("listeners", properties["listeners"]) if "listeners" in properties else None
-    if told is None:
-        told = {default.name: (default.host, default.port)}
+    bound = _addresses("listeners", properties["listeners"]) if "listeners" in properties else None
+    if bound is None:
+        bound = {default.name: (default.host, default.port)}
         protocols.setdefault(default.name, default.protocol)
-    _check_ports(told)
+    _check_ports(bound)
     advertised: Mapping[str, tuple[str, int]] = {}
     if "advertised.listeners" in properties:
         advertised = _addresses("advertised.listeners", properties["advertised.listeners"])
     elif default.advertised_host:
-        port = default.advertised_port if len(told) == 1 else 0
-        advertised = dict.fromkeys(told, (default.advertised_host, port))
-    unknown = advertised.keys() - told.keys()
+        port = default.advertised_port if len(bound) == 1 else 0
+        advertised = dict.fromkeys(bound, (default.advertised_host, port))
+    unknown = advertised.keys() - bound.keys()
     if unknown:
         raise ConfigError(f"advertised.listeners names {', '.join(sorted(unknown))}, which `listeners` does not")
-    for name in told:
+    for name in bound:
         if name not in protocols:
             raise ConfigError(
                 f"No security protocol defined for listener {name}: write {PROTOCOL_MAP}={name}:{PLAINTEXT}, "
@@ -92,7 +92,7 @@ def listeners_in(properties: Mapping[str, str], default: Listener) -> tuple[List
             )
     return tuple(
         Listener(name, protocols[name], host, port, *advertised.get(name, ("", 0)))
-        for name, (host, port) in told.items()
+        for name, (host, port) in bound.items()
     )
 
 

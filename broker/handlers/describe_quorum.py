@@ -69,9 +69,9 @@ async def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -
                 )
             )
         topics.append(TopicData(topic_name=topic.topic_name, partitions=rows))
-    told = any(row.error_code == ErrorCode.NONE for topic_row in topics for row in topic_row.partitions)
+    has_rows = any(row.error_code == ErrorCode.NONE for topic_row in topics for row in topic_row.partitions)
     return DescribeQuorumResponse(
-        error_code=ErrorCode.NONE, error_message="", topics=topics, nodes=nodes_of(image, voters) if told else []
+        error_code=ErrorCode.NONE, error_message="", topics=topics, nodes=nodes_of(image, voters) if has_rows else []
     )
 
 

@@ -67,6 +67,6 @@ async def acknowledge(
     ctx: RequestContext, group: str, member: str, topic_id: bytes, asked: AcknowledgePartition, *, renews: bool
 ) -> None:
     """Store the acknowledgements of one partition. Raises KafkaError."""
-    said = share_requests.acknowledgements_of(asked.acknowledgement_batches, renews=renews)
-    if said:
-        await share_requests.store(ctx, group, member, topic_id, asked.partition_index, said)
+    acknowledgements = share_requests.acknowledgements_of(asked.acknowledgement_batches, renews=renews)
+    if acknowledgements:
+        await share_requests.store(ctx, group, member, topic_id, asked.partition_index, acknowledgements)

@@ -131,8 +131,10 @@ async def acknowledge(answer: Answer, request: ShareFetchRequest, group: str, me
             where = (topic.topic_id, one.partition_index)
             answer.row(where)
             try:
-                said = share_requests.acknowledgements_of(one.acknowledgement_batches, renews=request.is_renew_ack)
-                await share_requests.store(answer.ctx, group, member, *where, said)
+                acknowledgements = share_requests.acknowledgements_of(
+                    one.acknowledgement_batches, renews=request.is_renew_ack
+                )
+                await share_requests.store(answer.ctx, group, member, *where, acknowledgements)
             except KafkaError as error:
                 answer.refuse(where, error, acknowledged=True)
 

@@ -37,7 +37,7 @@ def check_sender(ctx: RequestContext, group: str | None, member: str | None) -> 
 
 def acknowledgements_of(batches: Iterable[Any], *, renews: bool) -> list[Acknowledgement]:
     """Return the acknowledgements of one partition. Raises INVALID_REQUEST."""
-    said: list[Acknowledgement] = []
+    acknowledgements: list[Acknowledgement] = []
     last = -1
     for one in batches:
         types = tuple(one.acknowledge_types)
@@ -54,8 +54,8 @@ def acknowledgements_of(batches: Iterable[Any], *, renews: bool) -> list[Acknowl
         if problem:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{one.first_offset}-{one.last_offset}: {problem}.")
         last = one.last_offset
-        said.append(Acknowledgement(one.first_offset, last, types))
-    return said
+        acknowledgements.append(Acknowledgement(one.first_offset, last, types))
+    return acknowledgements
 
 
 async def shared(ctx: RequestContext, group: str, topic_id: bytes, index: int) -> SharedPartition:
@@ -73,8 +73,8 @@ async def shared(ctx: RequestContext, group: str, topic_id: bytes, index: int) -
 
 
 async def store(
-    ctx: RequestContext, group: str, member: str, topic_id: bytes, index: int, said: list[Acknowledgement]
+    ctx: RequestContext, group: str, member: str, topic_id: bytes, index: int, acknowledgements: list[Acknowledgement]
 ) -> None:
     """Apply a member's acknowledgements, and store them. Raises KafkaError."""
     one = await shared(ctx, group, topic_id, index)
-    await ctx.services.shares.partitions.acknowledge(one, member, said)
+    await ctx.services.shares.partitions.acknowledge(one, member, acknowledgements)

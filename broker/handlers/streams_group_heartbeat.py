@@ -55,7 +55,7 @@ async def streams_group_heartbeat(
         outcome = await services.groups.streamers.heartbeat(request, sender)
     except KafkaError as refused:
         return StreamsGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message or None, status=[])
-    response = told(outcome)
+    response = response_of(outcome)
     if outcome.missing:
         failed = await make_topics(ctx, outcome)
         for status in response.status or ():
@@ -74,7 +74,7 @@ def check_topics(ctx: RequestContext, topology: Topology) -> None:
         authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
-def told(outcome: HeartbeatOutcome) -> StreamsGroupHeartbeatResponse:
+def response_of(outcome: HeartbeatOutcome) -> StreamsGroupHeartbeatResponse:
     """Return the response to an accepted heartbeat."""
     answer = outcome.answer
     active, standby, warmup = (rows(answer.assigned, role) for role in (ACTIVE, STANDBY, WARMUP))

@@ -259,9 +259,9 @@ def respelled(alike: Mapping[str, tuple[str, ...]], name: str, *, there: bool) -
 
 def gone(before: ClusterImage, after: ClusterImage, request: UpdateMetadataRequest) -> dict[str, bytes]:
     """The topics that an update has removed or replaced by new ones of the same name: name -> old id."""
-    told = before.topics if request.type == FULL_UPDATE else [one.topic_name for one in grouped_by_topic(request)]
+    updated = before.topics if request.type == FULL_UPDATE else [one.topic_name for one in grouped_by_topic(request)]
     lost = {}
-    for name in told:
+    for name in updated:
         known, now = before.topics.get(name), after.topics.get(name)
         if known is not None and (now is None or is_another(known, now.topic_id)):
             lost[name] = known.topic_id
@@ -304,9 +304,9 @@ def merge_topic(before: TopicImage | None, state: UpdateMetadataTopicState) -> T
     if not reported:
         return None
     topic = _with_topic_fields(before, state)
-    told = [partition.partition_index for partition in state.partition_states]
-    if before is not None and before.generation == topic.generation and before.partitions.keys() >= set(told):
-        shown, looked_at = dict(before.partitions), told
+    updated = [partition.partition_index for partition in state.partition_states]
+    if before is not None and before.generation == topic.generation and before.partitions.keys() >= set(updated):
+        shown, looked_at = dict(before.partitions), updated
     else:
         shown, looked_at = {}, sorted(reported)
     for index in looked_at:

@@ -218,10 +218,10 @@ class Node:
     async def ready(self, timeout_ms: float | None) -> bool:
         """Wait until the metadata cache holds this broker and all topics; return False after the timeout."""
 
-        def told(image: ClusterImage) -> bool:
+        def has_all_topics(image: ClusterImage) -> bool:
             return image.complete and self.settings.node_id in image.brokers
 
-        return await self.services.metadata.wait_until(told, timeout_ms)
+        return await self.services.metadata.wait_until(has_all_topics, timeout_ms)
 
     # --- starting
 

@@ -111,7 +111,7 @@ async def check_peers_resolve(settings: BrokerSettings) -> None:
     loop = asyncio.get_running_loop()
     found: asyncio.Future[str] = loop.create_future()
 
-    def tell(trouble: str) -> None:
+    def report(trouble: str) -> None:
         if not found.done():
             found.set_result(trouble)
 
@@ -122,7 +122,7 @@ async def check_peers_resolve(settings: BrokerSettings) -> None:
         except (OSError, ValueError) as error:
             trouble = str(error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: the start was cancelled
-            loop.call_soon_threadsafe(tell, trouble)
+            loop.call_soon_threadsafe(report, trouble)
 
     threading.Thread(target=look_up, name=f"look up {host}", daemon=True).start()
     if trouble := await found:
@@ -142,13 +142,13 @@ async def warn_while_unreachable(settings: BrokerSettings) -> None:
     host, port = listener.reachable_host, listener.reachable_port(listener.port)
     if _is_loopback(host) or host == listener.host:
         return
-    said = ""
+    logged = ""
     while True:
         await asyncio.sleep(CONNECT_INTERVAL_S)  # most brokers are ready by then, and skip the check
         trouble = await _connect_trouble(host, port)
         if not trouble:
             return
-        if trouble != said:
+        if trouble != logged:
             log.warning(
                 "brokers cannot connect to broker %d at %s (%s), and keep retrying: advertise an address that reaches "
                 "this machine from the cluster, or set inter.broker.listener.name to a second listener",
@@ -156,7 +156,7 @@ async def warn_while_unreachable(settings: BrokerSettings) -> None:
                 format_host_port(host, port),
                 trouble,
             )
-        said = trouble
+        logged = trouble
 
 
 async def _connect_trouble(host: str, port: int) -> str:

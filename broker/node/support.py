@@ -191,7 +191,7 @@ def summary(version: str) -> str:
     """Count the served APIs of one version of Kafka."""
     theirs = profile_for(version).ranges
     served = [row for row in HANDLERS if row.name in theirs]
-    whole = sum(told(version, row) == theirs[row.name] for row in served)
+    whole = sum(advertised_range(version, row) == theirs[row.name] for row in served)
     return f"- Kafka {version}: {len(served)} of {len(theirs)} API keys, {whole} of them in all versions."
 
 
@@ -201,7 +201,7 @@ def gaps(version: str) -> list[str]:
     return [name for name in profile_for(version).ranges if name not in served]
 
 
-def told(version: str, row: HandlerRow) -> str:
+def advertised_range(version: str, row: HandlerRow) -> str:
     """The advertised versions of an API, with all optional features on: "0-11"; empty for none."""
     span = peer_versions(version, True, telemetry=True).others.advertised.get(row.api.key)
     return "" if span is None else f"{span[0]}-{span[1]}" if span[0] != span[1] else f"{span[0]}"
@@ -209,7 +209,7 @@ def told(version: str, row: HandlerRow) -> str:
 
 def cell(version: str, row: HandlerRow) -> str:
     """The cell of an API in the column of a Kafka version."""
-    theirs, shown = profile_for(version).ranges.get(row.name, ""), told(version, row)
+    theirs, shown = profile_for(version).ranges.get(row.name, ""), advertised_range(version, row)
     return f"{shown} of {theirs}" if theirs and theirs != shown else shown or "-"
 
 

@@ -16,17 +16,17 @@ def oldest(versions: Iterable[str]) -> str:
 def versions_of(kafka: str | Mapping[int, str], node_ids: Iterable[int], default: str = DEFAULT) -> dict[int, str]:
     """Return node -> version; `default` for nodes without one. Raises ConfigError."""
     nodes = list(node_ids)
-    said = kafka if isinstance(kafka, Mapping) else _said(kafka, nodes)
-    unknown = sorted(said.keys() - set(nodes))
+    chosen = kafka if isinstance(kafka, Mapping) else _parse(kafka, nodes)
+    unknown = sorted(chosen.keys() - set(nodes))
     if unknown:
         raise ConfigError(f"kafka: there is no node {unknown[0]}; there are {', '.join(map(str, nodes))}")
     try:
-        return {node: profile_for(said.get(node, default)).version for node in nodes}
+        return {node: profile_for(chosen.get(node, default)).version for node in nodes}
     except ValueError as error:
         raise ConfigError(f"kafka: {error}") from None
 
 
-def _said(text: str, nodes: list[int]) -> dict[int, str]:
+def _parse(text: str, nodes: list[int]) -> dict[int, str]:
     if not text:
         return {}
     if "=" not in text:

@@ -52,7 +52,7 @@ KEYS_AT_ONCE: Final = 2000
 """Keys between two yields to the loop: some three milliseconds."""
 NAMED_MAX: Final = 100
 """The most records that one refusal names."""
-TOLD_MAX: Final = 1000
+LOGGED_MAX: Final = 1000
 """The most remembered pairs of topic and client for which the refusal was logged."""
 
 
@@ -90,7 +90,7 @@ class LegacyProducers:
         self._metadata = metadata
         self._topic_config = topic_config
         self._with_generations = with_generations
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def check(self, partition: Partition, fit: KeyPlacementCheck | None) -> None:
         """Raise unless a batch without a generation may be appended; `fit` is the result for `verify`, if required."""
@@ -125,11 +125,11 @@ class LegacyProducers:
     def warn(self, error: LegacyRefused, client_id: str, peer: str, acks: int) -> None:
         """Log the first refusal of a client."""
         known = (error.topic, client_id)
-        if known in self._told:
+        if known in self._logged:
             return
-        if len(self._told) >= TOLD_MAX:
-            self._told.clear()
-        self._told.add(known)
+        if len(self._logged) >= LOGGED_MAX:
+            self._logged.clear()
+        self._logged.add(known)
         lost = "; with acks=0 the producer gets no error" if acks == 0 else ""
         log.warning("refusing batches of %s (%s): %s%s", client_id or "a client", peer, error.message, lost)
 

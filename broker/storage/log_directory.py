@@ -129,8 +129,8 @@ class LogDirectory:
 
         The checkpoint of lost ends keeps this for the next start, since the truncated files no longer prove it.
         """
-        told = (self.high_watermarks, self.recovery_points, self.lost_ends)
-        reached = max(opened.durability.reached, *(one.offsets.get(key, 0) for one in told))
+        stored = (self.high_watermarks, self.recovery_points, self.lost_ends)
+        reached = max(opened.durability.reached, *(one.offsets.get(key, 0) for one in stored))
         opened.durability.reached = 0 if reached <= opened.log_end_offset else reached
         if opened.durability.reached:
             log.error(

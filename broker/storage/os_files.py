@@ -87,14 +87,14 @@ class OsFiles:
         self._descriptors: OrderedDict[str, int] = OrderedDict()
         self._open_descriptors_max = open_descriptors_max
         self._lock: DirectoryLock | None = None
-        self._told = False
+        self._reported = False
         """Whether the full disk was logged."""
         self.before_write: BeforeWrite | None = None
 
     def tell_of(self, reason: OSError) -> None:
         """Log a full disk, once for all files until `write_file` succeeds."""
-        if reason.errno in NO_ROOM and not self._told:
-            self._told = True
+        if reason.errno in NO_ROOM and not self._reported:
+            self._reported = True
             text = "%s is full: produce requests fail until space is free: %s"
             log.error(text, self._root, os.strerror(reason.errno))
 
@@ -134,7 +134,7 @@ class OsFiles:
         draft = target.with_name(f"{target.name}.tmp")
         draft.write_bytes(content)
         draft.replace(target)
-        self._told = False
+        self._reported = False
         self.close_descriptor(path)  # it refers to the replaced file
 
     def flush_file(self, path: str) -> None:

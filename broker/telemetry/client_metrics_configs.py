@@ -62,7 +62,7 @@ class ClientMetricsConfigs:
         read = {unquote(name): await read_config(session, f"{FOLDER}/{name}") for name in names}
         self._given = {name: given for name, given in read.items() if given}
         if self._given != before:
-            self._tell()
+            self._notify()
 
     async def changed(self, name: str) -> None:
         """Read a changed subscription."""
@@ -71,9 +71,9 @@ class ClientMetricsConfigs:
             self._given[unquote(name)] = given
         else:
             self._given.pop(unquote(name), None)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         subscriptions = []
         for name, given in self._given.items():
             try:

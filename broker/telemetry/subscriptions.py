@@ -39,7 +39,7 @@ class Client:
     host: str
     port: int
 
-    def said(self, name: str) -> str:
+    def attribute(self, name: str) -> str:
         """Return the attribute that an expression for `name` matches."""
         return _MATCHED[name](self)
 
@@ -62,9 +62,9 @@ class Subscription:
     interval_ms: int
     match: Mapping[str, Callable[[str], bool]]
 
-    def means(self, client: Client) -> bool:
+    def matches(self, client: Client) -> bool:
         """Whether the subscription matches a client."""
-        return all(matches(client.said(name)) for name, matches in self.match.items())
+        return all(matches(client.attribute(name)) for name, matches in self.match.items())
 
 
 @value
@@ -86,7 +86,7 @@ def wanted(subscriptions: Iterable[Subscription], client: Client) -> Wanted:
     metrics: set[str] = set()
     interval_ms = INTERVAL_DEFAULT_MS
     for one in subscriptions:
-        if one.means(client):
+        if one.matches(client):
             metrics |= set(one.metrics)
             interval_ms = min(interval_ms, one.interval_ms)
     return Wanted((EVERYTHING,) if EVERYTHING in metrics else tuple(sorted(metrics)), interval_ms)

@@ -108,7 +108,7 @@ class ClassicGroupSession:
     async def assured(self, *, timeout_s: float) -> None:
         """Confirm an uncertain membership with the coordinator. Raises KafkaError if it is lost or unconfirmed."""
         if self.unsure:
-            await self._hear(timeout_s)
+            await self._await_heartbeat(timeout_s)
         self.check_not_lost()
         if self.failure is not None:
             raise self.failure
@@ -118,7 +118,7 @@ class ClassicGroupSession:
                 f"no coordinator confirms the membership in {self.membership.group_id!r}",
             )
 
-    async def _hear(self, timeout_s: float) -> None:
+    async def _await_heartbeat(self, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 self.ask_now()
@@ -247,7 +247,7 @@ class ClassicGroupSession:
                 if code is ErrorCode.NONE:
                     continue
                 if code in CONVERSATION:
-                    self._heard(code, asked_as)
+                    self._on_response_code(code, asked_as)
                 raise KafkaError(code, f"commit of {topic.name}-{row.partition_index}")
         log.debug("%s has committed %s", self.membership.describe(), offsets)
         self.commits += 1
@@ -328,7 +328,7 @@ class ClassicGroupSession:
             channel=channel,
             timeout_ms=max_wait_ms + ANSWER_MARGIN_MS,
         )
-        if self._heard(ErrorCode(response.error_code), asked_as) is not HeartbeatOutcome.PROCEED:
+        if self._on_response_code(ErrorCode(response.error_code), asked_as) is not HeartbeatOutcome.PROCEED:
             return {}
         return {
             TopicPartition(topic.topic, row.partition): row.position
@@ -384,7 +384,7 @@ class ClassicGroupSession:
             self.membership.lease.renew(asked_at_s, rebalancing=not settled or code is not ErrorCode.NONE)
             if was_unsure and not self.unsure:
                 self._news.set()
-        self._heard(code, asked_as)
+        self._on_response_code(code, asked_as)
 
     def _stopped(self, heart: asyncio.Task[None]) -> None:
         if not heart.cancelled():
@@ -395,7 +395,7 @@ class ClassicGroupSession:
     def _identity(self) -> tuple[str, int]:
         return self.membership.member_id, self.membership.generation
 
-    def _heard(self, code: ErrorCode, asked_as: tuple[str, int]) -> HeartbeatOutcome:
+    def _on_response_code(self, code: ErrorCode, asked_as: tuple[str, int]) -> HeartbeatOutcome:
         """Ignore a response to a request sent before a rebalance: it does not concern the current membership."""
         if code is ErrorCode.NONE:
             return HeartbeatOutcome.PROCEED

@@ -112,12 +112,12 @@ class ConsumerGroupSession(ClassicGroupSession):
                     membership.expire()
                 if response.assignment is not None or (was_unsure and not self.unsure):
                     self._news.set()
-        self._heard(code, asked_as)
+        self._on_response_code(code, asked_as)
 
-    def _heard(self, code: ErrorCode, asked_as: tuple[str, int]) -> HeartbeatOutcome:
+    def _on_response_code(self, code: ErrorCode, asked_as: tuple[str, int]) -> HeartbeatOutcome:
         if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND) and asked_as == self._identity():
             self.membership.lease.end()
-        return super()._heard(code, asked_as)
+        return super()._on_response_code(code, asked_as)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses."""

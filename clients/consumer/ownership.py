@@ -78,7 +78,7 @@ class Ownership:
         self._join_failure: BaseException | None = None
         self._gone: set[TopicPartition] = set()
         """Partitions of recreated topics; the application must be notified of each."""
-        self._untold: set[TopicPartition] | None = None
+        self._unreported_assignment: set[TopicPartition] | None = None
         """New partitions that the application is not notified of yet."""
         self._departing: set[TopicPartition] = set()
         """Partitions being revoked; the application is notified of each."""
@@ -125,7 +125,7 @@ class Ownership:
             for name, shape in self._shapes().items()
         }
         shapes.update({name: shape for name, shape in assigned.shapes.items() if name in self.topics})
-        self._untold = set(assigned.partitions) - {progress.partition for progress in self._assignment}
+        self._unreported_assignment = set(assigned.partitions) - {progress.partition for progress in self._assignment}
         self._assignment.adjust(assigned.partitions)
         self._membership.owns(assigned.partitions)
         self._remember(shapes)
@@ -135,7 +135,7 @@ class Ownership:
 
     def on_notified_assigned(self) -> None:
         """Note that the application was notified of the new partitions."""
-        self._untold = None
+        self._unreported_assignment = None
 
     def on_notified_gone(self) -> None:
         """Note that the application was notified of partitions that no longer exist."""
@@ -165,8 +165,8 @@ class Ownership:
             step = self._cooperatively(self._membership)
         else:
             step = self._eagerly(self._membership)
-        if step is None and self._untold is not None:
-            return NotifyAssigned(frozenset(self._untold))
+        if step is None and self._unreported_assignment is not None:
+            return NotifyAssigned(frozenset(self._unreported_assignment))
         return step
 
     def reads_nothing(self) -> bool:
@@ -212,8 +212,8 @@ class Ownership:
         if self._assigned is not None and not membership.lost:
             return self._make_way(self._assigned)
         self._assigned = None
-        if self._untold is not None:
-            return NotifyAssigned(frozenset(self._untold))
+        if self._unreported_assignment is not None:
+            return NotifyAssigned(frozenset(self._unreported_assignment))
         if not (self._departing or self._on_membership_lost() or self._topics_changed()):
             return None
         self._gone |= self._drop_other_topics()
@@ -317,7 +317,7 @@ class Ownership:
         if self.chosen is not None:
             everything = [one for one in everything if one in self.chosen]
         self._assignment.adjust(everything)
-        self._untold = set(everything)
+        self._unreported_assignment = set(everything)
         self._remember(self._shapes())
 
     def _drop_other_topics(self) -> set[TopicPartition]:

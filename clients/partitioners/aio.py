@@ -68,13 +68,13 @@ class LineagePartitioner:
         """
         placement = await self._placement(topic)
 
-        def told(sent: asyncio.Future[Any]) -> None:
+        def on_sent(sent: asyncio.Future[Any]) -> None:
             if not sent.cancelled() and isinstance(sent.exception(), PolicyViolationError):
                 self._placements.refused(topic, placement)
 
         place = self._placements.partition(topic, placement, key)
         sent: asyncio.Future[Any] = await self._producer.send(topic, value, key=key, partition=place, **more)
-        sent.add_done_callback(told)
+        sent.add_done_callback(on_sent)
         return sent
 
     async def _placement(self, topic: str) -> Placement:

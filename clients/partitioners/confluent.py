@@ -70,7 +70,7 @@ class LineagePartitioner:
         """
         placement = self._placement(topic)
 
-        def told(error: Any, message: Any) -> None:
+        def on_delivered(error: Any, message: Any) -> None:
             if error is not None and error.code() in REFUSALS:
                 self._placements.refused(topic, placement)
             if on_delivery is not None:
@@ -81,7 +81,7 @@ class LineagePartitioner:
                     self._telling = None
 
         place = self._placements.partition(topic, placement, key)
-        self._producer.produce(topic, value, key, place, on_delivery=told, **more)
+        self._producer.produce(topic, value, key, place, on_delivery=on_delivered, **more)
 
     def _placement(self, topic: str) -> Placement:
         if self._telling == threading.get_ident():

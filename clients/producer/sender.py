@@ -155,12 +155,12 @@ class Sender:
             self.on_failure(error)
             self._accumulator.abandon(error)
 
-    def _wake_at(self, told: float | None) -> float | None:
+    def _wake_at(self, wake_at_s: float | None) -> float | None:
         """Return when to drain again. Without a producer id that is soon, because no event would wake the sender."""
         if not self._accumulator.numbering.wants_producer_id:
-            return told
+            return wake_at_s
         soon = self._loop.time() + self._network.config.retry_backoff.wait_ms(1, self._rng) / 1000
-        return soon if told is None else min(soon, told)
+        return soon if wake_at_s is None else min(soon, wake_at_s)
 
     def _watch_for_stalls(self) -> None:
         """Check periodically for stalls while anything is to be sent, and log them."""

@@ -23,14 +23,14 @@ class StallWatch:
 
     def __init__(self) -> None:
         self._heads: dict[PartitionQueue, Batch] = {}
-        self._told: dict[PartitionQueue, Batch] = {}
+        self._reported: dict[PartitionQueue, Batch] = {}
 
     def check(self, queues: Iterable[PartitionQueue], now: float, why_late: WhyLate) -> str | None:
         """Return one line about new stalls since the last check; None without any."""
         heads = {queue: head for queue in queues if (head := head_of(queue)) is not None}
         still = {queue: head for queue, head in heads.items() if self._heads.get(queue) is head}
-        news = [(head.created_at, queue) for queue, head in still.items() if self._told.get(queue) is not head]
-        self._heads, self._told = heads, still
+        news = [(head.created_at, queue) for queue, head in still.items() if self._reported.get(queue) is not head]
+        self._heads, self._reported = heads, still
         if not news:
             return None
         since, queue = min(news, key=lambda one: one[0])

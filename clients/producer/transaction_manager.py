@@ -99,7 +99,7 @@ class TransactionManager:
         self._unmapped = False
         self._lost = False
         """Whether a request of this transaction may still arrive."""
-        self._untold: State | None = None
+        self._unreported_end: State | None = None
         """The requested end (commit or abort), until the application has been notified of it."""
         self._known = False
         """Whether the coordinator knows the transaction, so that it has to be ended."""
@@ -120,32 +120,32 @@ class TransactionManager:
     def begin(self) -> None:
         """Begin a transaction."""
         self._require(State.READY, "begin a transaction")
-        self._untold = None
+        self._unreported_end = None
         self._move(State.IN_TRANSACTION)
 
     def commit(self) -> None:
         """End the transaction with a commit once everything in it is stored; nothing more is added. May be repeated."""
-        if self._untold is State.COMMITTING and self.failure is None:
+        if self._unreported_end is State.COMMITTING and self.failure is None:
             return
         self._require(State.IN_TRANSACTION, "commit")
-        self._untold = State.COMMITTING
+        self._unreported_end = State.COMMITTING
         self._move(State.COMMITTING)
 
     def abort(self) -> None:
         """End the transaction with an abort. May be repeated."""
-        if self._untold is State.ABORTING and self.failure is None:
+        if self._unreported_end is State.ABORTING and self.failure is None:
             return
         if self.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
             self._require(State.IN_TRANSACTION, "abort")
-        self._untold = State.ABORTING
+        self._unreported_end = State.ABORTING
         self._move(State.ABORTING)
         self.failure = None
         self._wanted.clear()
         self._offsets.clear()
 
-    def told(self) -> None:
+    def on_end_reported(self) -> None:
         """Note that the application was notified of the transaction's end; it may not request that end again."""
-        self._untold = None
+        self._unreported_end = None
 
     def add_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
         """Commit these offsets of a group if, and when, the transaction commits."""

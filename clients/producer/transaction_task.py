@@ -94,7 +94,7 @@ class TransactionTask:
         try:
             self._sender.wake()
             await self._until(self._over, "the outcome of the commit is unknown")
-            self._transactions.told()
+            self._transactions.on_end_reported()
             if self._accumulator.marks is not None:
                 self._accumulator.marks.committed()
         finally:
@@ -105,7 +105,7 @@ class TransactionTask:
         self._transactions.abort()
         self._accumulator.drop_doomed()
         await self._until(self._over, "the transaction is not aborted yet")
-        self._transactions.told()
+        self._transactions.on_end_reported()
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
         """Add these offsets to the transaction, and wait until the group's coordinator has accepted them."""

@@ -38,9 +38,9 @@ def mismatch(lineages: Mapping[str, Lineage | None], *, own: Collection[str] = (
         fits = fits and all(lineages[name] == longest for name in lineages.keys() & own)
     if fits:
         return None
-    told = " and ".join(f"{name} ({_counts(lineage)})" for name, lineage in sorted(lineages.items()))
+    both = " and ".join(f"{name} ({_counts(lineage)})" for name, lineage in sorted(lineages.items()))
     return (
-        f"{told} share state, but their histories differ: they must begin with the same partition count and go "
+        f"{both} share state, but their histories differ: they must begin with the same partition count and go "
         "through the same counts in the same order. Create one of them again, or repartition both before the join"
     )
 

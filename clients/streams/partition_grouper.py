@@ -103,8 +103,8 @@ def _equalise(
             if reason is not None:
                 raise TaskAssignmentError(reason)
         elif len(set(given.values())) > 1:
-            told = ", ".join(f"{topic} has {width}" for topic, width in sorted(given.items()))
-            raise TaskAssignmentError(f"joined topics must have equal partition counts: {told}")
+            described = ", ".join(f"{topic} has {width}" for topic, width in sorted(given.items()))
+            raise TaskAssignmentError(f"joined topics must have equal partition counts: {described}")
         width = max(given.values() or fixed.values())
         counts.update(dict.fromkeys(group & counts.keys(), width))
 

@@ -71,8 +71,8 @@ async def test_the_newest_common_version_is_spoken() -> None:
         with pytest.raises(KafkaError, match="does not serve Fetch") as refused:
             connection.version_for(FetchRequest)
         assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
-        assert connection.speaks(HeartbeatRequest)
-        assert not connection.speaks(DescribeClusterRequest)
+        assert connection.supports(HeartbeatRequest)
+        assert not connection.supports(DescribeClusterRequest)
         await connection.close()
     versions = [(request.api.name, request.version) for request in peer.seen]
     assert versions == [("ApiVersions", 0), ("ApiVersions", 2), ("Heartbeat", 2)]

@@ -34,7 +34,7 @@ def join(group: ClassicGroup, event: Join, now_ms: int) -> None:
         rebalance.end_join_phase_if_complete(group, now_ms)
         return
     group.check_alive()
-    if not speaks(group, event):
+    if not shares_protocol(group, event):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if request.member_id == "":
         join_unknown(group, event, now_ms)
@@ -56,7 +56,7 @@ def has_room(group: ClassicGroup, member_id: str) -> bool:
     return member is not None or len(group.members) < group.limits.size_max
 
 
-def speaks(group: ClassicGroup, event: Join) -> bool:
+def shares_protocol(group: ClassicGroup, event: Join) -> bool:
     """Return whether the client shares a protocol with all members; an Empty group accepts any protocol."""
     names = {protocol.name for protocol in event.request.protocols}
     if group.state is EMPTY or not len(group.members):

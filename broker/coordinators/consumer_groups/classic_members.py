@@ -72,7 +72,7 @@ def join(decision: Decision, event: Join, new_id: str) -> None:
         before = known_instance(group, instance_id, member_id)
     protocols = protocols_of(event)
     subscription = subscription_of(protocols)
-    after = _as_said(before, event, subscription, protocols)
+    after = _with_join(before, event, subscription, protocols)
     changed = group.epoch == 0
     if after != before:
         decision.write_metadata(after)
@@ -122,7 +122,7 @@ def subscription_of(protocols: tuple[tuple[str, bytes], ...]) -> ConsumerProtoco
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"not a consumer subscription: {error}") from None
 
 
-def _as_said(
+def _with_join(
     before: Member,
     event: Join,
     subscription: ConsumerProtocolSubscription,

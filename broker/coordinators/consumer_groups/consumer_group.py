@@ -160,39 +160,39 @@ class ConsumerGroup:
         key, content = record
         _APPLY[type(key)](self, key, content)
 
-    def _apply_group(self, key: records.ConsumerGroupMetadataKey, said: Any) -> None:
-        self.epoch = 0 if said is None else said.epoch
-        self.metadata_hash = 0 if said is None else said.metadata_hash
+    def _apply_group(self, key: records.ConsumerGroupMetadataKey, content: Any) -> None:
+        self.epoch = 0 if content is None else content.epoch
+        self.metadata_hash = 0 if content is None else content.metadata_hash
 
-    def _apply_partition_metadata(self, key: Any, said: Any) -> None:
-        self.has_partition_metadata = said is not None
+    def _apply_partition_metadata(self, key: Any, content: Any) -> None:
+        self.has_partition_metadata = content is not None
 
-    def _apply_metadata(self, key: records.ConsumerGroupMemberMetadataKey, said: Any) -> None:
+    def _apply_metadata(self, key: records.ConsumerGroupMemberMetadataKey, content: Any) -> None:
         before = self.members.get(key.member_id)
-        if said is not None:
-            self._replace((before or Member(member_id=key.member_id)).with_metadata(said))
+        if content is not None:
+            self._replace((before or Member(member_id=key.member_id)).with_metadata(content))
         elif before is not None:
             self._forget(before)
 
-    def _apply_current(self, key: records.ConsumerGroupCurrentMemberAssignmentKey, said: Any) -> None:
+    def _apply_current(self, key: records.ConsumerGroupCurrentMemberAssignmentKey, content: Any) -> None:
         before = self.members.get(key.member_id)
-        if said is not None or before is not None:
-            self._replace((before or Member(member_id=key.member_id)).with_current(said))
+        if content is not None or before is not None:
+            self._replace((before or Member(member_id=key.member_id)).with_current(content))
 
-    def _apply_target(self, key: records.ConsumerGroupTargetAssignmentMemberKey, said: Any) -> None:
-        if said is None:
+    def _apply_target(self, key: records.ConsumerGroupTargetAssignmentMemberKey, content: Any) -> None:
+        if content is None:
             self.targets.pop(key.member_id, None)
         else:
-            self.targets[key.member_id] = assignment.of_rows(said.topic_partitions)
+            self.targets[key.member_id] = assignment.of_rows(content.topic_partitions)
 
-    def _apply_assignment_epoch(self, key: Any, said: Any) -> None:
-        self.assignment_epoch = NO_EPOCH if said is None else said.assignment_epoch
+    def _apply_assignment_epoch(self, key: Any, content: Any) -> None:
+        self.assignment_epoch = NO_EPOCH if content is None else content.assignment_epoch
 
-    def _apply_regex(self, key: records.ConsumerGroupRegularExpressionKey, said: Any) -> None:
-        if said is None:
+    def _apply_regex(self, key: records.ConsumerGroupRegularExpressionKey, content: Any) -> None:
+        if content is None:
             self.regexes.pop(key.regular_expression, None)
         else:
-            resolved = ResolvedRegularExpression(frozenset(said.topics), said.version, said.timestamp)
+            resolved = ResolvedRegularExpression(frozenset(content.topics), content.version, content.timestamp)
             self.regexes[key.regular_expression] = resolved
 
     def _replace(self, member: Member) -> None:

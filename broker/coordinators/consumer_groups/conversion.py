@@ -54,10 +54,10 @@ def upgraded(group: ClassicGroup, topics: TopicsView, limits: ConsumerGroupLimit
 def is_generations(user_data: bytes) -> bool:
     """Return whether user data are topic generations from this project's leaders (R19); a coordinator needs none."""
     try:
-        said = json.loads(bytes(user_data))
+        decoded = json.loads(bytes(user_data))
     except ValueError:
         return False
-    return isinstance(said, dict) and said.keys() == {"generations"}
+    return isinstance(decoded, dict) and decoded.keys() == {"generations"}
 
 
 def _hash(decision: Decision, members: Collection[Member]) -> int:

@@ -114,27 +114,27 @@ class Member:
             told_session_timeout_ms=self.told_session_timeout_ms,
         )
 
-    def with_metadata(self, said: ConsumerGroupMemberMetadataValue) -> Member:
+    def with_metadata(self, content: ConsumerGroupMemberMetadataValue) -> Member:
         """Return the member with the metadata of a record."""
-        classic = said.classic_member_metadata
+        classic = content.classic_member_metadata
         return dataclasses.replace(
             self,
-            instance_id=said.instance_id,
-            rack_id=said.rack_id,
-            client_id=said.client_id,
-            client_host=said.client_host,
-            topic_names=ascending(said.subscribed_topic_names),
-            topic_regex=said.subscribed_topic_regex or "",
-            rebalance_timeout_ms=said.rebalance_timeout_ms,
-            assignor=said.server_assignor,
+            instance_id=content.instance_id,
+            rack_id=content.rack_id,
+            client_id=content.client_id,
+            client_host=content.client_host,
+            topic_names=ascending(content.subscribed_topic_names),
+            topic_regex=content.subscribed_topic_regex or "",
+            rebalance_timeout_ms=content.rebalance_timeout_ms,
+            assignor=content.server_assignor,
             classic=None
             if classic is None
             else ClassicMember(
                 session_timeout_ms=classic.session_timeout_ms,
                 protocols=tuple((one.name, bytes(one.metadata)) for one in classic.supported_protocols),
             ),
-            holds_gates=said.holds_gates,
-            told_session_timeout_ms=said.told_session_timeout_ms,
+            holds_gates=content.holds_gates,
+            told_session_timeout_ms=content.told_session_timeout_ms,
         )
 
     def current(self) -> ConsumerGroupCurrentMemberAssignmentValue:
@@ -147,20 +147,20 @@ class Member:
             partitions_pending_revocation=assignment.to_rows(self.revoking),
         )
 
-    def with_current(self, said: ConsumerGroupCurrentMemberAssignmentValue | None) -> Member:
+    def with_current(self, content: ConsumerGroupCurrentMemberAssignmentValue | None) -> Member:
         """Return the member with the current assignment of a record; None: never reconciled, or has to rejoin."""
-        if said is None:
+        if content is None:
             return dataclasses.replace(
                 self, state=STABLE, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned=NOTHING, revoking=NOTHING
             )
-        known = said.state in MemberState.__members__.values()
+        known = content.state in MemberState.__members__.values()
         return dataclasses.replace(
             self,
-            state=MemberState(said.state) if known else UNKNOWN,
-            epoch=said.member_epoch,
-            previous_epoch=said.previous_member_epoch,
-            assigned=assignment.of_rows(said.assigned_partitions),
-            revoking=assignment.of_rows(said.partitions_pending_revocation),
+            state=MemberState(content.state) if known else UNKNOWN,
+            epoch=content.member_epoch,
+            previous_epoch=content.previous_member_epoch,
+            assigned=assignment.of_rows(content.assigned_partitions),
+            revoking=assignment.of_rows(content.partitions_pending_revocation),
         )
 
 

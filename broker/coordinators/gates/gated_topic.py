@@ -42,7 +42,7 @@ class GatedTopic:
 
     def __init__(self, image: TopicImage) -> None:
         self.refresh(image)
-        self._told: dict[int, LeaderAnswer] = {}
+        self._answers: dict[int, LeaderAnswer] = {}
 
     def refresh(self, image: TopicImage) -> None:
         """Replace the metadata by newer metadata."""
@@ -77,13 +77,15 @@ class GatedTopic:
         """Return the affected partitions without an answer in the current leader epoch."""
         return [index for index in self.affected_partitions() if self._of(index) is None]
 
-    def record_answer(self, partition: int, told: LeaderAnswer) -> None:
+    def record_answer(self, partition: int, answer: LeaderAnswer) -> None:
         """Store a leader's answer."""
-        self._told[partition] = told
+        self._answers[partition] = answer
 
     def _of(self, partition: int) -> LeaderAnswer | None:
-        told, image = self._told.get(partition), self.image.partitions.get(partition)
-        return told if told is not None and image is not None and told.leader_epoch >= image.leader_epoch else None
+        answer, image = self._answers.get(partition), self.image.partitions.get(partition)
+        return (
+            answer if answer is not None and image is not None and answer.leader_epoch >= image.leader_epoch else None
+        )
 
     # -- gates
 
@@ -115,16 +117,16 @@ class GatedTopic:
         )
 
     def _start(self, partition: int) -> int:
-        told = self._of(partition)
-        return UNKNOWN if told is None else told.log_start
+        answer = self._of(partition)
+        return UNKNOWN if answer is None else answer.log_start
 
     def _cut(self, key_epoch: KeyEpoch) -> int:
-        told = self._of(key_epoch.partition)
-        return UNKNOWN if told is None else told.cuts.get(key_epoch, UNKNOWN)
+        answer = self._of(key_epoch.partition)
+        return UNKNOWN if answer is None else answer.cuts.get(key_epoch, UNKNOWN)
 
     def _end(self, key_epoch: KeyEpoch) -> int:
-        told = self._of(key_epoch.partition)
-        return UNKNOWN if told is None else told.ends.get(key_epoch, UNKNOWN)
+        answer = self._of(key_epoch.partition)
+        return UNKNOWN if answer is None else answer.ends.get(key_epoch, UNKNOWN)
 
     def deleted_ahead(self, partitions: Iterable[int], committed: OffsetOf) -> dict[int, int]:
         """Return the log starts of these partitions, where they are after the group's commit."""
@@ -155,9 +157,9 @@ class GatedTopic:
         begins: dict[int, int] = {}
         for child, parent in children.items():
             if was_there or committed(parent) != UNKNOWN or parent in begins:
-                told, known = self._of(child.partition), committed(child.partition)
-                if told is None:
+                answer, known = self._of(child.partition), committed(child.partition)
+                if answer is None:
                     return None
-                if known == UNKNOWN or (known < told.log_start and self.lineage.previous(child) is not None):
-                    begins[child.partition] = told.log_start
+                if known == UNKNOWN or (known < answer.log_start and self.lineage.previous(child) is not None):
+                    begins[child.partition] = answer.log_start
         return begins

@@ -86,9 +86,9 @@ class KeyEpochEnds:
         for row in response.topics[0].partitions if response.topics else []:
             rows.setdefault(row.partition, []).append(row)
         for index, key_epochs in asked.items():
-            told = answers_of(rows.get(index, []), key_epochs, image.partitions[index].leader_epoch)
-            if told is not None:
-                topic.record_answer(index, told)
+            answer = answers_of(rows.get(index, []), key_epochs, image.partitions[index].leader_epoch)
+            if answer is not None:
+                topic.record_answer(index, answer)
 
 
 def answers_of(rows: list[EpochEndOffset], key_epochs: list[KeyEpoch | None], leader_epoch: int) -> LeaderAnswer | None:

@@ -317,7 +317,7 @@ class GroupCoordinator:
 
     def reschedule(self, slot: GroupEntry) -> None:
         """Set the timer to the next deadline of a group, or forget the group if it is vacant."""
-        self._tell(slot)
+        self._notify(slot)
         if not self.table.knows(slot):
             return
         if slot.vacant:
@@ -366,12 +366,12 @@ class GroupCoordinator:
     def committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
         """Complete the requests that wait for these offsets, which are now stable."""
         slot.outlives_offsets = self._keeps_emptied_groups
-        self._tell(slot)
+        self._notify(slot)
         for answer in slot.positions.committed(partitions, slot.offsets.offset_of):
             _answer(answer)
         self.gates.committed(slot, partitions)
 
-    def _tell(self, slot: GroupEntry) -> None:
+    def _notify(self, slot: GroupEntry) -> None:
         for listener in self.listeners:
             listener(slot.group_id)
 

@@ -87,8 +87,8 @@ class GroupGates:
         self._topics: dict[str, GatedTopic] = {}
         self._waiting: dict[GroupEntry, None] = {}
         self._watched: dict[str, asyncio.Event] = {}
-        metadata.on_lineages(self.told)
-        configs.on_change(lambda name: self.told([name]))
+        metadata.on_lineages(self.on_topics_changed)
+        configs.on_change(lambda name: self.on_topics_changed([name]))
 
     async def stop(self) -> None:
         """Stop querying leaders."""
@@ -201,18 +201,18 @@ class GroupGates:
 
     def reasons(self, slot: GroupEntry) -> dict[TopicPartition, str]:
         """Return the withheld partitions of the group's current assignment, each with the reason."""
-        told: dict[TopicPartition, str] = {}
+        states: dict[TopicPartition, str] = {}
         by_topic = {name: self._topics.get(name) for name, _ in slot.withheld}
         why = {name: self._reasons(slot, topic) for name, topic in by_topic.items() if topic is not None}
         for name, index in sorted(slot.withheld):
             known = by_topic[name]
             if known is None or index not in known.image.partitions:
-                told[name, index] = NEW_GROUP
+                states[name, index] = NEW_GROUP
             elif index in why[name]:
-                told[name, index] = "; ".join(map(str, why[name][index])) or UNSTARTED
+                states[name, index] = "; ".join(map(str, why[name][index])) or UNSTARTED
             else:
-                told[name, index] = "open: it is in the next assignment"
-        return told
+                states[name, index] = "open: it is in the next assignment"
+        return states
 
     def _reasons(self, slot: GroupEntry, topic: GatedTopic) -> dict[int, tuple[Wait, ...]]:
         name = topic.image.name
@@ -335,7 +335,7 @@ class GroupGates:
         )
         self.settled(slot)
 
-    def told(self, names: Iterable[str]) -> None:
+    def on_topics_changed(self, names: Iterable[str]) -> None:
         """Refresh the groups that wait for these topics, after their metadata or configuration has changed."""
         for name in names:
             if name in self._watched:

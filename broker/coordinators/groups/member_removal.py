@@ -31,9 +31,9 @@ def removing(
         for member, timer in expired:
             if member.member_id in group.members:
                 group.timers.set(member.member_id, timer, now_ms + RETRY_MS)
-        log.warning("members of %s stay for now: %s", group.group_id, error)
+        log.warning("cannot remove expired members of %s yet: %s", group.group_id, error)
     else:
         for member, timer in expired:
-            log.info("member %s of %s is out: %s", member.member_id, group.group_id, timer.value)
+            log.info("removed member %s of %s: %s", member.member_id, group.group_id, timer.value)
     finally:
         runtime.reschedule(slot)

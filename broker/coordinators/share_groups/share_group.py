@@ -137,27 +137,27 @@ class ShareGroup:
         key, content = record
         _APPLY[type(key)](self, key, content)
 
-    def _apply_group(self, key: Any, said: Any) -> None:
-        self.epoch = 0 if said is None else said.epoch
-        self.metadata_hash = 0 if said is None else said.metadata_hash
+    def _apply_group(self, key: Any, content: Any) -> None:
+        self.epoch = 0 if content is None else content.epoch
+        self.metadata_hash = 0 if content is None else content.metadata_hash
 
-    def _apply_metadata(self, key: Any, said: Any) -> None:
+    def _apply_metadata(self, key: Any, content: Any) -> None:
         before = self.members.get(key.member_id)
-        if said is None:
+        if content is None:
             self.members.pop(key.member_id, None)
             self.timers.forget(key.member_id)
             return
         self.members[key.member_id] = dataclasses.replace(
             before or ShareMember(member_id=key.member_id),
-            rack_id=said.rack_id,
-            client_id=said.client_id,
-            client_host=said.client_host,
-            topic_names=tuple(sorted(set(said.subscribed_topic_names))),
+            rack_id=content.rack_id,
+            client_id=content.client_id,
+            client_host=content.client_host,
+            topic_names=tuple(sorted(set(content.subscribed_topic_names))),
         )
 
-    def _apply_current(self, key: Any, said: Any) -> None:
+    def _apply_current(self, key: Any, content: Any) -> None:
         before = self.members.get(key.member_id)
-        if said is None:
+        if content is None:
             if before is not None:
                 self.members[key.member_id] = dataclasses.replace(
                     before, epoch=LEAVING, previous_epoch=LEAVING, assigned=NOTHING
@@ -165,28 +165,30 @@ class ShareGroup:
             return
         self.members[key.member_id] = dataclasses.replace(
             before or ShareMember(member_id=key.member_id),
-            epoch=said.member_epoch,
-            previous_epoch=said.previous_member_epoch,
-            assigned=assignment.of_rows(said.assigned_partitions),
+            epoch=content.member_epoch,
+            previous_epoch=content.previous_member_epoch,
+            assigned=assignment.of_rows(content.assigned_partitions),
         )
 
-    def _apply_target(self, key: Any, said: Any) -> None:
-        if said is None:
+    def _apply_target(self, key: Any, content: Any) -> None:
+        if content is None:
             self.targets.pop(key.member_id, None)
         else:
-            self.targets[key.member_id] = assignment.of_rows(said.topic_partitions)
+            self.targets[key.member_id] = assignment.of_rows(content.topic_partitions)
 
-    def _apply_assignment_epoch(self, key: Any, said: Any) -> None:
-        self.assignment_epoch = 0 if said is None else said.assignment_epoch
+    def _apply_assignment_epoch(self, key: Any, content: Any) -> None:
+        self.assignment_epoch = 0 if content is None else content.assignment_epoch
 
-    def _apply_states(self, key: Any, said: Any) -> None:
-        if said is None:
+    def _apply_states(self, key: Any, content: Any) -> None:
+        if content is None:
             self.initializing, self.initialized = NOTHING, NOTHING
             self.names.clear()
             return
-        self.initializing = assignment.of_rows(said.initializing_topics)
-        self.initialized = assignment.of_rows(said.initialized_topics)
-        self.names = {one.topic_id: one.topic_name for one in (*said.initializing_topics, *said.initialized_topics)}
+        self.initializing = assignment.of_rows(content.initializing_topics)
+        self.initialized = assignment.of_rows(content.initialized_topics)
+        self.names = {
+            one.topic_id: one.topic_name for one in (*content.initializing_topics, *content.initialized_topics)
+        }
 
 
 _APPLY: Final[Mapping[type[Any], Callable[[ShareGroup, Any, Any], None]]] = {

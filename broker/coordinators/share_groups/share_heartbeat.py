@@ -128,7 +128,7 @@ def _update_member(decision: ShareDecision, request: ShareGroupHeartbeatRequest,
     joins = request.member_epoch == JOINING
     before = group.members.get(member_id) or (ShareMember(member_id=member_id) if joins else group.member(member_id))
     check_epoch(before, request.member_epoch)
-    after = _as_said(before, request, sender)
+    after = _with_request(before, request, sender)
     if after is not before:
         decision.write(
             records.ShareGroupMemberMetadataKey(group_id=group.group_id, member_id=member_id), after.metadata()
@@ -159,7 +159,7 @@ def check_epoch(member: ShareMember, epoch: int) -> None:
         )
 
 
-def _as_said(before: ShareMember, request: ShareGroupHeartbeatRequest, sender: Sender) -> ShareMember:
+def _with_request(before: ShareMember, request: ShareGroupHeartbeatRequest, sender: Sender) -> ShareMember:
     names = request.subscribed_topic_names
     after = dataclasses.replace(
         before,

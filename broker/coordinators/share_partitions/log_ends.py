@@ -58,5 +58,5 @@ class LogEnds:
             response: ListOffsetsResponse = await connection.call(request)
         except (KafkaError, OSError, TimeoutError):
             return None
-        told = response.topics[0].partitions[0]
-        return told.offset if told.error_code == ErrorCode.NONE else None
+        answer = response.topics[0].partitions[0]
+        return answer.offset if answer.error_code == ErrorCode.NONE else None

@@ -221,7 +221,7 @@ class ShareCoordinator:
                 del shard.states[key]
                 shard.snapshots.pop(key, None)
                 shard.latest.pop(key, None)
-                self._tell(key)
+                self._notify(key)
         shard.turns.pop(key, None)
         self._prune(shard)
 
@@ -272,7 +272,7 @@ class ShareCoordinator:
         self._check_current(shard)
         state.take(start_offset, batches, complete_count, leader_epoch)
         state.updates += 1
-        self._tell(key)
+        self._notify(key)
 
     async def _snapshot(self, shard: ShareShard, key: ShareKey, state: ShareState) -> None:
         record = encode_key(key, SNAPSHOT), encode_snapshot(state, self._clock_ms())
@@ -282,10 +282,10 @@ class ShareCoordinator:
         self._check_current(shard)
         shard.states[key] = state
         shard.snapshots[key] = offset
-        self._tell(key)
+        self._notify(key)
         self._prune(shard)
 
-    def _tell(self, key: ShareKey) -> None:
+    def _notify(self, key: ShareKey) -> None:
         for listener in self.listeners:
             listener(key.group)
 

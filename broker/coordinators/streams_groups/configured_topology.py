@@ -46,7 +46,7 @@ Find = Callable[[str], int | None]
 class ConfiguredSubtopology:
     """A subtopology with the partition counts of its topics."""
 
-    said: Subtopology
+    subtopology: Subtopology
     task_count: int
     counts: Counts = field(default_factory=dict)
     """The counts of its repartition topics and changelogs."""
@@ -54,12 +54,14 @@ class ConfiguredSubtopology:
     @property
     def stateful(self) -> bool:
         """Whether its tasks have state that standbys can copy."""
-        return bool(self.said.state_changelog_topics)
+        return bool(self.subtopology.state_changelog_topics)
 
     @property
     def sources(self) -> list[str]:
         """The topics that its tasks read."""
-        return sorted({*self.said.source_topics, *(one.name for one in self.said.repartition_source_topics)})
+        return sorted(
+            {*self.subtopology.source_topics, *(one.name for one in self.subtopology.repartition_source_topics)}
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -230,13 +232,13 @@ def _configured(one: Subtopology, decided: Counts, there: Find) -> ConfiguredSub
     task_count = max(map(count_of, sources))
     counts = {topic.name: topic.partitions or decided[topic.name] for topic in one.repartition_source_topics}
     counts |= {topic.name: task_count for topic in one.state_changelog_topics}
-    return ConfiguredSubtopology(said=one, task_count=task_count, counts=counts)
+    return ConfiguredSubtopology(subtopology=one, task_count=task_count, counts=counts)
 
 
 def _with_what_is_missing(made: Mapping[str, ConfiguredSubtopology], there: Find) -> ConfiguredTopology:
     missing: dict[str, tuple[TopicInfo, int]] = {}
     for one in made.values():
-        for topic in (*one.said.repartition_source_topics, *one.said.state_changelog_topics):
+        for topic in (*one.subtopology.repartition_source_topics, *one.subtopology.state_changelog_topics):
             expected, found = one.counts[topic.name], there(topic.name)
             if found is None:
                 missing[topic.name] = topic, expected

@@ -129,21 +129,21 @@ def _topology(group: StreamsGroup) -> api.Topology | None:
     configured = group.configured
     known = configured.subtopologies if configured is not None and configured.ready else {}
     rows = []
-    for said in sorted(topology.subtopologies, key=lambda one: one.subtopology_id):
-        counts = known[said.subtopology_id].counts if said.subtopology_id in known else {}
+    for subtopology in sorted(topology.subtopologies, key=lambda one: one.subtopology_id):
+        counts = known[subtopology.subtopology_id].counts if subtopology.subtopology_id in known else {}
         rows.append(
             api.Subtopology(
-                subtopology_id=said.subtopology_id,
-                source_topics=sorted(said.source_topics),
-                repartition_sink_topics=sorted(said.repartition_sink_topics),
-                state_changelog_topics=_infos(said.state_changelog_topics, counts),
-                repartition_source_topics=_infos(said.repartition_source_topics, counts),
+                subtopology_id=subtopology.subtopology_id,
+                source_topics=sorted(subtopology.source_topics),
+                repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
+                state_changelog_topics=_infos(subtopology.state_changelog_topics, counts),
+                repartition_source_topics=_infos(subtopology.repartition_source_topics, counts),
             )
         )
     return api.Topology(epoch=topology.epoch, subtopologies=rows)
 
 
-def _infos(said: Iterable[TopicInfo], counts: Counts) -> list[TopicInfo]:
+def _infos(infos: Iterable[TopicInfo], counts: Counts) -> list[TopicInfo]:
     return [
         TopicInfo(
             name=one.name,
@@ -151,7 +151,7 @@ def _infos(said: Iterable[TopicInfo], counts: Counts) -> list[TopicInfo]:
             replication_factor=one.replication_factor,
             topic_configs=list(one.topic_configs),
         )
-        for one in sorted(said, key=lambda one: one.name)
+        for one in sorted(infos, key=lambda one: one.name)
     ]
 
 

@@ -165,21 +165,21 @@ class StreamsGroup:
         key, content = record
         _APPLY[type(key)](self, key, content)
 
-    def _apply_group(self, key: Any, said: Any) -> None:
-        self.epoch = 0 if said is None else said.epoch
-        self.metadata_hash = 0 if said is None else said.metadata_hash
-        self.validated_topology_epoch = NOT_VALIDATED if said is None else said.validated_topology_epoch
-        rows = () if said is None else said.last_assignment_configs or ()
+    def _apply_group(self, key: Any, content: Any) -> None:
+        self.epoch = 0 if content is None else content.epoch
+        self.metadata_hash = 0 if content is None else content.metadata_hash
+        self.validated_topology_epoch = NOT_VALIDATED if content is None else content.validated_topology_epoch
+        rows = () if content is None else content.last_assignment_configs or ()
         self.assignment_configs = {one.key: one.value for one in rows}
 
-    def _apply_topology(self, key: Any, said: Any) -> None:
-        self.topology = said
+    def _apply_topology(self, key: Any, content: Any) -> None:
+        self.topology = content
         self.configured = None
 
-    def _apply_metadata(self, key: Any, said: Any) -> None:
+    def _apply_metadata(self, key: Any, content: Any) -> None:
         before = self.members.get(key.member_id)
-        if said is not None:
-            self._replace((before or StreamsMember(member_id=key.member_id)).with_metadata(said))
+        if content is not None:
+            self._replace((before or StreamsMember(member_id=key.member_id)).with_metadata(content))
         elif before is not None:
             del self.members[key.member_id]
             self._release(before)
@@ -187,19 +187,21 @@ class StreamsGroup:
             if not self.members:
                 self.shutdown_by = None
 
-    def _apply_current(self, key: Any, said: Any) -> None:
+    def _apply_current(self, key: Any, content: Any) -> None:
         before = self.members.get(key.member_id)
-        if said is not None or before is not None:
-            self._replace((before or StreamsMember(member_id=key.member_id)).with_current(said))
+        if content is not None or before is not None:
+            self._replace((before or StreamsMember(member_id=key.member_id)).with_current(content))
 
-    def _apply_target(self, key: Any, said: Any) -> None:
-        if said is None:
+    def _apply_target(self, key: Any, content: Any) -> None:
+        if content is None:
             self.targets.pop(key.member_id, None)
         else:
-            self.targets[key.member_id] = tasks.of_rows(said.active_tasks, said.standby_tasks, said.warmup_tasks)
+            self.targets[key.member_id] = tasks.of_rows(
+                content.active_tasks, content.standby_tasks, content.warmup_tasks
+            )
 
-    def _apply_assignment_epoch(self, key: Any, said: Any) -> None:
-        self.assignment_epoch = 0 if said is None else said.assignment_epoch
+    def _apply_assignment_epoch(self, key: Any, content: Any) -> None:
+        self.assignment_epoch = 0 if content is None else content.assignment_epoch
 
     def _replace(self, member: StreamsMember) -> None:
         before = self.members.get(member.member_id)

@@ -77,7 +77,7 @@ def _update_member(decision: StreamsDecision, request: StreamsGroupHeartbeatRequ
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group may have {settings.size_max} members")
     before = group.members.get(member_id) or (StreamsMember(member_id=member_id) if joins else group.member(member_id))
     check_epoch(before, request.member_epoch, owned)
-    after = _as_said(before, request, sender)
+    after = _with_request(before, request, sender)
     if after is not before:
         key = records.StreamsGroupMemberMetadataKey(group_id=group.group_id, member_id=member_id)
         decision.write(key, after.metadata())
@@ -122,7 +122,7 @@ def _owned(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
     return tasks.of_rows(request.active_tasks, request.standby_tasks, request.warmup_tasks)
 
 
-def _as_said(before: StreamsMember, request: StreamsGroupHeartbeatRequest, sender: Sender) -> StreamsMember:
+def _with_request(before: StreamsMember, request: StreamsGroupHeartbeatRequest, sender: Sender) -> StreamsMember:
     """Return the member with the changes of the request; the same object if there are none."""
     new: dict[str, object] = {"client_id": sender.client_id, "client_host": sender.client_host}
     if request.rack_id is not None:
@@ -144,18 +144,18 @@ def _as_said(before: StreamsMember, request: StreamsGroupHeartbeatRequest, sende
 
 def _topology(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest) -> records.StreamsGroupTopologyValue:
     """Return the group's topology, set by its first member. Raises INVALID_REQUEST for a different one."""
-    group, said = decision.group, request.topology
+    group, sent = decision.group, request.topology
     known = group.topology
     if known is None:
-        if said is None:
+        if sent is None:
             raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "the group has no topology: the member must rejoin")
-        made = records.StreamsGroupTopologyValue(epoch=said.epoch, subtopologies=said.subtopologies)
+        made = records.StreamsGroupTopologyValue(epoch=sent.epoch, subtopologies=sent.subtopologies)
         decision.write(records.StreamsGroupTopologyKey(group_id=group.group_id), made)
         return made
-    if said is None or known.epoch > said.epoch:
+    if sent is None or known.epoch > sent.epoch:
         return known
     if not topologies.is_same_topology(
-        known, records.StreamsGroupTopologyValue(epoch=said.epoch, subtopologies=said.subtopologies)
+        known, records.StreamsGroupTopologyValue(epoch=sent.epoch, subtopologies=sent.subtopologies)
     ):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "the group has another topology; topology updates are not supported yet"

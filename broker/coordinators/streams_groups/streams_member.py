@@ -69,19 +69,19 @@ class StreamsMember:
             client_tags=[KeyValue(key=key, value=content) for key, content in self.client_tags],
         )
 
-    def with_metadata(self, said: records.StreamsGroupMemberMetadataValue) -> StreamsMember:
+    def with_metadata(self, content: records.StreamsGroupMemberMetadataValue) -> StreamsMember:
         """Return the member with the metadata of a record."""
-        endpoint = said.user_endpoint
+        endpoint = content.user_endpoint
         return dataclasses.replace(
             self,
-            rack_id=said.rack_id,
-            client_id=said.client_id,
-            client_host=said.client_host,
-            rebalance_timeout_ms=said.rebalance_timeout_ms,
-            topology_epoch=said.topology_epoch,
-            process_id=said.process_id,
+            rack_id=content.rack_id,
+            client_id=content.client_id,
+            client_host=content.client_host,
+            rebalance_timeout_ms=content.rebalance_timeout_ms,
+            topology_epoch=content.topology_epoch,
+            process_id=content.process_id,
             endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
-            client_tags=tuple((one.key, one.value) for one in said.client_tags),
+            client_tags=tuple((one.key, one.value) for one in content.client_tags),
         )
 
     def current(self) -> records.StreamsGroupCurrentMemberAssignmentValue:
@@ -98,9 +98,9 @@ class StreamsMember:
             warmup_tasks_pending_revocation=tasks.to_rows(self.revoking, WARMUP),
         )
 
-    def with_current(self, said: records.StreamsGroupCurrentMemberAssignmentValue | None) -> StreamsMember:
+    def with_current(self, content: records.StreamsGroupCurrentMemberAssignmentValue | None) -> StreamsMember:
         """Return the member with the current assignment of a record; None: never reconciled, or has to rejoin."""
-        if said is None:
+        if content is None:
             return dataclasses.replace(
                 self,
                 state=STABLE,
@@ -110,17 +110,17 @@ class StreamsMember:
                 revoking=NO_TASKS,
                 since={},
             )
-        known = said.state in MemberState.__members__.values()
+        known = content.state in MemberState.__members__.values()
         return dataclasses.replace(
             self,
-            state=MemberState(said.state) if known else UNKNOWN,
-            epoch=said.member_epoch,
-            previous_epoch=said.previous_member_epoch,
-            assigned=tasks.of_rows(said.active_tasks, said.standby_tasks, said.warmup_tasks),
+            state=MemberState(content.state) if known else UNKNOWN,
+            epoch=content.member_epoch,
+            previous_epoch=content.previous_member_epoch,
+            assigned=tasks.of_rows(content.active_tasks, content.standby_tasks, content.warmup_tasks),
             revoking=tasks.of_rows(
-                said.active_tasks_pending_revocation,
-                said.standby_tasks_pending_revocation,
-                said.warmup_tasks_pending_revocation,
+                content.active_tasks_pending_revocation,
+                content.standby_tasks_pending_revocation,
+                content.warmup_tasks_pending_revocation,
             ),
-            since=tasks.since_of(said.active_tasks, said.active_tasks_pending_revocation),
+            since=tasks.since_of(content.active_tasks, content.active_tasks_pending_revocation),
         )

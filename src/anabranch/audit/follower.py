@@ -61,8 +61,8 @@ class Follower:
         if newest is None or (self._sight.progress and self._sight.progress[-1].batch >= newest.batch):
             return 0
         busy_ms = 0
-        for told in self._query().recentProgress:
-            batch = progress.of_query(told)
+        for query_progress in self._query().recentProgress:
+            batch = progress.of_query(query_progress)
             if batch is not None and self._sight.add_progress(batch):
                 results.append_progress(self._target.directory / results.PROGRESS, batch)
                 busy_ms += batch.duration_ms

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from anabranch.report.timeline import Moment
 
 POLL_S: Final = 0.5
-TOLD_MAX: Final = 20
+SHOWN_MAX: Final = 20
 """The maximum number of violations on the terminal; the files have all of them."""
 COPY_FACTS: Final = "_audit.json"
 """The description of a copy, in its directory; Spark ignores names that begin with an underscore."""
@@ -74,8 +74,8 @@ def run_stream(session: SparkSession, wish: AuditOptions, console: Console) -> F
         running = audits.begin(wish.topic, wish.scope, outputs)
         follower = Follower(target, lambda: running.query, sight, lambda: time.time_ns() // 1_000_000)
         if wish.follow:
-            with view, until_interrupted() as told:
-                while not told.wait(POLL_S) and audits.active(wish.topic):
+            with view, until_interrupted() as interrupted:
+                while not interrupted.wait(POLL_S) and audits.active(wish.topic):
                     follower.look()
                     if follower.begun:
                         following.touch()
@@ -175,8 +175,8 @@ def conclude(findings: Findings, directory: Path, console: Console, *, allow_emp
     report.write(directory / results.REPORT, findings)
     for line in findings.causes:
         console.print(f"lost: {line}", style="red")
-    if findings.found > TOLD_MAX:
-        console.print(f"{findings.found - TOLD_MAX:,} more violations in {directory / 'violations'}")
+    if findings.found > SHOWN_MAX:
+        console.print(f"{findings.found - SHOWN_MAX:,} more violations in {directory / 'violations'}")
     console.print(verdict_table(findings))
     console.print(f"report: {directory / results.REPORT}")
     if not clean(findings.judgement):
@@ -200,9 +200,9 @@ def verdict_table(findings: Findings) -> Table:
 @contextlib.contextmanager
 def until_interrupted() -> Iterator[threading.Event]:
     """An event that Ctrl-C sets while the block runs."""
-    told = threading.Event()
-    with handling(signal.SIGINT, lambda *_: told.set()):
-        yield told
+    interrupted = threading.Event()
+    with handling(signal.SIGINT, lambda *_: interrupted.set()):
+        yield interrupted
 
 
 def _topic(stack: contextlib.ExitStack, wish: AuditOptions) -> TopicWriter | None:
@@ -220,24 +220,24 @@ def _with_causes(findings: Findings, wish: AuditOptions) -> Findings:
 def _but_losses(tell: violations.Tell) -> violations.Tell:
     """A listener that passes on all violations except losses, which get one line per cause."""
 
-    def told(story: dict[str, Any]) -> None:
+    def filtered(story: dict[str, Any]) -> None:
         if story["kind"] != LOST:
             tell(story)
 
-    return told
+    return filtered
 
 
 def _some(tell: violations.Tell) -> violations.Tell:
     """A listener that passes on the first few violations."""
-    left = TOLD_MAX
+    left = SHOWN_MAX
 
-    def told(story: dict[str, Any]) -> None:
+    def filtered(story: dict[str, Any]) -> None:
         nonlocal left
         if left:
             left -= 1
             tell(story)
 
-    return told
+    return filtered
 
 
 def _moments(wish: AuditOptions) -> Sequence[Moment]:

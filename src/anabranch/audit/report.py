@@ -66,8 +66,9 @@ def _headline(findings: Findings) -> str:
     elif clean(judged):
         verdict, tone = f"All {delivered:,} records were delivered in order, each once", GOOD
     else:
-        told = ", ".join(f"{count:,} {IN_HEADLINE.get(kind, kind.replace('_', ' '))}" for kind, count in wrong.items())
-        verdict, tone = f"Violations: {told}", BAD
+        kinds = {kind: IN_HEADLINE.get(kind, kind.replace("_", " ")) for kind in wrong}
+        counts = ", ".join(f"{count:,} {kinds[kind]}" for kind, count in wrong.items())
+        verdict, tone = f"Violations: {counts}", BAD
     sub = f"{pluralize(judged.get('keys', 0), 'key')}, handed to {_named(groups)}; "
     sub += f"judged {findings.how}, delivery by delivery, with Spark."
     if again := judged.get("redelivered", 0):
@@ -128,7 +129,7 @@ def _course(findings: Findings, group: str, topic: str, *, with_events: bool) ->
 
 def _hand_offs(found: Sequence[HandOff]) -> str:
     took = [one.took_ms for one in found]
-    told = (
+    introduction = (
         f"<h3>Hand-offs</h3><p class=lead>Keys went to another partition {pluralize(len(found), 'time')}: half of them "
         f"waited up to {duration(median(took))}, nine of ten up to {duration(percentile(took, 90))}, the longest "
         f"{duration(max(took))}. A pause of the producers counts as waiting, too.</p>"
@@ -139,7 +140,7 @@ def _hand_offs(found: Sequence[HandOff]) -> str:
         for one in found
     ]
     columns = ("", "from partition@generation", "to", "at", "ms")
-    return told + plot + page.collapsible("Every hand-off", page.table(columns, rows))
+    return introduction + plot + page.collapsible("Every hand-off", page.table(columns, rows))
 
 
 def _violations(findings: Findings) -> str:
@@ -151,7 +152,7 @@ def _violations(findings: Findings) -> str:
         lines = "".join(f"<li>{page.escaped(line)}</li>" for line in findings.causes)
         parts.append(f"<h3>Where records were lost, and why</h3><ul>{lines}</ul>")
     paths = itertools.chain(findings.paths, itertools.repeat(()))
-    found = [told(story, path) for story, path in zip(stories, paths, strict=False)]
+    found = [rendered_violation(story, path) for story, path in zip(stories, paths, strict=False)]
     parts += found[:STORIES_OPEN]
     if folded := found[STORIES_OPEN:]:
         parts.append(page.collapsible(f"{len(folded)} more of them", "".join(folded)))
@@ -161,7 +162,7 @@ def _violations(findings: Findings) -> str:
     return page.section("Violations", "Each with the neighboring records of its key.", *parts)
 
 
-def told(story: Story, path: Sequence[Story] = ()) -> str:
+def rendered_violation(story: Story, path: Sequence[Story] = ()) -> str:
     """The HTML of a violation, with the deliveries of its key around it as far as they were read."""
     title = f"{str(story['kind']).replace('_', ' ')}: {violation_text(story)} (group {story['group']})"
     known = [(label, story[name]) for name, label in _PLACES if name in story]

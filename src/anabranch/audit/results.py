@@ -81,8 +81,8 @@ def read_progress(path: Path) -> list[Progress]:
     return [Progress(*json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def write_verdict(path: Path, told: Mapping[str, Any]) -> None:
+def write_verdict(path: Path, verdict: Mapping[str, Any]) -> None:
     """Write the verdict as JSON, for tools. The file appears when it is complete."""
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+    fresh.write_text(json.dumps(verdict, indent=1, sort_keys=True) + "\n")
     fresh.replace(path)

@@ -96,9 +96,9 @@ Examples:
 @subjects
 @resources
 @bootstrap
-def add(bootstrap: str, **said: Any) -> None:
+def add(bootstrap: str, **typed: Any) -> None:
     """Add entries: one for each user, operation and name."""
-    about, says = list(_patterns(said)), list(_entries(said))
+    about, says = list(_patterns(typed)), list(_entries(typed))
     if not about:
         raise click.UsageError("no resource: write --topic, --group, --transactional-id, --token or --cluster")
     if not says:
@@ -126,9 +126,9 @@ Examples:
 @resources
 @as_json
 @with_admin()
-async def list_acls(admin: Admin, as_json: bool, **said: Any) -> None:
+async def list_acls(admin: Admin, as_json: bool, **typed: Any) -> None:
     """List all entries, or those that match."""
-    for wanted in _filters(said, matching=not said["prefixed"]):
+    for wanted in _filters(typed, matching=not typed["prefixed"]):
         for pattern, acl in await admin.describe_acls(wanted):
             tell(as_json, _row(pattern, acl), [_line(pattern, acl)])
 
@@ -144,13 +144,13 @@ Examples:
 @subjects
 @resources
 @bootstrap
-def remove(bootstrap: str, **said: Any) -> None:
+def remove(bootstrap: str, **typed: Any) -> None:
     """Remove the entries that match all options."""
-    if not any(said.values()):
+    if not any(typed.values()):
         raise click.UsageError("no filter: write at least one of --topic, --group, --allow, --deny and so on")
 
     async def act(admin: Admin) -> None:
-        gone = await admin.delete_acls(*_filters(said, matching=False))
+        gone = await admin.delete_acls(*_filters(typed, matching=False))
         for one in gone:
             click.echo(f"removed: {_line(*one)}")
         if not gone:
@@ -159,57 +159,57 @@ def remove(bootstrap: str, **said: Any) -> None:
     run(bootstrap, act)
 
 
-def _patterns(said: dict[str, Any]) -> Iterator[ResourcePattern]:
+def _patterns(typed: dict[str, Any]) -> Iterator[ResourcePattern]:
     from anabranch.protocol.acls import CLUSTER_NAME, PatternType, ResourcePattern, ResourceType
 
-    tree = PatternType.PREFIXED if said["prefixed"] else PatternType.LITERAL
+    tree = PatternType.PREFIXED if typed["prefixed"] else PatternType.LITERAL
     for kind, names in (
-        (ResourceType.TOPIC, said["topics"]),
-        (ResourceType.GROUP, said["groups"]),
-        (ResourceType.TRANSACTIONAL_ID, said["ids"]),
-        (ResourceType.DELEGATION_TOKEN, said["tokens"]),
+        (ResourceType.TOPIC, typed["topics"]),
+        (ResourceType.GROUP, typed["groups"]),
+        (ResourceType.TRANSACTIONAL_ID, typed["ids"]),
+        (ResourceType.DELEGATION_TOKEN, typed["tokens"]),
     ):
         for name in names:
             yield ResourcePattern(kind, name, tree)
-    if said["cluster"]:
+    if typed["cluster"]:
         yield ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def _entries(said: dict[str, Any]) -> Iterator[Acl]:
+def _entries(typed: dict[str, Any]) -> Iterator[Acl]:
     from anabranch.protocol.acls import ANYWHERE, Acl, Operation, Permission
 
-    operations = [Operation[one.upper().replace("-", "_")] for one in said["operations"]] or [Operation.ALL]
-    for permission, users in ((Permission.ALLOW, said["allow"]), (Permission.DENY, said["deny"])):
+    operations = [Operation[one.upper().replace("-", "_")] for one in typed["operations"]] or [Operation.ALL]
+    for permission, users in ((Permission.ALLOW, typed["allow"]), (Permission.DENY, typed["deny"])):
         for user in users:
             if ":" not in user:
                 raise click.UsageError(f"{user} is not a principal: write User:{user}")
             for operation in operations:
-                yield Acl(user, said["host"] or ANYWHERE, operation, permission)
+                yield Acl(user, typed["host"] or ANYWHERE, operation, permission)
 
 
-def _filters(said: dict[str, Any], *, matching: bool) -> list[Any]:
+def _filters(typed: dict[str, Any], *, matching: bool) -> list[Any]:
     """The options as filters; unset ones match everything. `matching`: include prefixed entries that cover a name."""
     from anabranch.protocol.acls import ANY, MATCH, AclFilter
 
     about: list[tuple[int, str | None, int]] = [
         (pattern.resource_type, pattern.name, MATCH if matching else pattern.pattern_type)
-        for pattern in _patterns(said)
+        for pattern in _patterns(typed)
     ] or [(ANY, None, ANY)]
-    named = bool(said["operations"])
+    named = bool(typed["operations"])
     says: list[tuple[str | None, int, int]] = [
-        (acl.principal, acl.operation if named else ANY, acl.permission) for acl in _entries(said)
+        (acl.principal, acl.operation if named else ANY, acl.permission) for acl in _entries(typed)
     ]
     if not says:
         from anabranch.protocol.acls import Operation
 
-        says = [(None, Operation[one.upper().replace("-", "_")], ANY) for one in said["operations"]]
+        says = [(None, Operation[one.upper().replace("-", "_")], ANY) for one in typed["operations"]]
     return [
         AclFilter(
             resource_type=kind,
             name=name,
             pattern_type=tree,
             principal=principal,
-            host=said["host"],
+            host=typed["host"],
             operation=operation,
             permission=permission,
         )

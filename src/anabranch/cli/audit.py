@@ -23,7 +23,7 @@ INSTALL: Final = "the audit needs Spark: pip install 'anabranch[audit]', and 'an
 LOG_COLUMNS: Final = 120
 OF_SUBMISSION: Final = frozenset({"package", "master", "conf"})
 """Options for the submission of a packaged job; the others are the job's."""
-ALWAYS_TOLD: Final = frozenset({"bootstrap_servers", "out"})
+ALWAYS_PASSED: Final = frozenset({"bootstrap_servers", "out"})
 """Job options that the printed command line has even at their default, because users may want to change them."""
 
 
@@ -261,8 +261,8 @@ def run(wish: AuditOptions) -> int:
     except (PySparkException, OSError) as error:
         raise CannotRun(f"cannot continue: {service.cause(str(error))}") from None
     except Py4JError:  # the JVM has ended
-        told = "see its log; if it ran out of memory: --conf spark.driver.memory=2g"
-        raise CannotRun(f"cannot continue: Spark has ended; {wish.out / 'spark.log'}: {told}") from None
+        hint = "see its log; if it ran out of memory: --conf spark.driver.memory=2g"
+        raise CannotRun(f"cannot continue: Spark has ended; {wish.out / 'spark.log'}: {hint}") from None
 
 
 def stop_without_verdict() -> NoReturn:
@@ -276,7 +276,7 @@ def words(context: click.Context) -> list[str]:
     for option in context.command.params:
         assert isinstance(option, click.Option) and option.name is not None
         given = context.get_parameter_source(option.name) is not ParameterSource.DEFAULT
-        if option.name in OF_SUBMISSION or not (given or option.name in ALWAYS_TOLD):
+        if option.name in OF_SUBMISSION or not (given or option.name in ALWAYS_PASSED):
             continue
         value = context.params[option.name]
         for one in value if option.multiple else [value]:
@@ -287,14 +287,14 @@ def words(context: click.Context) -> list[str]:
     return found
 
 
-def package(wish: AuditOptions, told: Sequence[str]) -> None:
+def package(wish: AuditOptions, arguments: Sequence[str]) -> None:
     """Write the files for `spark-submit` into a directory, and print its command line."""
     from anabranch.spark_jobs import shipping
 
     assert wish.package is not None
     archive, job = shipping.pack(wish.package), shipping.write_job(wish.package)
     master = "spark://host:7077" if wish.master.startswith("local") else wish.master
-    needs, line = shipping.submission(archive, job, master, told)
+    needs, line = shipping.submission(archive, job, master, arguments)
     for name, value in wish.conf.items():
         line[1:1] = ["--conf", f"{name}={value}"]
     click.echo(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in needs.items()), shlex.join(line)]))

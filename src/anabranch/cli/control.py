@@ -202,5 +202,5 @@ EVENT_HEADINGS: Final = f"{'number':>6}  {'seconds':>12}  {'event':<18} details"
 def event_line(event: Mapping[str, Any]) -> str:
     """Format an event: its number, the loop's seconds, its kind and details."""
     detail = {name: value for name, value in event.items() if name not in ("number", "at", "kind")}
-    told = "  ".join(f"{name}={value}" for name, value in detail.items())
-    return f"{event['number']:>6}  {event['at']:12.3f}  {event['kind']:<18} {told}".rstrip()
+    details = "  ".join(f"{name}={value}" for name, value in detail.items())
+    return f"{event['number']:>6}  {event['at']:12.3f}  {event['kind']:<18} {details}".rstrip()

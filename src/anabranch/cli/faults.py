@@ -68,18 +68,18 @@ Examples:
 )
 @rule_options
 @with_control
-def add(control: ControlClient, **said: Any) -> None:
+def add(control: ControlClient, **typed: Any) -> None:
     """Add a rule, and print its name."""
-    rule = {name: content for name, content in said.items() if content not in (None, (), False)}
+    rule = {name: content for name, content in typed.items() if content not in (None, (), False)}
     if EDIT in rule:
         rule[EDIT] = dict(_edit(one) for one in rule[EDIT])
     click.echo(control.ask("POST", "/v1/faults", rule)["name"])
 
 
-def _edit(said: str) -> tuple[str, Any]:
-    path, found, content = said.rpartition("=")
+def _edit(typed: str) -> tuple[str, Any]:
+    path, found, content = typed.rpartition("=")
     if not found:
-        raise click.UsageError(f"--edit takes PATH=VALUE, such as controller_id=7, not {said!r}")
+        raise click.UsageError(f"--edit takes PATH=VALUE, such as controller_id=7, not {typed!r}")
     try:
         return path, json.loads(content)
     except ValueError:

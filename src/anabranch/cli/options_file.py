@@ -26,13 +26,13 @@ def options_file(ctx: click.Context, _: click.Parameter, path: str | None) -> No
     if path is None:
         return
     try:
-        said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise click.UsageError(f"--options {path}: {getattr(error, 'strerror', None) or error}") from None
     options = [one for one in ctx.command.params if isinstance(one, click.Option)]
     known = {name.removeprefix("--"): one for one in options for name in one.opts}
     defaults = {}
-    for name, value in said.items():
+    for name, value in content.items():
         option = known.get(name.replace("_", "-"))
         if option is None or option.name is None or option.is_eager:
             raise click.UsageError(f"--options {path}: unknown option {name}; {suggest(name, known)}")

@@ -60,14 +60,14 @@ def command(file: str, servers: str, pace: str | None, command_config: str | Non
     sys.exit(1 if differ else 0)
 
 
-def _pace(said: str | None) -> float | None:
-    if said is None:
+def _pace(text: str | None) -> float | None:
+    if text is None:
         return None
     from anabranch.clock.spans import parse_pace
 
-    found = parse_pace(said)
+    found = parse_pace(text)
     if not found:
-        raise ValueError(f"--pace {said}: no request would be sent; write 1x")
+        raise ValueError(f"--pace {text}: no request would be sent; write 1x")
     return found
 
 

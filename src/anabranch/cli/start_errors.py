@@ -38,9 +38,9 @@ def cannot_start(error: BaseException) -> str:
         return f"cannot start: {error}"
     if error.errno == errno.EMFILE:
         return f"cannot start: {error.strerror}; {FILES_ADVICE}"
-    said = error.strerror or str(error)
+    reason = error.strerror or str(error)
     if error.filename is not None:
-        said, advice = f"{error.filename}: {said}", PATH_ADVICE.get(error.errno)
+        reason, advice = f"{error.filename}: {reason}", PATH_ADVICE.get(error.errno)
     else:
         advice = ADDRESS_ADVICE.get(error.errno)
-    return f"cannot start: {said}" + (f"; {advice}" if advice else "")
+    return f"cannot start: {reason}" + (f"; {advice}" if advice else "")

@@ -107,5 +107,5 @@ def fork(control: ControlClient, name: str) -> None:
 
     It runs in the process of the first one until that ends, or until DELETE of `/v1/state/forks/NUMBER`.
     """
-    number, told = control.snapshots.fork(name)
-    click.echo(f"fork {number} bootstrap={told['bootstrap']} control={told['control']}")
+    number, response = control.snapshots.fork(name)
+    click.echo(f"fork {number} bootstrap={response['bootstrap']} control={response['control']}")

@@ -215,5 +215,5 @@ def point_line(point: PointRow) -> str:
     value = point["value"] if "count" not in point else f"{point['sum']:g} in {point['count']}"
     shown = f"{value:g}" if isinstance(value, float) else str(value)
     kind = ", ".join(filter(None, (point["kind"], point["temporality"])))
-    said = "  ".join(f"{name}={value}" for name, value in point["attributes"].items())
-    return f"  {point['name']:<60} {shown:>14} {point['unit']:<3} {kind:<16} {said}".rstrip()
+    attributes = "  ".join(f"{name}={value}" for name, value in point["attributes"].items())
+    return f"  {point['name']:<60} {shown:>14} {point['unit']:<3} {kind:<16} {attributes}".rstrip()

@@ -87,8 +87,8 @@ def create(
     run(bootstrap, act)
     (token,) = made
     given = client_properties()
-    told = given.get("security.protocol", "")
-    chosen = protocol or (told if told.startswith("SASL_") else "SASL_SSL")
+    configured = given.get("security.protocol", "")
+    chosen = protocol or (configured if configured.startswith("SASL_") else "SASL_SSL")
     mechanism = given.get("sasl.mechanism", "")
     scram = mechanism if mechanism.startswith("SCRAM") else "SCRAM-SHA-256"
     trust = "".join(f"{name}={given[name]}\n" for name in TRUST if name in given and chosen == "SASL_SSL")

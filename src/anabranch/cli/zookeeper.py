@@ -69,13 +69,13 @@ def quorum_of(servers: Sequence[str], server_id: int | None, data_dir: str | Non
     """The servers of an ensemble, each with both of its ports; empty for a single server. Raises UsageError."""
     quorum: dict[int, str] = {}
     for text in servers:
-        said = SERVER.fullmatch(text)
-        if said is None:
+        match = SERVER.fullmatch(text)
+        if match is None:
             raise click.UsageError(f"--server {text!r}: write ID=HOST or ID=HOST:PORT:PORT, for example 1=10.0.0.1")
-        number = int(said["number"])
+        number = int(match["number"])
         if number in quorum:
             raise click.UsageError(f"--server {text!r}: duplicate server {number}")
-        quorum[number] = f"{said['host']}:{said['ports'] or PEER_PORTS}"
+        quorum[number] = f"{match['host']}:{match['ports'] or PEER_PORTS}"
     if (server_id is not None) != bool(quorum) or (quorum and server_id not in quorum):
         raise click.UsageError("an ensemble needs --server for each server, and --id for this one")
     if quorum and data_dir is None:

@@ -12,25 +12,25 @@ STEPS: Final = "steps"
 """The pace of a clock that moves only by `advance`."""
 
 
-def parse_seconds(said: object) -> float:
+def parse_seconds(text: object) -> float:
     """Parse a span such as "45s", or a number of seconds. ValueError if it is invalid."""
-    if isinstance(said, int | float) and not isinstance(said, bool):
-        found = float(said)
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        found = float(text)
     else:
-        words = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", str(said))
+        words = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", str(text))
         if words is None or words[2] not in UNITS_S:
-            raise ValueError(f"a span of time is a number and one of {', '.join(UNITS_S)}, such as 45s, not {said!r}")
+            raise ValueError(f"a span of time is a number and one of {', '.join(UNITS_S)}, such as 45s, not {text!r}")
         found = float(words[1]) * UNITS_S[words[2]]
     if not 0 <= found <= SPAN_MAX_S:
-        raise ValueError(f"a clock can be advanced by 0 seconds to 100 years, not by {said}")
+        raise ValueError(f"a clock can be advanced by 0 seconds to 100 years, not by {text}")
     return found
 
 
-def parse_pace(said: str) -> float:
+def parse_pace(text: str) -> float:
     """Parse a pace, "10x" or "steps", into cluster seconds per real second. ValueError if it is invalid."""
-    if said == STEPS:
+    if text == STEPS:
         return 0.0
-    words = re.fullmatch(r"(\d+(?:\.\d+)?)x", said)
+    words = re.fullmatch(r"(\d+(?:\.\d+)?)x", text)
     if words is None or float(words[1]) == 0:
-        raise ValueError(f"a clock runs at 1x, 10x or 0.5x, or in `{STEPS}`, not {said!r}")
+        raise ValueError(f"a clock runs at 1x, 10x or 0.5x, or in `{STEPS}`, not {text!r}")
     return float(words[1])

@@ -140,7 +140,7 @@ class Cluster(Startable):
         self._on_node: list[Callable[[Node], None]] = []
         self._on_anew: list[Callable[[], None]] = []
         self._faults: Faults | None = None
-        self._strikes: FaultActions | None = None
+        self._fault_actions: FaultActions | None = None
         self._processes: dict[int, Process] = {}
         self._failure: asyncio.Future[None] | None = None
         self._seed = seed
@@ -230,8 +230,8 @@ class Cluster(Startable):
             from anabranch.faults.fault_actions import FaultActions
             from anabranch.faults.faults import Faults
 
-            self._strikes = FaultActions(self)
-            self._faults = Faults(self.node_ids, self._strikes, tuple(self.listeners))
+            self._fault_actions = FaultActions(self)
+            self._faults = Faults(self.node_ids, self._fault_actions, tuple(self.listeners))
             self.on_node(self._faults.watch)
         return self._faults
 
@@ -290,8 +290,8 @@ class Cluster(Startable):
             self.zookeeper.close()
 
     async def _stop_nodes(self) -> None:
-        if self._strikes is not None:
-            await self._strikes.settled()
+        if self._fault_actions is not None:
+            await self._fault_actions.settled()
         for node_id in self.nodes:
             self.thaw_broker(node_id)
         await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
@@ -556,11 +556,11 @@ class Cluster(Startable):
     async def _all_have_metadata(self, count: int) -> None:
         """Wait until every running broker knows this many live brokers, and all topics."""
 
-        def told(image: ClusterImage) -> bool:
+        def has_topics(image: ClusterImage) -> bool:
             return image.complete and len(image.brokers) >= count
 
         for node in self.nodes.values():
-            known = await node.services.metadata.wait_until(told, READY_TIMEOUT_MS)
+            known = await node.services.metadata.wait_until(has_topics, READY_TIMEOUT_MS)
             if not known:
                 seen = sorted(node.services.metadata.image.brokers)
                 raise TimeoutError(f"broker {node.settings.node_id} sees only the brokers {seen}, not {count}")

@@ -129,10 +129,12 @@ async def launched_clusters() -> list[LaunchedCluster]:
     found = []
     for door in socket_paths():
         try:
-            told = await send_order(door, "nodes")
+            description = await send_order(door, "nodes")
         except OrderRefused:
             continue  # it is shutting down
-        found.append(LaunchedCluster(door, told["directory"], told["zookeeper"], tuple(told["nodes"])))
+        found.append(
+            LaunchedCluster(door, description["directory"], description["zookeeper"], tuple(description["nodes"]))
+        )
     return found
 
 

@@ -57,11 +57,11 @@ async def get_dashboard_rows(on: ControlledCluster, asked: ControlRequest) -> Da
 
 async def get_past_dashboard_rows(on: ControlledCluster, asked: ControlRequest) -> DashboardRows:
     """Get the rows at an earlier moment."""
-    said = asked.query.get("at", "")
+    text = asked.query.get("at", "")
     try:
-        at_s = float(said)
+        at_s = float(text)
     except ValueError:
-        raise ValueError(f"at is a time in seconds, as in events, not {said!r}") from None
+        raise ValueError(f"at is a time in seconds, as in events, not {text!r}") from None
     history = _feed(on).history
     found = history.at(at_s)
     if found is None:

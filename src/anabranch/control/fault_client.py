@@ -77,17 +77,17 @@ class FaultsClient:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def add(self, rule: Rule | None = None, **said: Unpack[RuleFields]) -> RuleClient:
+    def add(self, rule: Rule | None = None, **fields: Unpack[RuleFields]) -> RuleClient:
         """Add a rule.
 
         Args:
             rule: The rule.
-            **said: Or its fields: api="Produce", error="REQUEST_TIMED_OUT".
+            **fields: Or its fields: api="Produce", error="REQUEST_TIMED_OUT".
 
         Raises:
             ControlError: The rule can never hit; the message suggests a correction.
         """
-        return RuleClient(self._ask, self._ask("POST", "/v1/faults", said if rule is None else to_json(rule))["name"])
+        return RuleClient(self._ask, self._ask("POST", "/v1/faults", fields if rule is None else to_json(rule))["name"])
 
     def rows(self, *, removed: bool = False) -> list[RuleRow]:
         """Get every rule with its hits; optionally also the rules removed last."""
@@ -100,10 +100,10 @@ class FaultsClient:
 
     @contextlib.contextmanager
     def __call__(
-        self, rule: Rule | None = None, *, optional: bool = False, **said: Unpack[RuleFields]
+        self, rule: Rule | None = None, *, optional: bool = False, **fields: Unpack[RuleFields]
     ) -> Iterator[RuleClient]:
         """A block during which a rule is active. Raises RuleNeverHit at its end without a hit, unless `optional`."""
-        added = self.add(rule, **said)
+        added = self.add(rule, **fields)
         try:
             yield added
         finally:

@@ -72,8 +72,8 @@ class JournalClient:
     def explain(self, exchange: ExchangeRow | int) -> list[str]:
         """Explain the outcome of an exchange, in sentences. ControlError (404) if it is no longer kept."""
         number = exchange if isinstance(exchange, int) else int(exchange["number"])
-        told: list[str] = self._ask("GET", f"/v1/journal/{number}/explain")["explained"]
-        return told
+        lines: list[str] = self._ask("GET", f"/v1/journal/{number}/explain")["explained"]
+        return lines
 
     def clear(self) -> None:
         """Clear the journal."""
@@ -81,7 +81,7 @@ class JournalClient:
 
 
 def _words(where: Mapping[str, Any]) -> str:
-    said = {
+    parameters = {
         name: ",".join(map(str, one))
         if isinstance(one, list | tuple)
         else str(one).lower()
@@ -89,4 +89,4 @@ def _words(where: Mapping[str, Any]) -> str:
         else str(one)
         for name, one in where.items()
     }
-    return urllib.parse.urlencode(said)
+    return urllib.parse.urlencode(parameters)

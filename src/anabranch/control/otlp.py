@@ -86,14 +86,14 @@ def _points_of(metric: Metric, of_all: Row) -> Iterator[PointRow]:
     if kind is None:
         return
     data = getattr(metric, kind)
-    said = {
+    fields = {
         "name": metric.name,
         "unit": metric.unit,
         "kind": KINDS[kind],
         "temporality": TEMPORALITIES.get(getattr(data, "aggregation_temporality", 0)),
     }
     for point in data.data_points:
-        row = {**said, **_measured(point), "attributes": of_all | _attributes(point.attributes)}
+        row = {**fields, **_measured(point), "attributes": of_all | _attributes(point.attributes)}
         yield cast("PointRow", row)
 
 
@@ -117,14 +117,14 @@ def _attributes(pairs: Iterable[KeyValue]) -> Row:
     return {one.key: _value(one.value) for one in pairs}
 
 
-def _value(said: AnyValue) -> Any:
-    which = said.WhichOneof("value")
+def _value(any_value: AnyValue) -> Any:
+    which = any_value.WhichOneof("value")
     if which is None:
         return None
     if which == "array_value":
-        return [_value(one) for one in said.array_value.values]
+        return [_value(one) for one in any_value.array_value.values]
     if which == "kvlist_value":
-        return _attributes(said.kvlist_value.values)
+        return _attributes(any_value.kvlist_value.values)
     if which == "double_value":
-        return _number(said.double_value)
-    return said.bytes_value.hex() if which == "bytes_value" else getattr(said, which)
+        return _number(any_value.double_value)
+    return any_value.bytes_value.hex() if which == "bytes_value" else getattr(any_value, which)

@@ -65,8 +65,8 @@ class SnapshotsClient:
         Returns:
             The fork's number, and its addresses: `bootstrap`, `control`.
         """
-        told: ForkRow = self._ask("POST", "/v1/state/forks", {"snapshot": snapshot})
-        return told["fork"], told
+        response: ForkRow = self._ask("POST", "/v1/state/forks", {"snapshot": snapshot})
+        return response["fork"], response
 
     def end_fork(self, number: int) -> None:
         """Stop a fork. ControlError if it does not exist."""

@@ -152,10 +152,10 @@ async def resize_topic(on: ControlledCluster, asked: ControlRequest) -> state.To
 
 async def write_records(on: ControlledCluster, asked: ControlRequest) -> list[StoredRow]:
     """Write records as a producer does that keeps keys in order; the response has their offsets."""
-    topic, said = topic_of(on, asked), asked.body.get("records")
-    if not isinstance(said, list) or not 0 < len(said) <= RECORDS_MAX:
+    topic, given = topic_of(on, asked), asked.body.get("records")
+    if not isinstance(given, list) or not 0 < len(given) <= RECORDS_MAX:
         raise ValueError(f'send {{"records": [{{"key": "a", "value": "b"}}]}}, of 1 to {RECORDS_MAX} records')
-    records = [parsed(one) for one in said]
+    records = [parsed(one) for one in given]
     async with on.producer() as producer:
         sent = [
             await producer.send(
@@ -240,12 +240,12 @@ def _partitions(asked: ControlRequest) -> int:
 
 def number_of(words: Mapping[str, str], word: str, absent: int = -1) -> int:
     """A number of the query. Raises ValueError if it is none, or missing without `absent`."""
-    said = words.get(word, "")
-    if not said and absent >= 0:
+    given = words.get(word, "")
+    if not given and absent >= 0:
         return absent
-    if not said.isdecimal() or len(said) > DIGITS_MAX:
-        raise ValueError(f"{word} is a number from 0 on, not {said[:80]!r}")
-    return int(said)
+    if not given.isdecimal() or len(given) > DIGITS_MAX:
+        raise ValueError(f"{word} is a number from 0 on, not {given[:80]!r}")
+    return int(given)
 
 
 ONE: Final = "/v1/topics/{topic}"

@@ -36,12 +36,12 @@ class TourClient:
         Raises:
             ControlError: The story does not exist, cannot be played now, or failed.
         """
-        told: TourRow = self._ask("POST", f"/v1/tour/{story}", patience_s=PATIENCE_S)
+        step: TourRow = self._ask("POST", f"/v1/tour/{story}", patience_s=PATIENCE_S)
         try:
-            while not told["over"]:
-                yield told
-                told = self._ask("POST", "/v1/tour/next", patience_s=PATIENCE_S)
+            while not step["over"]:
+                yield step
+                step = self._ask("POST", "/v1/tour/next", patience_s=PATIENCE_S)
         finally:
             self._ask("DELETE", "/v1/tour", patience_s=PATIENCE_S)
-        if "broken" in told:
-            raise ControlError(409, f"the story could not continue: {told['broken']}")
+        if "broken" in step:
+            raise ControlError(409, f"the story could not continue: {step['broken']}")

@@ -153,9 +153,9 @@ class Child:
 
     async def _take(self, line: Line) -> None:
         event = str(line.get("event", ""))
-        said = {name: value for name, value in line.items() if name != "t"}
-        if said != self._latest.get(event):
-            self._latest[event] = said
+        fields = {name: value for name, value in line.items() if name != "t"}
+        if fields != self._latest.get(event):
+            self._latest[event] = fields
             self._changes += 1
         self._on_line(self.name, line)
         async with self._news:

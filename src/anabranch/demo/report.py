@@ -105,6 +105,6 @@ def _examples(story: Story) -> str:
     """The first violations, each with the deliveries before and after it."""
     if not story.examples:
         return ""
-    from anabranch.audit.report import told
+    from anabranch.audit.report import rendered_violation
 
-    return "<h3>The first violation</h3>" + "".join(told(one) for one in story.examples)
+    return "<h3>The first violation</h3>" + "".join(rendered_violation(one) for one in story.examples)

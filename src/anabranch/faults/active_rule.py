@@ -67,9 +67,9 @@ class ActiveRule:
     def __init__(
         self,
         rule: Rule,
-        told: Callable[[ActiveRule, Hit], None],
+        on_hit: Callable[[ActiveRule, Hit], None],
         at_work: Callable[[str], bool] = lambda _: False,
-        strikes: FaultActions | None = None,
+        actions: FaultActions | None = None,
     ) -> None:
         """`told` is called for each hit; `at_work` tells whether a named rule is active; `strikes` act on brokers."""
         self.rule = rule
@@ -81,11 +81,11 @@ class ActiveRule:
         self.held = 0
         """The number of requests that wait for `release`."""
         self.removed = False
-        self._strikes = strikes
-        self._struck: dict[int, None] = {}
+        self._actions = actions
+        self._acted_on: dict[int, None] = {}
         """The brokers under a continuous action."""
         self._later: list[Callable[[], Awaitable[Any]]] = []
-        self._told = told
+        self._on_hit = on_hit
         self._at_work = at_work
         self._ends_s: float | None = None
         self._rng = random.Random(rule.seed)
@@ -125,23 +125,23 @@ class ActiveRule:
         )
         if due:
             self.hits += 1
-            self._told(self, what)
+            self._on_hit(self, what)
             self._notify()
         return due
 
     def apply_action(self, node_id: int) -> None:
         """Apply the rule's action to its brokers; `node_id` is the broker of the hit."""
-        rule, strikes = self.rule, self._strikes
-        if strikes is None:
+        rule, actions = self.rule, self._actions
+        if actions is None:
             return
         for one in (rule.on or (node_id,)) if rule.node else ():
             if rule.node in CONTINUOUS:
                 if self._is_released:
                     continue
-                self._struck[one] = None
-            strikes.apply(rule.node, one)
+                self._acted_on[one] = None
+            actions.apply(rule.node, one)
         if rule.elect:
-            strikes.elect(rule.elect, [TopicPartition(*one) for one in itertools.product(rule.topic, rule.partition)])
+            actions.elect(rule.elect, [TopicPartition(*one) for one in itertools.product(rule.topic, rule.partition)])
 
     def postpone(self, work: Callable[[], Awaitable[Any]]) -> None:
         """Run this when the rule is released or removed; at once if it already was."""
@@ -151,13 +151,13 @@ class ActiveRule:
 
     def _release_all(self) -> None:
         """Undo continuous actions, and run postponed work in order."""
-        if self._strikes is None:
+        if self._actions is None:
             return
-        for node_id in self._struck:
-            self._strikes.undo(self.rule.node, node_id)
-        self._struck.clear()
+        for node_id in self._acted_on:
+            self._actions.undo(self.rule.node, node_id)
+        self._acted_on.clear()
         if self._later:
-            self._strikes.run(functools.partial(_all_of, self._later))
+            self._actions.run(functools.partial(_all_of, self._later))
             self._later = []
 
     def delay_s(self) -> float:

@@ -48,4 +48,4 @@ def _contradicts(outer: Rule, inner: Rule, rows: Collection[Row]) -> bool:
     if not both and not (outer.edit.keys() & inner.edit.keys()):
         return False
     first, second = Matcher(outer), Matcher(inner)
-    return any(first.means(row) and second.means(row) for row in rows)
+    return any(first.matches(row) and second.matches(row) for row in rows)

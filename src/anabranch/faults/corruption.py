@@ -74,17 +74,17 @@ def corrupted_records(data: Buffer) -> bytes:
     return flip_byte(data, (BATCH_HEAD_BYTES + max(end, BATCH_HEAD_BYTES)) // 2)
 
 
-def with_corrupted_records(names: Names, message: Any, version: int, base: Row, meant: Callable[[Row], bool]) -> Any:
+def with_corrupted_records(names: Names, message: Any, version: int, base: Row, matches: Callable[[Row], bool]) -> Any:
     """Change one byte in the records of each matching row of a response."""
     shape = shape_of(type(message))
     made = copy.copy(message)
     row = names.identity(message, shape, version, base)
-    if shape.records and (records := getattr(message, shape.records)) and meant(row):
+    if shape.records and (records := getattr(message, shape.records)) and matches(row):
         setattr(made, shape.records, corrupted_records(records))
     for field in shape.nested:
         listed = getattr(message, field.name)
         if listed:
-            setattr(made, field.name, [with_corrupted_records(names, one, version, row, meant) for one in listed])
+            setattr(made, field.name, [with_corrupted_records(names, one, version, row, matches) for one in listed])
     return made
 
 

@@ -128,7 +128,7 @@ class FaultInjectingDispatcher(Dispatcher):
         level = level_for(rule, request.api, request.version) if rule.error else None
         if rule.error and level is None:
             return await rest(view)
-        if not matcher.names_rows or any(map(matcher.surely_means, view.rows)):
+        if not matcher.names_rows or any(map(matcher.surely_matches, view.rows)):
             return await _apply_rule(armed, view, level, rest) if armed.hit(view) else await rest(view)
         response = await rest(view)
         if response is None or not _is_about(armed, view, response) or not armed.hit(view):
@@ -141,7 +141,7 @@ def _is_about(armed: ActiveRule, view: RequestView, response: Any) -> bool:
     request = view.request
     names, base = view.names, view.base
     return any(
-        armed.matcher.surely_means(row)
+        armed.matcher.surely_matches(row)
         for level in levels_of(request.api, request.version)
         for row in rows_in(names, response, request.version, level, base)
     )
@@ -226,14 +226,14 @@ async def _answered(armed: ActiveRule, view: RequestView, level: Level | None, r
     if not level.path:
         return error_response(request, ErrorCode[rule.error], f"rule {rule.name}")
     refused = matcher.rows(view)
-    body = without(view.names, request.body, request.version, matcher.means, copy.copy, {})
+    body = without(view.names, request.body, request.version, matcher.matches, copy.copy, {})
     if body is None or len(refused) == len(view.rows):
         response = None if getattr(request.body, "acks", 1) == 0 else empty_answer(request.api)
     else:
         response = await rest(view.of(_like(request, body)))
     code = ErrorCode[rule.error]
     if not level.kinds:
-        rows = [(row, matcher.means(row)) for row in view.rows]
+        rows = [(row, matcher.matches(row)) for row in view.rows]
         return interleaved(_some(response, armed), request.version, level, rows, code)
     return with_errors(_some(response, armed), request.version, level, refused, code, f"rule {rule.name}")
 
@@ -266,17 +266,17 @@ def _with_error(armed: ActiveRule, view: RequestView, level: Level, response: An
         return response if response.error_code else with_errors(response, version, level, matcher.rows(view), code)
     if not level.kinds:
         path = (*((one.name, None) for one in level.path), (level.field, None))
-        return with_field(names, response, version, path, int(code), base, matcher.means)
-    rows: list[Row] = [row for row in rows_in(names, response, version, level, base) if matcher.means(row)]
+        return with_field(names, response, version, path, int(code), base, matcher.matches)
+    rows: list[Row] = [row for row in rows_in(names, response, version, level, base) if matcher.matches(row)]
     return with_errors(response, version, level, rows, code, f"rule {rule.name}")
 
 
 def _changed(armed: ActiveRule, view: RequestView, response: Any) -> Any:
-    rule, version, means = armed.rule, view.request.version, armed.matcher.means
+    rule, version, matches = armed.rule, view.request.version, armed.matcher.matches
     if rule.throttle_ms:
         response = with_throttle(response, version, rule.throttle_ms)
     for path, value in rule.edit.items():
-        response = with_field(view.names, response, version, parse(path), value, view.base, means)
+        response = with_field(view.names, response, version, parse(path), value, view.base, matches)
     if rule.corrupt == "records":
-        response = with_corrupted_records(view.names, response, version, view.base, means)
+        response = with_corrupted_records(view.names, response, version, view.base, matches)
     return response

@@ -55,14 +55,14 @@ class Faults:
     def __init__(
         self,
         node_ids: Sequence[int],
-        strikes: FaultActions | None = None,
+        actions: FaultActions | None = None,
         listeners: Collection[str] = (),
         refuse: Callable[[Rule], None] = lambda rule: None,
     ) -> None:
         """`strikes` act on brokers; `listeners` their listener names; `refuse` may raise InvalidRule, too."""
         self._node_ids = node_ids
         self._listener_names = listeners
-        self._strikes = strikes
+        self._actions = actions
         self._refuse = refuse
         self._nodes: dict[int, tuple[Served, NodeContext]] = {}
         self._ours: dict[int, Node] = {}
@@ -75,33 +75,33 @@ class Faults:
         self._listeners: dict[RuleListener, None] = {}
         self._on_change: Callable[[], None] = lambda: None
 
-    def __call__(self, rule: Rule | None = None, *, optional: bool = False, **said: Unpack[RuleFields]) -> _Armed:
+    def __call__(self, rule: Rule | None = None, *, optional: bool = False, **fields: Unpack[RuleFields]) -> _Armed:
         """A block during which a rule is active. Raises RuleNeverHit at its end without a hit, unless `optional`."""
-        return _armed(self, rule, optional=optional, said=said)
+        return _armed(self, rule, optional=optional, fields=fields)
 
-    def add(self, rule: Rule | None = None, **said: Unpack[RuleFields]) -> ActiveRule:
+    def add(self, rule: Rule | None = None, **fields: Unpack[RuleFields]) -> ActiveRule:
         """Add a rule.
 
         Args:
             rule: The rule.
-            **said: Or its fields, as in JSON: api="Produce", error="REQUEST_TIMED_OUT".
+            **fields: Or its fields, as in JSON: api="Produce", error="REQUEST_TIMED_OUT".
 
         Raises:
             InvalidRule: The rule can never hit, or its name is taken; the message suggests a correction.
         """
-        rule = rule or from_json(said)
+        rule = rule or from_json(fields)
         if not rule.name:
             rule = self._named(rule)
         if rule.name in self._rules:
             raise InvalidRule(f"rule {rule.name} already exists; remove it, or use another name")
         self._refuse(rule)
         check(rule, self._node_ids, self._listener_names, self._spans(rule))
-        if (rule.node == FREEZE or (rule.step and rule.node == KILL)) and self._strikes is not None:
+        if (rule.node == FREEZE or (rule.step and rule.node == KILL)) and self._actions is not None:
             try:
-                self._strikes.check_can_freeze()
+                self._actions.check_can_freeze()
             except RuntimeError as error:
                 raise InvalidRule(str(error)) from None
-        armed = self._rules[rule.name] = ActiveRule(rule, self._was_hit, self._at_work, self._strikes)
+        armed = self._rules[rule.name] = ActiveRule(rule, self._was_hit, self._at_work, self._actions)
         self._update_nodes()
         return armed
 
@@ -256,8 +256,8 @@ _Armed = contextlib.AbstractContextManager[ActiveRule]
 
 
 @contextlib.contextmanager
-def _armed(faults: Faults, rule: Rule | None, *, optional: bool, said: RuleFields) -> Iterator[ActiveRule]:
-    armed = faults.add(rule, **said)
+def _armed(faults: Faults, rule: Rule | None, *, optional: bool, fields: RuleFields) -> Iterator[ActiveRule]:
+    armed = faults.add(rule, **fields)
     try:
         yield armed
     finally:

@@ -235,7 +235,7 @@ class Matcher:
             return False
         if self._links and not (self._is_way_there(view) or self.is_way_back(view)):
             return False
-        return not self.named or any(map(self.means, view.rows))
+        return not self.named or any(map(self.matches, view.rows))
 
     def _is_way_there(self, view: RequestView) -> bool:
         return any(matches_link(view.asker, view.at.node_id, link) for link in self._links)
@@ -246,17 +246,17 @@ class Matcher:
             return False
         return any(matches_link(view.at.node_id, view.asker, link) for link in self._links)
 
-    def means(self, row: Row) -> bool:
+    def matches(self, row: Row) -> bool:
         """Whether a row may match, as far as it is known."""
         return all(kind not in row or row[kind] in wanted for kind, wanted in self.named)
 
-    def surely_means(self, row: Row) -> bool:
+    def surely_matches(self, row: Row) -> bool:
         """Whether a row has all kinds that the rule names, and matches."""
         return all(kind in row and row[kind] in wanted for kind, wanted in self.named)
 
     def rows(self, view: RequestView) -> list[Row]:
         """The matching rows."""
-        return [row for row in view.rows if self.means(row)]
+        return [row for row in view.rows if self.matches(row)]
 
 
 class Index:

@@ -218,7 +218,7 @@ def with_field(
     path: Sequence[tuple[str, int | None]],
     value: Any,
     base: Row,
-    meant: Callable[[Row], bool],
+    matches: Callable[[Row], bool],
 ) -> Any:
     """A copy in which the field at the end of a path has another value, in the matching rows."""
     (name, index), *rest = path
@@ -233,10 +233,10 @@ def with_field(
                 changed.append(value)
             else:
                 row = names.identity(one, shape_of(type(one)), version, base)
-                changed.append(with_field(names, one, version, rest, value, row, meant) if meant(row) else one)
+                changed.append(with_field(names, one, version, rest, value, row, matches) if matches(row) else one)
         setattr(made, name, changed)
     elif rest:
-        setattr(made, name, with_field(names, content, version, rest, value, base, meant))
+        setattr(made, name, with_field(names, content, version, rest, value, base, matches))
     else:
         setattr(made, name, value)
     return made

@@ -18,15 +18,15 @@ def read_rules(path: str | Path) -> list[Rule]:
     path = Path(path)
     try:
         content = path.read_text(encoding="utf-8")
-        said: Any = tomllib.loads(content) if path.suffix == ".toml" else json.loads(content)
+        parsed: Any = tomllib.loads(content) if path.suffix == ".toml" else json.loads(content)
     except ValueError as error:
         raise InvalidRule(f"{path} is neither JSON nor TOML (*.toml): {error}") from None
-    if isinstance(said, dict):
-        said = said.get("rules")
-    if not isinstance(said, list):
+    if isinstance(parsed, dict):
+        parsed = parsed.get("rules")
+    if not isinstance(parsed, list):
         raise InvalidRule(f'{path} has no list of rules, such as [{{"api": "Produce", "error": "REQUEST_TIMED_OUT"}}]')
     rules = []
-    for number, one in enumerate(said, start=1):
+    for number, one in enumerate(parsed, start=1):
         try:
             rules.append(from_json(one))
         except InvalidRule as error:

@@ -28,36 +28,36 @@ def to_json(rule: Rule) -> dict[str, Any]:
     }
 
 
-def from_json(said: object) -> Rule:
+def from_json(value: object) -> Rule:
     """Decode a rule. InvalidRule names the error."""
-    if not isinstance(said, Mapping):
+    if not isinstance(value, Mapping):
         raise InvalidRule(
-            f'a rule is an object, such as {{"api": "Produce", "error": "REQUEST_TIMED_OUT"}}, not {said!r}'
+            f'a rule is an object, such as {{"api": "Produce", "error": "REQUEST_TIMED_OUT"}}, not {value!r}'
         )
-    for name in said:
+    for name in value:
         if name not in HINTS:
             raise InvalidRule(f"a rule has no {name!r}; {suggest(str(name), HINTS)}")
-    return Rule(**{str(name): _read(str(name), one) for name, one in said.items()})
+    return Rule(**{str(name): _read(str(name), one) for name, one in value.items()})
 
 
-def _read(name: str, said: Any) -> Any:
+def _read(name: str, value: Any) -> Any:
     hint = HINTS[name]
     if get_origin(hint) is tuple:
         kind = get_args(hint)[0]
-        return tuple(_one(name, kind, one) for one in (said if isinstance(said, list | tuple) else [said]))
+        return tuple(_one(name, kind, one) for one in (value if isinstance(value, list | tuple) else [value]))
     if hint in NAMES:
-        return _one(name, hint, said)
-    if not isinstance(said, Mapping):
-        raise InvalidRule(f"{name} is an object of paths and values, not {said!r}")
-    return {str(path): one for path, one in said.items()}
+        return _one(name, hint, value)
+    if not isinstance(value, Mapping):
+        raise InvalidRule(f"{name} is an object of paths and values, not {value!r}")
+    return {str(path): one for path, one in value.items()}
 
 
-def _one(name: str, kind: type[Any], said: Any) -> Any:
-    if kind is float and isinstance(said, int) and not isinstance(said, bool):
-        return float(said)
-    if type(said) is not kind:
-        raise InvalidRule(f"{name} is {SAID[kind]}, not {said!r}")
-    return said
+def _one(name: str, kind: type[Any], value: Any) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not kind:
+        raise InvalidRule(f"{name} is {SAID[kind]}, not {value!r}")
+    return value
 
 
 def schema() -> dict[str, Any]:
@@ -70,10 +70,10 @@ def schema() -> dict[str, Any]:
 
 
 def _schema(name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    hint, told = HINTS[name], {"description": metadata["help"]}
+    hint, described = HINTS[name], {"description": metadata["help"]}
     if get_origin(hint) is tuple:
         one = {"type": NAMES[get_args(hint)[0]]}
-        return {**told, "oneOf": [one, {"type": "array", "items": one}]}
+        return {**described, "oneOf": [one, {"type": "array", "items": one}]}
     if hint not in NAMES:
-        return {**told, "type": "object"}
-    return {**told, "type": NAMES[hint]} | ({"enum": list(metadata["one_of"])} if metadata["one_of"] else {})
+        return {**described, "type": "object"}
+    return {**described, "type": NAMES[hint]} | ({"enum": list(metadata["one_of"])} if metadata["one_of"] else {})

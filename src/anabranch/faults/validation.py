@@ -108,19 +108,19 @@ def _check_numbers(rule: Rule) -> None:
     if rule.while_rule and rule.while_rule == rule.name:
         raise InvalidRule(f"rule {rule.name} waits for itself")
     for field in FIELDS:
-        choices, said = field.metadata["one_of"], getattr(rule, field.name)
-        if choices and said and said not in choices:
-            raise InvalidRule(f"{field.name} is {_listed(choices)}, not {said!r}")
+        choices, chosen = field.metadata["one_of"], getattr(rule, field.name)
+        if choices and chosen and chosen not in choices:
+            raise InvalidRule(f"{field.name} is {_listed(choices)}, not {chosen!r}")
 
 
 def _check_actions(rule: Rule) -> None:
-    said = [name for name in ACTIONS if is_set(rule, name)]
-    if not set(said) - set(HOW):
+    chosen = [name for name in ACTIONS if is_set(rule, name)]
+    if not set(chosen) - set(HOW):
         raise InvalidRule(f"the rule has no action; the actions are {_listed(set(ACTIONS) - set(HOW))}")
-    silent = [name for name in said if name in NO_ANSWER and rule.disconnect != "middle"]
+    silent = [name for name in chosen if name in NO_ANSWER and rule.disconnect != "middle"]
     if len(silent) > 1:
         raise InvalidRule(f"{_listed(silent)} are mutually exclusive")
-    answers = [name for name in said if name not in (*NO_ANSWER, *HOW, "delay_ms", "hold", "node", "elect")]
+    answers = [name for name in chosen if name not in (*NO_ANSWER, *HOW, "delay_ms", "hold", "node", "elect")]
     if rule.node == KILL and not rule.on and (silent or answers):
         raise InvalidRule(f"a killed broker sends no responses: leave out {_listed([*silent, *answers])}")
     if silent and answers:

@@ -66,8 +66,8 @@ def parse_json(line: bytes, encoders: Encoders = MappingProxyType({})) -> LineRe
 def parsed(record: object, encoders: Encoders = MappingProxyType({})) -> LineRecord:
     """Make a record of a JSON value, as in `parse_json`. ValueError names the error."""
     if not isinstance(record, dict):
-        said = printable(json.dumps(record).encode())
-        raise ValueError(f'a record is an object such as {{"key": "a", "value": "b"}}, not {said}')
+        printed = printable(json.dumps(record).encode())
+        raise ValueError(f'a record is an object such as {{"key": "a", "value": "b"}}, not {printed}')
     if unknown := record.keys() - FIELDS - PLACE:
         raise ValueError(f"the fields of a record are {', '.join(sorted(FIELDS))}, not {', '.join(sorted(unknown))}")
     return LineRecord(

@@ -80,8 +80,8 @@ def _packet(source: Place, target: Place, sequence: int, acknowledged: int, payl
 
 
 def _block(at_s: float, packet: bytes, comment: str) -> bytes:
-    at_us, said = round(at_s * 1_000_000), comment.encode()
-    options = struct.pack("<HH", COMMENT, len(said)) + _padded(said) + bytes(4)
+    at_us, encoded = round(at_s * 1_000_000), comment.encode()
+    options = struct.pack("<HH", COMMENT, len(encoded)) + _padded(encoded) + bytes(4)
     length = 32 + len(_padded(packet)) + len(options)
     head = struct.pack("<IIIIIII", 6, length, 0, at_us >> 32, at_us & 0xFFFFFFFF, len(packet), len(packet))
     return head + _padded(packet) + options + struct.pack("<I", length)

@@ -126,7 +126,7 @@ class JournalEntry:
             return False
         if view.between_brokers != matcher.between_brokers:
             return False
-        return not matcher.names_rows or any(map(matcher.surely_means, (*view.rows, *self._rows)))
+        return not matcher.names_rows or any(map(matcher.surely_matches, (*view.rows, *self._rows)))
 
     @property
     def api(self) -> str:
@@ -170,10 +170,10 @@ class JournalEntry:
 
     def row(self, *, with_bytes: bool = False) -> ExchangeRow:
         """The exchange as a JSON row; with the bytes in base64, if requested and kept."""
-        told = self._row()
+        fields = self._row()
         if with_bytes:
-            told["bytes"] = None if self.frames is None else _in_base64(self.frames)
-        return told
+            fields["bytes"] = None if self.frames is None else _in_base64(self.frames)
+        return fields
 
     def _row(self) -> ExchangeRow:
         request, peer = self.view.request, self.view.peer

@@ -19,7 +19,7 @@ def exchange_line(row: Mapping[str, Any]) -> str:
     if row["overruled"]:
         rules += f", over {', '.join(row['overruled'])}"
     api = f"{row['api']} v{row['version']}"
-    told = (
+    summary = (
         f"{row['number']:>6}  {row['at']:12.3f}  node {row['node']}  {row['client_id'] or '-':<20} {api:<24} {took:>10}"
     )
-    return "  ".join(one for one in (told, outcome, rules) if one)
+    return "  ".join(one for one in (summary, outcome, rules) if one)

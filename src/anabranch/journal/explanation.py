@@ -146,10 +146,12 @@ class _Explanation:
         return ""
 
     def _leader(self, topic: Any, partition: Any) -> str:
-        def meant(one: ClusterEvent) -> bool:
+        def matches(one: ClusterEvent) -> bool:
             return one.kind == "leader" and (one.detail[TOPIC], one.detail[PARTITION]) == (topic, partition)
 
-        event = self._nearest(self._events, meant) or self._nearest(self._told_by_metadata(topic, partition), meant)
+        event = self._nearest(self._events, matches) or self._nearest(
+            self._leaders_in_metadata(topic, partition), matches
+        )
         if event is None:
             return ""
         known = f"its leader is broker {event.detail['leader']} in epoch {event.detail['leader_epoch']}"
@@ -158,24 +160,24 @@ class _Explanation:
         before = self._last(lambda one: one.kind in DISTURBANCES, _disturbance, at_s=event.at_s, behind_s=0.0)
         return f"{known}, since {self._when(event)}{f', after {before}' if before else ''}"
 
-    def _told_by_metadata(self, topic: Any, partition: Any) -> list[ClusterEvent]:
+    def _leaders_in_metadata(self, topic: Any, partition: Any) -> list[ClusterEvent]:
         """The leaders of a partition that Metadata responses have named: the only source in a proxy."""
         found: list[ClusterEvent] = []
         for one in self._others:
             for leader, epoch in one.leaders_in_response(topic, partition):
                 if not found or found[-1].detail["leader_epoch"] < epoch or epoch < 0:
                     detail = {TOPIC: topic, PARTITION: partition, "leader": leader, "leader_epoch": epoch}
-                    found.append(_Sentences(one.at_s, "leader", detail))
+                    found.append(_InferredEvent(one.at_s, "leader", detail))
         return found
 
     def _in_sync(self, topic: Any, partition: Any) -> str:
-        def meant(one: ClusterEvent) -> bool:
+        def matches(one: ClusterEvent) -> bool:
             return one.kind == "isr" and (one.detail[TOPIC], one.detail[PARTITION]) == (topic, partition)
 
-        def told(one: ClusterEvent) -> str:
+        def describe(one: ClusterEvent) -> str:
             return f"its in-sync replicas are {', '.join(map(str, one.detail['isr']))}, since"
 
-        known = self._last(meant, told)
+        known = self._last(matches, describe)
         before = self._last(lambda one: one.kind in DISTURBANCES, _disturbance)
         return ", after ".join(one for one in (known, before) if one)
 
@@ -202,7 +204,7 @@ class _Explanation:
     def _regrouping(self, row: Row) -> str:
         group = row.get(GROUP) or self._entry.view.base.get(GROUP)
         found = self._other(lambda one: one.api in REGROUPING and group in one.named(GROUP) and self._is_foreign(one))
-        return f"group {group} was changed by {self._told_of(found)}" if found is not None else ""
+        return f"group {group} was changed by {self._request_text(found)}" if found is not None else ""
 
     def _is_foreign(self, other: JournalEntry) -> bool:
         return other.view.peer != self._entry.view.peer or other.api == "LeaveGroup"
@@ -212,7 +214,7 @@ class _Explanation:
         if key is None:
             return ""
         found = self._other(lambda one: one.api == "InitProducerId" and key in one.named(TRANSACTIONAL_ID))
-        return f"{key} was taken over by {self._told_of(found)}" if found is not None else ""
+        return f"{key} was taken over by {self._request_text(found)}" if found is not None else ""
 
     def _missing_topic(self, topic: Any, partition: Any) -> str:
         kinds = ("topic deletion", "topic deleted", "partition removed")
@@ -232,32 +234,32 @@ class _Explanation:
 
     def _last(
         self,
-        meant: Callable[[ClusterEvent], bool],
-        told: Callable[[ClusterEvent], str],
+        matches: Callable[[ClusterEvent], bool],
+        describe: Callable[[ClusterEvent], str],
         at_s: float | None = None,
         behind_s: float = BEHIND_S,
     ) -> str:
-        found = self._nearest(self._events, meant, at_s, behind_s)
-        return "" if found is None else f"{told(found)} {self._when(found)}"
+        found = self._nearest(self._events, matches, at_s, behind_s)
+        return "" if found is None else f"{describe(found)} {self._when(found)}"
 
     def _nearest(
         self,
         events: Iterable[ClusterEvent],
-        meant: Callable[[ClusterEvent], bool],
+        matches: Callable[[ClusterEvent], bool],
         at_s: float | None = None,
         behind_s: float = BEHIND_S,
     ) -> ClusterEvent | None:
         """The last matching event before the response, or else the first one after it."""
         at_s = self._at_s if at_s is None else at_s
-        near = [one for one in events if at_s - BEFORE_S <= one.at_s <= at_s + behind_s and meant(one)]
+        near = [one for one in events if at_s - BEFORE_S <= one.at_s <= at_s + behind_s and matches(one)]
         before = [one for one in near if one.at_s <= at_s]
         return before[-1] if before else near[0] if near else None
 
-    def _other(self, meant: Callable[[JournalEntry], bool]) -> JournalEntry | None:
-        before = [one for one in self._others if one.at_s <= self._at_s and meant(one)]
+    def _other(self, matches: Callable[[JournalEntry], bool]) -> JournalEntry | None:
+        before = [one for one in self._others if one.at_s <= self._at_s and matches(one)]
         return before[-1] if before else None
 
-    def _told_of(self, other: JournalEntry) -> str:
+    def _request_text(self, other: JournalEntry) -> str:
         client = other.view.request.client_id or "a client"
         return f"{other.api} of {client} (exchange {other.number}), {self._since(other.at_s)}"
 
@@ -268,7 +270,7 @@ class _Explanation:
         return f"{_ms(self._at_s - at_s)} before" if at_s <= self._at_s else f"{_ms(at_s - self._at_s)} after"
 
 
-class _Sentences:
+class _InferredEvent:
     """An event that is inferred from responses."""
 
     def __init__(self, at_s: float, kind: str, detail: Mapping[str, Any]) -> None:
@@ -282,8 +284,8 @@ def _disturbance(event: ClusterEvent) -> str:
 
 
 def _resize(event: ClusterEvent) -> str:
-    said = event.detail
-    return f"{said[TOPIC]} goes from {said.get('from', '?')} to {said.get('to', '?')} partitions ({event.kind})"
+    detail = event.detail
+    return f"{detail[TOPIC]} goes from {detail.get('from', '?')} to {detail.get('to', '?')} partitions ({event.kind})"
 
 
 def _removal(event: ClusterEvent) -> str:

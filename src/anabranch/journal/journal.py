@@ -100,7 +100,7 @@ class Journal:
 
     def found(self, query: Query) -> list[JournalEntry]:
         """The exchanges that match a query."""
-        found = [one for one in self if query.means(one)]
+        found = [one for one in self if query.matches(one)]
         return found[-query.limit :] if query.limit else found
 
     def __iter__(self) -> Iterator[JournalEntry]:

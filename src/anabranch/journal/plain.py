@@ -18,13 +18,13 @@ MAGIC_AT: Final = 16
 
 def plain(message: Any, version: int) -> dict[str, Any]:
     """A message as a JSON object."""
-    told = {}
+    fields = {}
     for field in fields_of(type(message)):
         if field.exists(version):
             content = getattr(message, field.name)
             hidden = field.secret and content is not None and _is_secret(getattr(message, "name", None))
-            told[field.name] = {"secret": True} if hidden else _field(field, content, version)
-    return told
+            fields[field.name] = {"secret": True} if hidden else _field(field, content, version)
+    return fields
 
 
 def _is_secret(setting: str | None) -> bool:
@@ -61,10 +61,10 @@ def _one(field: WireField, value: Any, version: int) -> Any:
 
 def records(data: Buffer) -> dict[str, Any]:
     """The size of records, and the header of the first batch."""
-    told: dict[str, Any] = {"bytes": len(data)}
+    fields: dict[str, Any] = {"bytes": len(data)}
     if len(data) >= HEADER_BYTES and data[MAGIC_AT] == 2:
         head = read_header(data)
-        told |= {
+        fields |= {
             "base_offset": head.base_offset,
             "records": head.record_count,
             "producer_id": head.producer_id,
@@ -72,7 +72,7 @@ def records(data: Buffer) -> dict[str, Any]:
             "base_sequence": head.base_sequence,
             "transactional": head.is_transactional,
         }
-    return told
+    return fields
 
 
 def holds_records(message: type[Any]) -> bool:

@@ -71,7 +71,7 @@ class Query:
             limit=_number("limit", words.get("limit", 0)),
         )
 
-    def means(self, entry: JournalEntry) -> bool:
+    def matches(self, entry: JournalEntry) -> bool:
         """Whether an exchange matches."""
         return (
             entry.number > self.after
@@ -82,18 +82,18 @@ class Query:
         )
 
 
-def read(name: str, said: Any) -> Any:
+def read(name: str, value: Any) -> Any:
     """Convert a value from a URL to its JSON form: lists from comma-separated text, booleans from text."""
     hint = HINTS[name]
-    if not isinstance(said, str):
-        return said
+    if not isinstance(value, str):
+        return value
     if get_origin(hint) is tuple:
-        return [_number(name, one) if get_args(hint)[0] is int else one for one in said.split(",")]
-    return said == "true" if hint is bool else said
+        return [_number(name, one) if get_args(hint)[0] is int else one for one in value.split(",")]
+    return value == "true" if hint is bool else value
 
 
-def _number(name: str, said: str | int) -> int:
+def _number(name: str, value: str | int) -> int:
     try:
-        return int(said)
+        return int(value)
     except ValueError:
-        raise InvalidRule(f"{name} is a number, not {said!r}") from None
+        raise InvalidRule(f"{name} is a number, not {value!r}") from None

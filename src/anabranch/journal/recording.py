@@ -81,14 +81,14 @@ Way = tuple[int, int, int, int]
 
 def _of_capture(content: bytes) -> Iterator[RecordedExchange]:
     streams: dict[Way, bytearray] = {}
-    said: dict[Way, list[tuple[float, bytes]]] = {}
+    chunks: dict[Way, list[tuple[float, bytes]]] = {}
     for at_s, way, data in _packets(content):
         stream = streams.setdefault(way, bytearray())
         stream += data
-        said.setdefault(way, []).extend((at_s, frame) for frame in _frames(stream))
-    for way, requests in said.items():
+        chunks.setdefault(way, []).extend((at_s, frame) for frame in _frames(stream))
+    for way, requests in chunks.items():
         if way[3] == KAFKA_PORT:
-            yield from _paired(way, requests, deque(said.get((*way[2:], *way[:2]), ())))
+            yield from _paired(way, requests, deque(chunks.get((*way[2:], *way[:2]), ())))
 
 
 def _paired(

@@ -148,15 +148,15 @@ class ProxyListener:
                     lambda: side, host, port, ssl=tls, server_hostname=None if tls is None else host
                 )
         except OSError as error:
-            self.told(reason_of(error))
+            self.log_trouble(reason_of(error))
             raise
         except (ValueError, OverflowError) as error:  # a response has named an impossible host or port
-            self.told(f"not an address: {error}")
+            self.log_trouble(f"not an address: {error}")
             raise OSError(str(error)) from None
-        self.told("")
+        self.log_trouble("")
         return transport
 
-    def told(self, trouble: str) -> None:
+    def log_trouble(self, trouble: str) -> None:
         """Log an upstream failure once, and its recovery once."""
         if trouble and not self._trouble:
             log.warning("%s does not respond, closing its clients: %s", format_host_port(*self.upstream), trouble)

@@ -150,9 +150,9 @@ class Proxy(Startable):
             )
         except (OSError, AuthenticationFailed, KafkaError) as error:
             cause = error.__cause__
-            door.told(reason_of(cause) if isinstance(cause, OSError) else str(error))
+            door.log_trouble(reason_of(cause) if isinstance(cause, OSError) else str(error))
             return False
-        door.told("")
+        door.log_trouble("")
         try:
             answer = await connection.call(MetadataRequest(topics=[]), timeout_ms=ATTEMPT_MS)
             for one in sorted(answer.brokers, key=lambda one: one.node_id):

@@ -105,8 +105,8 @@ def cards(found: Iterable[Card]) -> str:
 
 def section(title: str, lead: str, *parts: str) -> str:
     """A section: its heading, a sentence about its content, and its parts."""
-    told = f"<p class=lead>{escaped(lead)}</p>" if lead else ""
-    return f"<section><h2>{escaped(title)}</h2>{told}{''.join(parts)}</section>"
+    introduction = f"<p class=lead>{escaped(lead)}</p>" if lead else ""
+    return f"<section><h2>{escaped(title)}</h2>{introduction}{''.join(parts)}</section>"
 
 
 def table(

@@ -38,10 +38,10 @@ class AcceptFailures:
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log connections that cannot be accepted at intervals; leave everything else to asyncio."""
-        said, error = context.get("message", ""), context.get("exception")
-        if isinstance(error, ValueError) and STOPPED_MEANWHILE in said:
+        message, error = context.get("message", ""), context.get("exception")
+        if isinstance(error, ValueError) and STOPPED_MEANWHILE in message:
             return
-        if said != NOT_ACCEPTED:
+        if message != NOT_ACCEPTED:
             loop.default_exception_handler(context)
         elif loop.time() >= self._quiet_until_s:
             self._quiet_until_s = loop.time() + AGAIN_AFTER_S

@@ -96,14 +96,14 @@ class StopSignal:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._told: asyncio.Future[None] = self._loop.create_future()
+        self._stop_requested: asyncio.Future[None] = self._loop.create_future()
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self._tell)
+            self._loop.add_signal_handler(number, self._request_stop)
 
     async def wait(self, *others: Awaitable[None]) -> None:
         """Wait for a signal, or until one of the others ends, and raise its exception."""
         waiting: list[asyncio.Future[None]] = [asyncio.ensure_future(other) for other in others]
-        done, _ = await asyncio.wait([self._told, *waiting], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([self._stop_requested, *waiting], return_when=asyncio.FIRST_COMPLETED)
         for one in waiting:
             one.cancel()
         for one in done:
@@ -118,16 +118,16 @@ class StopSignal:
         def cancel(_: asyncio.Future[None]) -> None:
             task.cancel()
 
-        self._told.add_done_callback(cancel)
+        self._stop_requested.add_done_callback(cancel)
         try:
             yield
         except asyncio.CancelledError:
-            if self._told.done() and not task.uncancel():
+            if self._stop_requested.done() and not task.uncancel():
                 raise StoppedEarly from None
             raise
         finally:
-            self._told.remove_done_callback(cancel)
+            self._stop_requested.remove_done_callback(cancel)
 
-    def _tell(self) -> None:
-        if not self._told.done():
-            self._told.set_result(None)
+    def _request_stop(self) -> None:
+        if not self._stop_requested.done():
+            self._stop_requested.set_result(None)

@@ -59,14 +59,14 @@ class ClusterHost:
             cluster = Cluster(brokers, properties=properties, listeners=listeners, kafka=kafka)
             clock = ClusterClock.new()
             await stack.enter_async_context(cluster if clock is None else clock.running(cluster))
-            told: dict[str, Any] = {"cluster": number, "bootstrap": cluster.bootstrap_servers}
-            told["listeners"] = cluster.listeners
+            description: dict[str, Any] = {"cluster": number, "bootstrap": cluster.bootstrap_servers}
+            description["listeners"] = cluster.listeners
             if self._has_control:
                 door = ControlEndpoint(ANYWHERE, "", journal, frames=frames)
                 await stack.enter_async_context(door.open(cluster, clock))
-                told["control"] = door.url
+                description["control"] = door.url
             self._running[number] = stack.pop_all()
-        return told
+        return description
 
     async def _stop(self, number: int) -> dict[str, Any]:
         await self._running.pop(number).aclose()

@@ -67,13 +67,13 @@ class Clusters:
         wish = {"brokers": brokers, "properties": dict(properties or {}), "journal": journal, "frames": frames}
         wish |= {"listeners": list(listeners), "kafka": kafka}
         process = self._living_process()
-        told = _answer(process, {"start": wish})
+        started = _answer(process, {"start": wish})
         try:
-            control = _client(told["control"]) if "control" in told else None
-            yield RunningCluster(told["bootstrap"], control, told["listeners"])
+            control = _client(started["control"]) if "control" in started else None
+            yield RunningCluster(started["bootstrap"], control, started["listeners"])
         finally:
             if process is self._process:  # otherwise `close` has ended it
-                _answer(process, {"stop": told["cluster"]})
+                _answer(process, {"stop": started["cluster"]})
 
     def close(self) -> None:
         """End the child process with all its clusters."""

@@ -88,7 +88,7 @@ class AnabranchContainer(DockerContainer, RunningCluster):
         ready = LogMessageWaitStrategy(READY).with_startup_timeout(START_TIMEOUT_S).with_poll_interval(0.1)
         self.waiting_for(ready)
         super().start()
-        self.bootstrap_servers, self._control = told(self.get_logs()[0].decode(), host, token)
+        self.bootstrap_servers, self._control = parse_ready_line(self.get_logs()[0].decode(), host, token)
         return self
 
     def get_bootstrap_server(self) -> str:
@@ -127,7 +127,7 @@ def command(
     return words
 
 
-def told(written: str, host: str, token: str) -> tuple[str, ControlClient]:
+def parse_ready_line(written: str, host: str, token: str) -> tuple[str, ControlClient]:
     """Parse the ready line: the bootstrap servers, and a client for the control plane as reachable from here."""
     ready = READY.search(written)
     assert ready is not None, "the container has no ready line yet"

@@ -64,8 +64,8 @@ def is_of_test(exchange: Row) -> bool:
 
 def rule_line(row: Row) -> str:
     """Format a rule with its hits."""
-    said = {name: value for name, value in row["rule"].items() if name != "name"}
-    return f"{row['name']}: {row['hits']} hits in {row['met']} requests  {json.dumps(said)}"
+    fields = {name: value for name, value in row["rule"].items() if name != "name"}
+    return f"{row['name']}: {row['hits']} hits in {row['met']} requests  {json.dumps(fields)}"
 
 
 def event_line(row: Row) -> str:

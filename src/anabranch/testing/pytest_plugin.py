@@ -81,11 +81,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Refuse a marker with invalid arguments; pytest calls it."""
-    said = _marked(item)
-    if said is None:
+    marked = _marked(item)
+    if marked is None:
         return
     fixtures = set(FIXTURES) & set(getattr(item, "fixturenames", ()))
-    unused = sorted(said.keys() - {"rules"})
+    unused = sorted(marked.keys() - {"rules"})
     if not fixtures:
         _refuse("it needs the fixture anabranch or anabranch_cluster")
     if unused and "anabranch" not in fixtures:
@@ -103,10 +103,10 @@ def _marked(item: pytest.Item) -> dict[str, Any] | None:
                 _refuse(f"unknown argument {name!r}; {suggest(name, ARGUMENTS)}")
     if not markers:
         return None
-    said: dict[str, Any] = {}
+    marked: dict[str, Any] = {}
     for marker in reversed(markers):
-        said |= marker.kwargs
-    return said
+        marked |= marker.kwargs
+    return marked
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -116,14 +116,14 @@ def _refuse(reason: str) -> NoReturn:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Apply the rules of a test's marker; pytest calls it."""
-    said = _marked(item)
+    marked = _marked(item)
     cluster = _cluster_of(item)
     if cluster is not None:
         item.stash[BEGAN] = cluster.report_start()
-    if not said or cluster is None:
+    if not marked or cluster is None:
         return (yield)
     with contextlib.ExitStack() as stack:
-        for rule in said.get("rules", ()):
+        for rule in marked.get("rules", ()):
             fields = dict(rule) if isinstance(rule, Mapping) else {"rule": rule}
             stack.enter_context(cluster.faults(**fields))
         return (yield)
@@ -188,9 +188,9 @@ def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> I
     Raises:
         CannotStart: A property does not exist, or has an impossible value.
     """
-    wish, said = _settings(request.config), _marked(request.node) or {}
-    wish["properties"] |= {name: str(value) for name, value in said.get("config", {}).items()}
-    wish |= {name: value for name, value in said.items() if name not in ("config", "rules")}
+    wish, marked = _settings(request.config), _marked(request.node) or {}
+    wish["properties"] |= {name: str(value) for name, value in marked.get("config", {}).items()}
+    wish |= {name: value for name, value in marked.items() if name not in ("config", "rules")}
     with anabranch_clusters.running(**wish) as cluster:
         yield cluster
 
@@ -235,10 +235,10 @@ def anabranch_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            head, *told = process.stdout.readline().split()
+            head, *pairs = process.stdout.readline().split()
             if head != "ready":
                 pytest.fail(f"the cluster did not start: {' '.join(words)}", pytrace=False)
-            known = dict(one.split("=", 1) for one in told)
+            known = dict(one.split("=", 1) for one in pairs)
             yield RunningCluster(known["bootstrap"], _client(known["control"]) if controllable else None)
         finally:
             process.terminate()

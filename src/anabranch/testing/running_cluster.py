@@ -113,9 +113,9 @@ class RunningCluster:
         """
         from anabranch.control.client import ControlClient
 
-        number, told = self.control.snapshots.fork(snapshot)
+        number, response = self.control.snapshots.fork(snapshot)
         try:
-            yield RunningCluster(told["bootstrap"], ControlClient(told["control"]))
+            yield RunningCluster(response["bootstrap"], ControlClient(response["control"]))
         finally:
             self.control.snapshots.end_fork(number)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from anabranch.cli.audit import ALWAYS_TOLD, OF_SUBMISSION, command
+from anabranch.cli.audit import ALWAYS_PASSED, OF_SUBMISSION, command
 
 
 def refused(*words: str) -> str:
@@ -92,7 +92,7 @@ def test_a_packaged_job_is_told_every_option(tmp_path: Path, words: str) -> None
     its = told[told.index(str(tmp_path / "job" / "anabranch-audit.py")) + 1 :]
     assert sorted(its) == sorted(f"--bootstrap-servers 127.0.0.1:9092 --out out/audit {words}".split())
     given = {option.name: option for option in command.params}
-    assert set(OF_SUBMISSION | ALWAYS_TOLD) <= set(given)
+    assert set(OF_SUBMISSION | ALWAYS_PASSED) <= set(given)
 
 
 def test_a_copy_that_is_none_ends_in_one_line(tmp_path: Path) -> None:

@@ -105,8 +105,8 @@ def test_a_fetch_is_about_all_that_its_session_has() -> None:
 
 def test_a_row_that_is_silent_may_be_meant_but_not_surely() -> None:
     matcher = Matcher(Rule(topic=("a",), partition=(1,)))
-    assert matcher.means({"topic": "a"}) and not matcher.surely_means({"topic": "a"})
-    assert not matcher.means({"topic": "b"}) and matcher.surely_means({"topic": "a", "partition": 1})
+    assert matcher.matches({"topic": "a"}) and not matcher.surely_matches({"topic": "a"})
+    assert not matcher.matches({"topic": "b"}) and matcher.surely_matches({"topic": "a", "partition": 1})
     assert not Matcher(Rule()).names_rows
 
 

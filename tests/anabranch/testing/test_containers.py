@@ -134,7 +134,7 @@ def test_a_container_is_controlled(container: AnabranchContainer) -> None:
 
 def test_what_a_container_runs_is_controlled_as_the_container_is() -> None:
     pytest.importorskip("testcontainers", reason="NO TESTCONTAINERS: its class was NOT looked at")
-    from anabranch.testing.containers import TOKEN, adjacent_free_ports, command, told
+    from anabranch.testing.containers import TOKEN, adjacent_free_ports, command, parse_ready_line
 
     first = adjacent_free_ports(4)
     words = command(3, first, advertise="localhost", properties={"num.partitions": "3"}, journal=100)
@@ -146,7 +146,7 @@ def test_what_a_container_runs_is_controlled_as_the_container_is() -> None:
     ) as process:
         try:
             assert process.stdout is not None
-            servers, control = told(process.stdout.readline(), "127.0.0.1", "secret")
+            servers, control = parse_ready_line(process.stdout.readline(), "127.0.0.1", "secret")
             assert servers == ",".join(f"localhost:{first + number}" for number in range(3))
             use(RunningCluster(servers, control))
             with pytest.raises(ControlError, match="Authorization"):

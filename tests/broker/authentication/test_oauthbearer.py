@@ -27,18 +27,18 @@ def test_a_good_token_names_the_user_and_when_the_session_ends(first: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    ("token", "told"),
+    ("token", "client_message"),
     [
         ("planted", '{"status":"invalid_token"}'),
         ("narrow", '{"status":"insufficient_scope", "scope":"[a, b]"}'),
     ],
 )
-def test_a_bad_token_is_explained_first_and_refused_when_the_client_gives_up(token: str, told: str) -> None:
+def test_a_bad_token_is_explained_first_and_refused_when_the_client_gives_up(token: str, client_message: str) -> None:
     server = OAuthBearerServer(read)
-    assert server.step(b"n,,\x01auth=Bearer %s\x01\x01" % token.encode(), 0) == Step(told.encode())
+    assert server.step(b"n,,\x01auth=Bearer %s\x01\x01" % token.encode(), 0) == Step(client_message.encode())
     with pytest.raises(SaslRefused) as refused:
         server.step(b"\x01", 0)
-    assert refused.value.told == told
+    assert refused.value.client_message == client_message
     assert token not in str(refused.value)
 
 
@@ -69,7 +69,7 @@ def test_who_asks_to_act_for_another_user_is_refused() -> None:
 def test_any_other_message_is_refused_with_the_general_text(first: bytes) -> None:
     with pytest.raises(SaslRefused) as refused:
         OAuthBearerServer(read).step(first, 0)
-    assert refused.value.told is None
+    assert refused.value.client_message is None
 
 
 def test_another_scheme_than_bearer_ends_the_connection_as_in_kafka() -> None:

@@ -18,7 +18,7 @@ def test_the_right_password_is_taken(token: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "told"),
+    ("token", "client_message"),
     [
         (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
         (b"\0alice", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
@@ -36,10 +36,10 @@ def test_the_right_password_is_taken(token: str) -> None:
         (b"mallory\0alice\0in wonderland", OTHER_ID),
     ],
 )
-def test_anything_else_is_refused(token: bytes, told: str) -> None:
+def test_anything_else_is_refused(token: bytes, client_message: str) -> None:
     with pytest.raises(SaslRefused) as refused:
         PlainServer(PASSWORDS).step(token, 0)
-    assert refused.value.told == told
+    assert refused.value.client_message == client_message
     assert refused.value.__context__ is None
 
 

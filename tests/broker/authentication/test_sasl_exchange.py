@@ -12,4 +12,4 @@ def test_the_general_text_names_the_mechanism_and_whether_it_is_the_first_time()
 
 
 def test_a_reason_for_the_log_is_not_told_to_the_client() -> None:
-    assert SaslRefused("an unknown user").told is None
+    assert SaslRefused("an unknown user").client_message is None

@@ -131,7 +131,7 @@ def test_a_wrong_first_message_is_refused_and_ends_the_exchange(first: bytes) ->
     scram = server()
     with pytest.raises(SaslRefused) as refused:
         scram.step(first, 0)
-    assert refused.value.told is None
+    assert refused.value.client_message is None
     with pytest.raises(SaslProtocolError):
         scram.step(FIRST, 0)
 
@@ -140,8 +140,8 @@ def test_who_asks_to_act_for_another_user_is_told_so() -> None:
     assert server().step(b"n,a=user,n=user,r=abc", 0).user is None
     with pytest.raises(SaslRefused) as refused:
         server().step(b"n,a=root,n=user,r=abc", 0)
-    assert refused.value.told is not None
-    assert "authorization id" in refused.value.told
+    assert refused.value.client_message is not None
+    assert "authorization id" in refused.value.client_message
 
 
 def test_a_proof_of_the_wrong_length_is_not_answered() -> None:

@@ -58,7 +58,7 @@ def test_what_may_be_said(name: str, text: str, code: ErrorCode | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("match", "means"),
+    ("match", "expected"),
     [
         ("", True),
         ("client_id=shop-.*", True),
@@ -70,13 +70,13 @@ def test_what_may_be_said(name: str, text: str, code: ErrorCode | None) -> None:
         ("client_id=nobody,client_id=shop-1", True),
     ],
 )
-def test_whom_one_means(match: str, means: bool) -> None:
-    assert subscription({"match": match}).means(CLIENT) is means
+def test_subscription_matches_clients_by_all_its_expressions(match: str, expected: bool) -> None:
+    assert subscription({"match": match}).matches(CLIENT) is expected
 
 
 def test_an_expression_that_others_take_for_ever_to_match_is_bounded_in_time() -> None:
     client = dataclasses.replace(CLIENT, client_id="a" * 30_000 + "b")
-    assert not subscription({"match": "client_id=(a+)+c"}).means(client)
+    assert not subscription({"match": "client_id=(a+)+c"}).matches(client)
 
 
 def test_a_client_is_asked_for_all_that_is_wanted_as_often_as_the_most_impatient_wants() -> None:

@@ -242,9 +242,9 @@ async def test_an_answer_to_a_question_from_before_the_rebalance_says_nothing() 
             session.membership.expire()
             await consumer.getmany(timeout_ms=10)
             assert session._identity() != before
-            session._heard(ErrorCode.UNKNOWN_MEMBER_ID, before)
+            session._on_response_code(ErrorCode.UNKNOWN_MEMBER_ID, before)
             assert session.membership.state is State.STABLE
-            session._heard(ErrorCode.REBALANCE_IN_PROGRESS, session._identity())
+            session._on_response_code(ErrorCode.REBALANCE_IN_PROGRESS, session._identity())
             assert session.membership.state is State.UNJOINED
 
 

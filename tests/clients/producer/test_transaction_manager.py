@@ -337,6 +337,6 @@ def test_an_end_that_came_unheard_may_be_asked_for_again_until_it_is_told(
     assert transactions.state is State.READY
     end(transactions)
     assert ask(transactions, coordinator) == []
-    transactions.told()
+    transactions.on_end_reported()
     with pytest.raises(RuntimeError, match="the producer is ready"):
         end(transactions)

@@ -133,9 +133,9 @@ class Guide:
         await asyncio.wait({self._step})
         if self._step.cancelled():
             raise ActionRefused("the story has ended")
-        told = self._step.result()
-        self._row = cast("TourRow", {**story.row(), "number": self._number, **told})
-        if told["over"]:
+        outcome = self._step.result()
+        self._row = cast("TourRow", {**story.row(), "number": self._number, **outcome})
+        if outcome["over"]:
             await self._end(keep=True)
         return self._row
 

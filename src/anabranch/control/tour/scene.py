@@ -98,17 +98,17 @@ class Scene:
             await asyncio.sleep(span_s)
             return
         await clock.advance(span_s)
-        said = f"{span_s:g}s"
+        span = f"{span_s:g}s"
         self.add_action(
-            f"advance the clock by {said}", "/v1/clock", f'control.clock.advance("{said}")', body={"advance": said}
+            f"advance the clock by {span}", "/v1/clock", f'control.clock.advance("{span}")', body={"advance": span}
         )
 
-    def rule(self, **said: Unpack[RuleFields]) -> str:
+    def rule(self, **fields: Unpack[RuleFields]) -> str:
         """Add a rule until the story ends, or until `drop_rule`; returns its name."""
-        name = self.on.faults.add(**said).rule.name
+        name = self.on.faults.add(**fields).rule.name
         self._rules.append(name)
-        words = ", ".join(f"{word}={one!r}" for word, one in said.items())
-        self.add_action(f"add the rule {name}", "/v1/faults", f"control.faults.add({words})", body=said)
+        words = ", ".join(f"{word}={one!r}" for word, one in fields.items())
+        self.add_action(f"add the rule {name}", "/v1/faults", f"control.faults.add({words})", body=fields)
         return name
 
     def drop_rule(self, name: str) -> None:

@@ -106,8 +106,8 @@ class GroupCollector:
             }
         before = sheet.rows.get(f"group/{name}", {"state": "", "generation": -1})
         if self._looked and (before["state"], before["generation"]) != (row["state"], row["generation"]):
-            told = {"state": row["state"], "generation": row["generation"], "members": len(group.members)}
-            self._tell("rebalance", group=name, **told)
+            detail = {"state": row["state"], "generation": row["generation"], "members": len(group.members)}
+            self._tell("rebalance", group=name, **detail)
         sheet.put(f"group/{name}", row)
         if not isinstance(group, ShareGroup):
             sheet.put(f"commits/{name}", by_topic({place: at.offset for place, at in slot.offsets.committed.items()}))

@@ -26,7 +26,7 @@ def topology(**counts: int) -> dict[str, ConfiguredSubtopology]:
     """`topology(s0=4, k1=2)`: subtopology 0 with four tasks, and 1 with two that keep a state."""
     return {
         name[1:]: ConfiguredSubtopology(
-            said=subtopology(name[1:], "t", keeps=["log"] if name[0] == "k" else []), task_count=count
+            subtopology=subtopology(name[1:], "t", keeps=["log"] if name[0] == "k" else []), task_count=count
         )
         for name, count in counts.items()
     }
