@@ -312,7 +312,7 @@ class MemorySession(ZkSession):
                 with contextlib.suppress(ZkError):
                     request()
             _fail(future, ConnectionLoss())
-        self._notify(SessionEvent.SUSPENDED)
+        self._publish(SessionEvent.SUSPENDED)
         for callback in self._server.drop_watches(self):
             self.notify(callback, WatchEvent(None, "lost"))
         self._expiry = self._loop.call_later(self._timeout_ms / 1000, self._server.end_session, self)
@@ -326,7 +326,7 @@ class MemorySession(ZkSession):
             return
         self._stop_expiry()
         self.link = Link.CONNECTED
-        self._notify(SessionEvent.CONNECTED)
+        self._publish(SessionEvent.CONNECTED)
         for _ in self._sent:
             self._loop.call_soon(self._serve, context=self._context)
 
@@ -364,9 +364,9 @@ class MemorySession(ZkSession):
         while self._sent:
             future, _ = self._sent.popleft()
             _fail(future, SessionExpired())
-        self._notify(event)
+        self._publish(event)
 
-    def _notify(self, event: SessionEvent) -> None:
+    def _publish(self, event: SessionEvent) -> None:
         for callback in self._listeners:
             self._loop.call_soon(callback, event, context=self._context)
 

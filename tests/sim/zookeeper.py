@@ -240,7 +240,7 @@ class SimSession(MemorySession):
             lost.append(future)
         for future in lost:
             self._sim.call_soon(_fail, future, ConnectionLoss(), context=self.context)
-        self._tell(SessionEvent.SUSPENDED)
+        self._publish(SessionEvent.SUSPENDED)
         orphaned, self._orphaned = self._orphaned, []
         for callback in [*watching, *orphaned, *self._zk.drop_watches(self)]:
             self._sim.call_soon(self._deliver, callback, WatchEvent(None, "lost"), context=self.context)
@@ -254,7 +254,7 @@ class SimSession(MemorySession):
             return
         self._stop_expiry()
         self.link = Link.CONNECTED
-        self._tell(SessionEvent.CONNECTED)
+        self._publish(SessionEvent.CONNECTED)
         for _ in self._sent:
             self._travel()
 
@@ -272,9 +272,9 @@ class SimSession(MemorySession):
         self._sent.clear()
         for future in lost:
             self._sim.call_soon(_fail, future, SessionExpired(), context=self.context)
-        self._tell(event)
+        self._publish(event)
 
-    def _tell(self, event: SessionEvent) -> None:
+    def _publish(self, event: SessionEvent) -> None:
         callbacks: list[SessionCallback] = list(self._listeners)
         for callback in callbacks:
             self._sim.call_soon(callback, event, context=self.context)
