@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,7 +77,11 @@ Examples:
     metavar="NAME://HOST:PORT",
     help="A listener of the first broker, instead of --host and --port; may be repeated: SSL://127.0.0.1:9093.",
 )
-@click.option("--advertise", metavar="HOST", help="The advertised host, if it differs.")
+@click.option(
+    "--advertise",
+    metavar="HOST[:PORT]",
+    help="What clients are told to connect to, if it differs; PORT is that of the first broker, the others follow.",
+)
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Keep logs here instead of in memory.")
 @click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
 @click.option(
@@ -203,6 +207,7 @@ def command(
         **{"from": snapshot},
         rules=rules,
     )
+    advertised_host, advertised_port = advertised_address(advertise or "", brokers, listeners)
     options: dict[str, Any] = {"host": host, "port": port, "listeners": listeners, "data_dir": data_dir, "kafka": kafka}
     with failures_explained():
         from anabranch.broker.config.properties_file import properties_of
@@ -214,9 +219,8 @@ def command(
             )
             return
         pace = clock_pace(clock, control)
-        cluster = new_cluster(
-            brokers, advertised_host=advertise or "", racks=(racks or "").split(","), snapshot=held, **options
-        )
+        options |= {"advertised_host": advertised_host, "advertised_port": advertised_port}
+        cluster = new_cluster(brokers, racks=(racks or "").split(","), snapshot=held, **options)
         if rules:
             from anabranch.cli.faults import follow_rules
 
@@ -258,12 +262,23 @@ def new_cluster(brokers: int, **options: Any) -> Cluster:
     return Cluster(brokers, **options)
 
 
-def refuse_too_high_ports(port: int, brokers: int) -> None:
+def refuse_too_high_ports(port: int, brokers: int, option: str = "--port") -> None:
     """Raise UsageError if a broker's port would exceed 65535."""
     if port and not 0 < port <= 65536 - brokers:
         raise click.UsageError(
-            f"--port {port} leaves no room for {brokers} brokers; write a port up to {65536 - brokers}"
+            f"{option} {port} leaves no room for {brokers} brokers; write a port up to {65536 - brokers}"
         )
+
+
+def advertised_address(advertise: str, brokers: int, listeners: Sequence[str]) -> tuple[str, int]:
+    """The advertised host, and the first broker's advertised port; 0 for the port that it listens on."""
+    from anabranch.cli.node import place
+
+    host, port = place(advertise)
+    refuse_too_high_ports(port, brokers, "--advertise: port")
+    if port and listeners:
+        raise click.UsageError("--advertise HOST:PORT is for one listener; with --listener, write --advertise HOST")
+    return host, port
 
 
 def check_processes(processes: bool, zookeeper: str | None, metrics_port: int | None, **options: object) -> None:

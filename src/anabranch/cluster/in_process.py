@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
 from anabranch.broker.config.coordinator_properties import INTERNAL_REPLICATION
 from anabranch.broker.config.effective_config import with_properties
 from anabranch.broker.node.app import Node
@@ -31,6 +31,7 @@ from anabranch.broker.profiles.profile_choice import oldest, versions_of
 from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clock.process import Process
+from anabranch.cluster.broker_ports import at_ports, mapped_listeners
 from anabranch.controller.zk.journal import JournaledZooKeeper
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.protocol.host_port import format_host_port
@@ -88,6 +89,8 @@ class Cluster(Startable):
         brokers: The number of brokers. Ids count from 1, or from the property `broker.id`.
         host: The address of the listeners.
         advertised_host: The advertised host, if it differs, such as a container's name.
+        advertised_port: The first broker's advertised port, if it differs, as behind a NAT; the others follow. Brokers
+            then reach each other by a listener of their own, on this machine.
         port: The first broker's port; the others follow. 0 lets the system choose each.
         listeners: Several listeners instead of `host` and `port`, as of the first broker: `["SSL://127.0.0.1:9093"]`.
             `bootstrap_servers` are those of the first listener. Certificates and the like are `properties`.
@@ -109,6 +112,7 @@ class Cluster(Startable):
         *,
         host: str = "127.0.0.1",
         advertised_host: str = "",
+        advertised_port: int = 0,
         port: int = 0,
         listeners: Sequence[str] = (),
         data_dir: str | Path | None = None,
@@ -120,6 +124,10 @@ class Cluster(Startable):
     ) -> None:
         refuse_twice(properties or {}, OPTIONS)
         named = {"listeners": ",".join(listeners)} if listeners else {}
+        if advertised_port:
+            if listeners or not advertised_host:
+                raise ConfigError("an advertised port goes with an advertised host, and with host and port alone")
+            named = mapped_listeners(host, port, advertised_host, advertised_port)
         settings = start_settings(
             dataclasses.replace(
                 small_broker_settings(brokers),
@@ -148,7 +156,7 @@ class Cluster(Startable):
         self._rng = random.Random(seed)
         self._given = {
             node_id: dataclasses.replace(
-                settings.bound({one.name: one.port + node_id - first if one.port else 0 for one in settings.listening}),
+                at_ports(settings, node_id - first),
                 node_id=node_id,
                 rack=rack,
                 kafka_version=versions[node_id],
