@@ -97,6 +97,7 @@ async def lively(token: str) -> AsyncIterator[str]:
         servers = cluster.bootstrap_servers
         async with Admin(servers) as admin, Producer(servers) as producer:
             await admin.create_topics([NewTopic(name=name, partitions=count) for name, count in TOPICS.items()])
+            await admin.set_password("carol", "secret")
             for name in TOPICS:
                 await admin.wait_for_topic(name, replicas=3)
             life = Life(servers, producer, admin)

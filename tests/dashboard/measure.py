@@ -114,8 +114,11 @@ def main() -> None:
     with elsewhere("-m", "tests.dashboard.measure", "--cluster") as url, browser() as anybody:
         page = anybody.at(url)
         page.open("topics")
-        page.see(".lane")
+        page.see("a.total")
         time.sleep(10)
+        frames(page, "topics, totals")
+        page.click("totals only")
+        page.see(".lane")
         frames(page, "topics")
         frames(page, "topics, scrolled", scroll=True)
         for view, seen in (("groups", ".member"), ("cluster", "svg.map"), ("lineage/topic-1", "svg.river")):

@@ -68,16 +68,41 @@ def test_topics_records_and_resizes(page: Page, lively: str) -> None:
     page.click("New topic…")
     page.type("topic", "made-here")
     page.type("partitions", "2")
+    page.type("replicas", "2")
+    page.type("property", "retention.ms")
+    page.type("setting", "60000")
     page.click("Create", "dialog")
-    shown(page, "Create made-here", 'control.create_topic("made-here", 2)')
+    shown(page, "Create made-here", 'create_topic("made-here", 2, replicas=2, configs={"retention.ms": "60000"})')
     page.go("topics/made-here")
+    assert page.see(".tracks").get_attribute("title").count("node") == 2
+    page.click("Properties of made-here")
+    page.see("dialog .property", "retention.ms")
+    page.type("value", "70000", "dialog .property")
+    page.click("Set retention.ms", "dialog")
+    page.see(".done pre", '{"set":{"retention.ms":"70000"}}')
+    page.click("Default of retention.ms", "dialog")
+    page.until(lambda: not page.find("dialog .property .pill"), "the default")
+    page.click("Close", "dialog")
     page.click("Records of made-here-1")
-    page.type("value", "hello")
+    page.see("dialog summary").click()
+    page.type("value", '{"hello": 1}')
+    page.type("headers", "trace: ab-cd")
     page.driver.execute_script("document.querySelector('dialog [name=here]').click()")
     page.click("Write", "dialog")
-    page.see("dialog td", "hello")
-    assert [one["value"] for one in control.records("made-here", 1)] == ["hello"]
+    page.see("dialog td", '{"hello": 1}')
+    page.see("dialog .pill", "1 header")
+    (record,) = control.records("made-here", 1)
+    assert (record["value"], record["headers"]) == ('{"hello": 1}', [["trace", "ab-cd"]])
+    page.click("All of 1@0", "dialog")
+    assert page.see("dialog .found pre").text == '{\n  "hello": 1\n}'
+    assert "header trace" in page.see("dialog .pairs").text
+    page.type("find-header", "trace=xy")
+    page.click("Find", "dialog")
+    page.see("dialog p", "No record is like this")
+    assert page.accessibility() == []
     page.click("Close", "dialog")
+    control.produce("made-here", "from Python", partition=0, headers=[("trace", "x")])
+    assert [one["headers"] for one in control.records("made-here", 0)] == [[["trace", "x"]]]
     page.go("lineage/made-here")
     field = page.see(".panel input[type=number]")
     page.driver.execute_script(
@@ -89,6 +114,35 @@ def test_topics_records_and_resizes(page: Page, lively: str) -> None:
     shown(page, "Resize made-here to 3", 'control.resize("made-here", 3)')
     page.see("svg.river .head", "generation 1")
     control.wait_for(topic="made-here", partitions=3)
+    assert page.complaints() == []
+
+
+def test_group_is_reset_after_a_preview(page: Page, lively: str) -> None:
+    control = ControlClient(lively)
+    said = {"topic": "payments", "partition": 0, "to": "latest"}
+    before = control.ask("POST", "/v1/groups/fresh/offsets", said)["offsets"][0]["after"]
+    assert before > 3
+    page.open("groups")
+    page.click("Reset offsets of fresh")
+    page.type("partition", "0")
+    page.type("to", "-3")
+    page.click("Preview", "dialog")
+    assert page.see("dialog td b").text == f"{before - 3:,}"
+    page.type("to", "2")
+    page.gone("dialog td")
+    page.click("Preview", "dialog")
+    page.see("dialog td b", "2")
+    assert page.accessibility() == []
+    page.click("Reset", "dialog")
+    page.gone("dialog")
+    shown(page, "Reset fresh in payments", 'control.ask("POST", "/v1/groups/fresh/offsets"')
+    rows = control.ask("GET", "/v1/watch")["rows"]
+    assert rows["commits/fresh"] == {"payments": {"0": 2}}
+    page.click("Reset offsets of billing")
+    page.click("Preview", "dialog")
+    page.see("dialog [role=alert]", "which must stop first")
+    assert not page.find("dialog .primary")[0].is_enabled()
+    page.click("Close", "dialog")
     assert page.complaints() == []
 
 

@@ -19,6 +19,7 @@ SHOWN = {
     "traffic": [("td", "Produce"), (".uplot canvas", "")],
     "rules": [("td", "slow-commits"), (".pill.bad", "hitting")],
     "events": [(".event .kind", ""), (".filters button", "resizes")],
+    "access": [("td", "carol"), (".panel", "This cluster has no authorizer")],
     "zookeeper": [("[role=treeitem]", "brokers"), (".data", "")],
     "tour": [(".story", "A leader dies"), (".story", "A transaction across a resize")],
 }
@@ -70,6 +71,21 @@ def test_node_buttons_and_the_last_action_are_above_the_timeline(page: Page) -> 
     assert page.box(".done")["bottom"] < page.box(".time")["top"]
     assert page.box(".done")["top"] >= 0
     page.click("Close", ".done")
+
+
+def test_many_partitions_are_one_line_with_totals_for_each_topic(page: Page) -> None:
+    page.open("topics")
+    page.see(".lane .node")
+    assert not page.find(".total")
+    wide = "it.store.live.put('topic/wide', {...it.store.row('topic/clicks'), topic: 'wide', partitions: 1000})"
+    page.run("store.js", f"{wide}; it.changed()".replace(";", ","))
+    page.see("a.total", "wide")
+    page.see("a.total", "clicks").click()
+    page.see(".lane .node")
+    page.go("topics")
+    page.click("totals only")
+    page.see(".lane .node")
+    assert not page.find(".total")
 
 
 def test_the_past_is_shown_and_left(page: Page, lively: str) -> None:

@@ -12,7 +12,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -215,7 +215,15 @@ class ControlClient:
         resized: TopicRow = self.ask("POST", f"{_path_of(topic)}/partitions", {"partitions": partitions})
         return resized
 
-    def produce(self, topic: str, value: str, *, key: str | None = None, partition: int | None = None) -> StoredRow:
+    def produce(
+        self,
+        topic: str,
+        value: str,
+        *,
+        key: str | None = None,
+        partition: int | None = None,
+        headers: Sequence[Sequence[str]] = (),
+    ) -> StoredRow:
         """Produce a record, as a producer does that keeps keys in order.
 
         Args:
@@ -223,6 +231,7 @@ class ControlClient:
             value: The record's value.
             key: The record's key, which selects the partition.
             partition: An explicit partition, whatever the key.
+            headers: The record's headers, each a name and a value.
 
         Returns:
             The record's partition and offset.
@@ -230,7 +239,7 @@ class ControlClient:
         Raises:
             ControlError: The cluster refused the request.
         """
-        record = {"value": value, "key": key, "partition": partition}
+        record = {"value": value, "key": key, "partition": partition, "headers": [list(one) for one in headers]}
         stored: list[StoredRow] = self.ask("POST", f"{_path_of(topic)}/records", {"records": [record]})
         return stored[0]
 

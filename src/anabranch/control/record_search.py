@@ -10,6 +10,7 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final, NotRequired, TypedDict
 
+from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.route import ControlRequest, Route
 from anabranch.control.topic_routes import (
@@ -119,9 +120,9 @@ class PartitionScan:
                     offset = end
                     break
                 lowest, offset = min(lowest, header.base_offset), header.next_offset
-                if not header.is_control and self._wanted.may_match(
-                    header.base_offset, header.next_offset, header.max_timestamp
-                ):
+                if header.is_control and self._wanted.has_content:
+                    continue
+                if self._wanted.may_match(header.base_offset, header.next_offset, header.max_timestamp):
                     kept = deque(
                         (
                             (header, one)
@@ -147,13 +148,18 @@ async def search_records(on: ControlledCluster, asked: ControlRequest) -> FoundR
     topic, query = topic_of(on, asked), asked.query
     limit = max(1, min(number_of(query, "limit", 50), RECORDS_MAX))
     wanted = _filter(query)
-    indices = [number_of(query, "partition")] if query.get("partition") else sorted(topic.partitions)
     before = _cursor(query.get("before", ""))
-    scans = {
-        index: PartitionScan(leader_of(on, topic, index), before.get(index), wanted, limit)
-        for index in indices
-        if not before or index in before
-    }
+    scans: dict[int, PartitionScan] = {}
+    leaderless = []
+    for index in [number_of(query, "partition")] if query.get("partition") else sorted(topic.partitions):
+        if before and index not in before:
+            continue
+        try:
+            scans[index] = PartitionScan(leader_of(on, topic, index), before.get(index), wanted, limit)
+        except ActionRefused as refused:
+            if query.get("partition") or isinstance(refused, UnknownNode):
+                raise
+            leaderless.append(index)
     scanned_bytes = 0
     while scanned_bytes < SCAN_BYTES_MAX and sum(len(one.found) for one in scans.values()) < limit:
         left = [one for one in scans.values() if not one.over]
@@ -171,6 +177,7 @@ async def search_records(on: ControlledCluster, asked: ControlRequest) -> FoundR
     return {
         "records": rows[:limit],
         "scanned_bytes": scanned_bytes,
+        "without_leader": leaderless,
         "before": ",".join(f"{index}:{offset}" for index, offset in sorted(following.items())),
     }
 

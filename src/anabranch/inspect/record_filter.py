@@ -26,6 +26,11 @@ class RecordFilter:
     to_ms: int | None = None
     """The latest timestamp."""
 
+    @property
+    def has_content(self) -> bool:
+        """Whether a condition is about key, value or headers, which control records do not have."""
+        return self.key is not None or self.value is not None or self.header is not None
+
     def may_match(self, first_offset: int, next_offset: int, max_timestamp_ms: int) -> bool:
         """Whether a batch with these bounds may have a record that is found."""
         if self.offset is not None and not first_offset <= self.offset < next_offset:

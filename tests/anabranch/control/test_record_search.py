@@ -92,3 +92,17 @@ async def test_unusable_search_is_refused() -> None:
         ]:
             assert (await status(session, "GET", f"/v1/topics/t/search?{query}"))[0] == expected, query
         assert (await status(session, "GET", "/v1/topics/nowhere/search"))[0] == 404
+
+
+async def test_partition_without_leader_is_left_out_unless_it_is_named() -> None:
+    async with served(brokers=2) as (on, session):
+        await status(session, "POST", "/v1/topics", json={"topic": "t", "partitions": 2, "replicas": 1})
+        records = [{"value": "x", "partition": index} for index in (0, 1)]
+        await status(session, "POST", "/v1/topics/t/records", json={"records": records})
+        topic = (await status(session, "GET", "/v1/topics/t"))[1]
+        gone = next(one["partition"] for one in topic["partitions"] if one["leader"] == 2)
+        await on.actions.kill(2)
+        code, found = await status(session, "GET", "/v1/topics/t/search")
+        assert (code, [one["partition"] for one in found["records"]]) == (200, [1 - gone])
+        assert found["without_leader"] == [gone]
+        assert (await status(session, "GET", f"/v1/topics/t/search?partition={gone}"))[0] == 409

@@ -32,6 +32,9 @@ export async function act({ title, method = "POST", path, body, python, quiet = 
   return entry;
 }
 
+// The answer to a question that changes nothing.
+export const ask = (path) => fetch(path).then((answer) => answer.json().then((told) => ({ ok: answer.ok, told })));
+
 export const open = { value: false };
 const kept = { value: false };
 
@@ -46,10 +49,14 @@ const text = (value) => JSON.stringify(value);
 
 export const python = {
   node: (id, what) => `control.nodes[${id}].${what}()`,
-  topic: (name, partitions) => `control.create_topic(${text(name)}, ${partitions})`,
+  topic: ({ topic, partitions, replicas, configs }) => `control.create_topic(${[text(topic), partitions, ...named({ replicas, configs })].join(", ")})`,
+  record: (topic, { value, ...rest }) => `control.produce(${[text(topic), literal(value), ...named(rest)].join(", ")})`,
+  ask: (method, path, body) => `control.ask("${method}", ${text(path)}, ${literal(body)})`,
   resize: (name, count) => `control.resize(${text(name)}, ${count})`,
   rule: (rule) => `control.faults.add(${Object.entries(rule).map(([name, one]) => `${name}=${literal(one)}`).join(", ")})`,
 };
+
+const named = (values) => Object.entries(values).filter(([, one]) => one !== undefined).map(([name, one]) => `${name}=${literal(one)}`);
 
 export function literal(value) {
   if (value === true) return "True";

@@ -4,6 +4,7 @@ import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { connect, goTo, onChange, store } from "./store.js";
 import { Timeline } from "./timeline.js";
 import { plural, timeOfDay } from "./ui.js";
+import { Access } from "./views/access.js";
 import { Cluster } from "./views/cluster.js";
 import { Events } from "./views/events.js";
 import { Groups } from "./views/groups.js";
@@ -24,6 +25,7 @@ const VIEWS = [
   ["traffic", "Traffic", Traffic],
   ["rules", "Rules", Rules, () => store.of("rule").size],
   ["events", "Events", Events],
+  ["access", "Access", Access],
   ["zookeeper", "ZooKeeper", Znodes],
   ["tour", "Tour", Tours],
 ];

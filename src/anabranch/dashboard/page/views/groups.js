@@ -1,6 +1,7 @@
 // Consumer groups: who owns what, how far behind it is, and which gates are closed until what is committed.
 import { html, useState } from "../lib.js";
 import { store } from "../store.js";
+import { ResetOffsets } from "./reset.js";
 import { Empty, Near, Node, number, Panel, Pill, plural } from "../ui.js";
 
 const KINDS = { Stable: "good", Empty: "", Dead: "bad" };
@@ -16,21 +17,23 @@ export function lagOf(commits, topic, index) {
 
 export function Groups({ rest }) {
   const [filter, setFilter] = useState(rest || "");
+  const [asked, setAsked] = useState(null);
   const rows = [...store.of("group").values()].filter((one) => one.group.includes(filter)).sort((a, b) => a.group.localeCompare(b.group));
   const gates = new Map();
   for (const gate of store.of("gate").values()) gates.set(gate.group, [...(gates.get(gate.group) || []), gate]);
   const closed = store.of("gate").size;
   return html`<div class="title"><h1>Groups</h1><span class="lead">${plural(rows.length, "group")}${closed ? `, ${plural(closed, "closed gate")}` : ""}</span>
       <div class="acts filters"><input type="search" aria-label="Find groups by name" placeholder="find by name" value=${filter} onInput=${(event) => setFilter(event.target.value)} /></div></div>
-    ${rows.length ? html`<div class="grid">${rows.map((one) => html`<${Near} key=${one.group} render=${() => html`<${Group} one=${one} gates=${gates.get(one.group) || []} />`} />`)}</div>` : html`<${Empty} title=${store.of("group").size ? "No group is like this" : "No groups yet"}>A group appears when its first member joins, or when something is committed in its name.<//>`}`;
+    ${rows.length ? html`<div class="grid">${rows.map((one) => html`<${Near} key=${one.group} render=${() => html`<${Group} one=${one} gates=${gates.get(one.group) || []} onReset=${() => setAsked(one.group)} />`} />`)}</div>` : html`<${Empty} title=${store.of("group").size ? "No group is like this" : "No groups yet"}>A group appears when its first member joins, or when something is committed in its name.<//>`}
+    ${asked && html`<${ResetOffsets} group=${asked} onClose=${() => setAsked(null)} />`}`;
 }
 
-function Group({ one, gates }) {
+function Group({ one, gates, onReset }) {
   const commits = store.row(`commits/${one.group}`) || {};
   let total = 0;
   for (const topic in commits) { const count = store.row(`topic/${topic}`)?.partitions ?? 0; for (let at = 0; at < count; at++) total += lagOf(commits, topic, at).lag; }
   const idle = !one.members.length;
-  return html`<${Panel} title=${one.group} side=${html`<${Pill} kind=${KINDS[one.state] ?? "warn"}>${one.state}<//><span>generation ${number(one.generation)}</span>${one.protocol && html`<span>${one.protocol}</span>`}<span>coordinator <${Node} id=${one.coordinator} /></span><span>${total ? html`<b style="color:var(--warn)">${number(total)}</b> behind` : "not behind"}</span>`}>
+  return html`<${Panel} title=${one.group} side=${html`<${Pill} kind=${KINDS[one.state] ?? "warn"}>${one.state}<//><span>generation ${number(one.generation)}</span>${one.protocol && html`<span>${one.protocol}</span>`}<span>coordinator <${Node} id=${one.coordinator} /></span><span>${total ? html`<b style="color:var(--warn)">${number(total)}</b> behind` : "not behind"}</span>${one.protocol === "share" ? null : html`<button class="small" aria-label=${`Reset offsets of ${one.group}`} onClick=${onReset}>Reset offsets…</button>`}`}>
     ${idle && html`<p class="muted">No members. ${Object.keys(commits).length ? `It has committed offsets of ${Object.keys(commits).join(", ")}.` : ""}</p>`}
     ${one.members.map((member) => html`<div class="member" key=${member.id}><div class="who"><b title=${member.id}>${member.instance || member.client}</b><small>${member.id === one.leader ? "leads; " : ""}${plural(Object.values(member.owns).reduce((sum, list) => sum + list.length, 0), "partition")}</small></div>
       <div class="tiles">${tiles(member, commits, gates)}</div></div>`)}
