@@ -119,6 +119,7 @@ def test_topics_records_and_resizes(page: Page, lively: str) -> None:
 
 def test_group_is_reset_after_a_preview(page: Page, lively: str) -> None:
     control = ControlClient(lively)
+    control.ask("POST", "/v1/topics/payments/records", {"records": [{"value": "x", "partition": 0}] * 5})
     said = {"topic": "payments", "partition": 0, "to": "latest"}
     before = control.ask("POST", "/v1/groups/fresh/offsets", said)["offsets"][0]["after"]
     assert before > 3
