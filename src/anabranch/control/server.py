@@ -32,6 +32,7 @@ from anabranch.control.pages import AccessControl, page_file, policy
 from anabranch.control.route import FILE_BYTES_MAX, ControlRequest, Route, WaitTimedOut
 from anabranch.control.routes import ROUTES
 from anabranch.control.tour.guide import Guide
+from anabranch.control.unknown_path import unknown_path
 from anabranch.dashboard.feed import Feed
 from anabranch.protocol.errors import KafkaError
 
@@ -99,6 +100,7 @@ class ControlServer:
         app.router.add_post("/v1/login", self._log_in)
         for route in routes:
             app.router.add_route(route.method, route.path, self._answering(route))
+        self._paths = [one.canonical for one in app.router.resources()]
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -148,6 +150,11 @@ class ControlServer:
             else:
                 refused = self._admission.refusal(request.headers, request.cookies)
             return await handler(request) if refused is None else _refusal(*refused)
+        except web.HTTPMethodNotAllowed as error:
+            allow = ", ".join(sorted(error.allowed_methods))
+            return _refusal(405, f"{request.path} takes {allow}, not {error.method}", allow)
+        except web.HTTPNotFound:
+            return _refusal(404, unknown_path(request.path, self._paths))
         except web.HTTPException as error:
             return _refusal(error.status, error.text or error.reason, error.headers.get("Allow", ""))
         except tuple(STATUS) as error:

@@ -72,6 +72,15 @@ async def test_each_refusal_has_its_status() -> None:
         assert (await status(session, "GET", "/v1/openapi.json"))[1]["openapi"].startswith("3.")
 
 
+async def test_unknown_path_and_method_are_refused_in_json_with_what_was_meant() -> None:
+    async with served() as (_, session):
+        got, body = await status(session, "GET", "/v1/node")
+        assert (got, body) == (404, {"error": "there is no path /v1/node; did you mean /v1/nodes?"})
+        async with session.put("/v1/topics") as answer:
+            assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST")
+            assert await answer.json() == {"error": "/v1/topics takes GET, POST, not PUT"}
+
+
 async def test_without_the_token_nothing_is_done() -> None:
     async with served("secret") as (on, session):
         for header in ({}, {"Authorization": "Bearer other"}, {"Authorization": "secret"}):
