@@ -28,6 +28,7 @@ DEFAULT_URL: Final = "http://127.0.0.1:9190"
 PATH_WORDS: Final[Mapping[str, tuple[type, str]]] = {
     "node": (int, "the node's id"),
     "topic": (str, "the topic's name"),
+    "group": (str, "the group's id"),
     "partition": (int, "the partition"),
     "name": (str, "the snapshot's name"),
     "fork": (int, "the fork's number"),
@@ -43,6 +44,7 @@ TAGS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "The cluster's state, groups and events, and waits for conditions.",
         ("state", "groups", "wait", "events"),
     ),
+    "access": ("ACLs, users with SCRAM credentials, and quotas.", ("acls", "users", "quotas")),
     "snapshots": ("Reset the cluster, take and restore snapshots, fork.", ("state/",)),
     "faults": ("Rules that fail, hold, delay or damage single requests.", ("faults",)),
     "clock": ("The cluster's time.", ("clock",)),

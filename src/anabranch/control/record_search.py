@@ -71,6 +71,7 @@ class FoundRecordsRow(TypedDict):
     records: list[FoundRecordRow]
     scanned_bytes: Annotated[int, "the bytes that were examined"]
     before: Annotated[str, "where the search goes on; empty if everything was examined"]
+    without_leader: Annotated[list[int], "the partitions without a leader, which were not searched"]
 
 
 class PartitionScan:

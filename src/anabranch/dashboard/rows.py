@@ -43,7 +43,7 @@ class DashboardTopic(TypedDict):
     base: Annotated[int, "the number of partitions at creation; 0 if the topic is not ordered"]
     history: Annotated[list[list[int]], "each a generation and its number of partitions"]
     ordered: Annotated[bool, "whether keys keep their order through resizes"]
-    stamped: Annotated[bool, "whether batches carry their generation"]
+    has_generations: Annotated[bool, "whether batches carry their generation"]
     min_isr: int
     cuts: Annotated[list[list[int]], "each a partition, a generation, and the offset at which it ends"]
     river: Annotated[DashboardLineage | None, "null if it has too many partitions for a drawing"]
