@@ -3,64 +3,35 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
-from anabranch import Admin
+from anabranch.cli import audit as command
 from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.certificates import CertificateAuthority
-from anabranch.spark_jobs import inputs, secured
-from anabranch.spark_jobs.java import why_missing
+from anabranch.spark_jobs import inputs, secured, session
 from anabranch.spark_jobs.reader import LATEST, TopicReader
 from anabranch.spark_jobs.secured import of_librdkafka
-from anabranch.spark_jobs.source_options import OPEN, Client
+from anabranch.spark_jobs.source_options import OPEN
 from anabranch.spark_jobs.writer import TopicWriter
 from tests.secured.certificates import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, files
 from tests.secured.test_leaks import leaks
 from tests.spark_jobs.live import LiveCluster, deliveries
-
-LISTENER, MECHANISM = "SASL_SSL", "SCRAM-SHA-256"
+from tests.spark_jobs.locked import LISTENER, PASSWORD, client_of, locked_cluster
+from tests.spark_jobs.test_work import WISH
 
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[LiveCluster]:
-    """A broker with a way in for everybody, which tests write by, and one for alice."""
-    properties = {
-        **files().properties,
-        "inter.broker.listener.name": "PLAINTEXT",
-        "listener.name.sasl_ssl.sasl.enabled.mechanisms": MECHANISM,
-        f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": f"{SCRAM_MODULE} required;",
-    }
-    addresses = ["PLAINTEXT://127.0.0.1:0", f"{LISTENER}://127.0.0.1:0"]
-    with LiveCluster(1, listeners=addresses, properties=properties) as cluster:
-
-        async def welcome() -> None:
-            async with Admin(cluster.servers) as admin:
-                await admin.set_password("alice", "wonder")
-
-        cluster.run(welcome())
+    with locked_cluster() as cluster:
         yield cluster
-
-
-def client_of(**more: str) -> Client:
-    return secured.of(
-        {
-            "security.protocol": LISTENER,
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(files().ca),
-            "sasl.mechanism": MECHANISM,
-            "sasl.jaas.config": f'{SCRAM_MODULE} required username="alice" password="wonder";',
-            "client.id": "left alone",
-            **more,
-        }
-    )
 
 
 def test_a_topic_is_looked_up_read_and_written(locked: LiveCluster, spark: SparkSession) -> None:
@@ -76,41 +47,24 @@ def test_a_topic_is_looked_up_read_and_written(locked: LiveCluster, spark: Spark
     assert sorted(bytes(row["value"]) for row in rows) == sorted([*(value for _, _, value in written), b"of the audit"])
 
 
-PLANTED = "planted-for-the-audit"
-
-
 @pytest.mark.spark
-@pytest.mark.processes
-@pytest.mark.parametrize("more", [(), ("--backfill",)], ids=["stream", "batch"])
-def test_no_output_of_an_audit_has_the_password(locked: LiveCluster, more: tuple[str, ...], tmp_path: Path) -> None:
-    """The report, verdict, checkpoint, Spark's log and output, in plain text and base64."""
-    if why_missing() is not None:
-        pytest.skip(f"NO SPARK: {why_missing()}")
-
-    async def welcome() -> None:
-        async with Admin(locked.servers) as admin:
-            await admin.set_password("auditor", PLANTED)
-
-    locked.run(welcome())
-    topic = locked.create(f"told-{len(more)}", 2)
+def test_no_output_of_a_stream_has_the_password(
+    locked: LiveCluster,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As it prints and writes it. `tests.anabranch.cli.test_audit` has the log of a Spark, and other ways to audit."""
+    monkeypatch.setattr(session, "AuditSpark", lambda *_, **__: contextlib.nullcontext(spark))
+    topic, servers = locked.create("told", 2), locked.cluster.bootstrap_servers_of(LISTENER)
     locked.produce(topic, deliveries(b"k", [(1, 0, 1), (0, 0, 0)]))
-    config = tmp_path / "client.properties"
-    jaas = f'{SCRAM_MODULE} required username="auditor" password="{PLANTED}";'
-    config.write_text("".join(f"{name}={text}\n" for name, text in client_of(**{"sasl.jaas.config": jaas}).items()))
-    out = tmp_path / "out"
-    servers = locked.cluster.bootstrap_servers_of(LISTENER)
-    words = ["--bootstrap-servers", servers, "--topic", topic, "--out", str(out), "--command-config", str(config)]
-    ran = subprocess.run(
-        [sys.executable, "-m", "anabranch.cli.main", "audit", *words, *more],
-        capture_output=True,
-        timeout=600,
-        check=False,
-    )
-    assert ran.returncode == 1, f"there is a violation: {ran.stdout.decode()}{ran.stderr.decode()}"
-    written = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    wish = replace(WISH, bootstrap_servers=servers, topic=topic, out=tmp_path, client=client_of())
+    assert command.run(wish) == 1, "there is a violation"
+    written = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert any(path.name == "report.html" for path in written)
-    told = {"stdout": ran.stdout, "stderr": ran.stderr, **{str(path): content for path, content in written.items()}}
-    assert {place for place, content in told.items() if leaks(content, PLANTED.encode())} == set()
+    told = {"stdout and stderr": "".join(capsys.readouterr()).encode(), **written}
+    assert {place for place, content in told.items() if leaks(content, PASSWORD.encode())} == set()
 
 
 @pytest.mark.parametrize(
@@ -136,7 +90,7 @@ def test_who_is_not_let_in_is_told_at_once(
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, {"sasl.username": "alice", "sasl.password": "wonder", "ssl.endpoint.identification.algorithm": "https"}),
+        ({}, {"sasl.username": "alice", "sasl.password": PASSWORD, "ssl.endpoint.identification.algorithm": "https"}),
         ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
         (
             {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(files().broker)},

@@ -21,10 +21,13 @@ from py4j.protocol import Py4JError
 from anabranch.audit import jobs
 from anabranch.cli.audit import command
 from anabranch.spark_jobs.java import why_missing
+from tests.secured.test_leaks import leaks
 from tests.spark_jobs.live import LiveCluster, deliveries
+from tests.spark_jobs.locked import LISTENER, client_of, locked_cluster
 
 STOP_TIMEOUT_S = 60
 PATIENCE_S = 600
+PLANTED = "planted-for-the-audit"
 
 
 Spawn = Callable[..., subprocess.Popen[str]]
@@ -83,7 +86,7 @@ def assert_nothing_survives(group: int) -> None:
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[LiveCluster]:
-    with LiveCluster(1) as cluster:
+    with locked_cluster(PLANTED) as cluster:
         yield cluster
 
 
@@ -99,13 +102,25 @@ def needs_java() -> None:
 def test_a_violation_is_the_exit_status_while_a_service_obeys_and_dies_at_once_when_told_to(
     spawn: Spawn, live: LiveCluster, tmp_path: Path
 ) -> None:
-    """Two audits with a Spark each, at the same time: one waits while the other starts."""
+    """Two audits, each with a Spark of its own, at the same time: one of them waits while the other one starts. Both
+    log in, and their password is in no file that they leave."""
     live.produce(live.create("bad", 2), deliveries(b"k", [(1, 0, 1), (0, 0, 0)]))
-    common = ("--bootstrap-servers", live.servers, "--out")
+    config, servers = tmp_path / "client.properties", live.cluster.bootstrap_servers_of(LISTENER)
+    config.write_text("".join(f"{name}={text}\n" for name, text in client_of(PLANTED).items()))
+    common = ("--bootstrap-servers", servers, "--command-config", str(config), "--out")
     batch = spawn(*common, str(tmp_path / "batch"), "--topic", "bad", "--backfill")
     service = spawn(*common, str(tmp_path / "service"), "--serve")
-    check_service(service, live)
+    check_service(service, live, tmp_path / "service")
     check_batch(batch, tmp_path / "batch")
+    tell_nothing(tmp_path / "service")
+    tell_nothing(tmp_path / "batch")
+
+
+def tell_nothing(directory: Path) -> None:
+    """The report, the verdict, the checkpoint and Spark's log have no password, in plain and in base64."""
+    written = {path.relative_to(directory).as_posix(): path for path in directory.rglob("*") if path.is_file()}
+    assert "spark.log" in written and len(written) > 3
+    assert {name for name, path in written.items() if leaks(path.read_bytes(), PLANTED.encode())} == set()
 
 
 def check_batch(process: subprocess.Popen[str], directory: Path) -> None:
@@ -113,6 +128,7 @@ def check_batch(process: subprocess.Popen[str], directory: Path) -> None:
     out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (1, ""), err
     assert any(line.startswith("│ out of order") and "1" in line for line in out.splitlines()), out
+    assert not leaks(out.encode(), PLANTED.encode())
     assert_nothing_survives(process.pid)
     written = directory / "bad" / "backfill"
     assert json.loads((written / "verdict.json").read_text())["clean"] is False
@@ -121,11 +137,10 @@ def check_batch(process: subprocess.Popen[str], directory: Path) -> None:
     assert not (directory / "spark-temporary").exists()
 
 
-def check_service(process: subprocess.Popen[str], live: LiveCluster) -> None:
+def check_service(process: subprocess.Popen[str], live: LiveCluster, directory: Path) -> None:
     """A service obeys, says what it cannot do, and dies at once when it is told to."""
     topic = live.create("served", 2)
     live.produce(topic, deliveries(b"k", [(0, 0, 0), (1, 0, 1)]))
-    assert process.stdin is not None
     assert process.stdout is not None
 
     def tell(**command: str) -> None:
@@ -141,7 +156,7 @@ def check_service(process: subprocess.Popen[str], live: LiveCluster) -> None:
     tell(audit="absent")
     refusal = said(process.stdout)
     assert (refusal["event"], refusal["topic"]) == ("error", "absent")
-    assert refusal["text"] == f"{live.servers} has no topic absent"
+    assert refusal["text"] == f"{live.cluster.bootstrap_servers_of(LISTENER)} has no topic absent"
     tell(finish="never-begun")
     assert said(process.stdout)["text"] == "there is no audit of never-begun"
     tell(audit=topic)
@@ -160,8 +175,10 @@ def check_service(process: subprocess.Popen[str], live: LiveCluster) -> None:
     assert (example["kind"], example["delivered"]["sequence"], example["before"]["sequence"]) == ("out_of_order", 0, 1)
     tell(audit=topic)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=STOP_TIMEOUT_S)
+    out, err = process.communicate(timeout=STOP_TIMEOUT_S)
     assert (process.returncode, err) == (0, "")
+    assert not leaks(out.encode(), PLANTED.encode())
+    assert {path.name for path in directory.rglob("*")} >= {"offsets", "commits", "state"}, "the stream's checkpoint"
     assert_nothing_survives(process.pid)
 
 
