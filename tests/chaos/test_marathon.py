@@ -32,11 +32,11 @@ async def test_every_record_comes_once_and_in_order_whoever_is_killed(
     for name in OF_COMMITS:
         caplog.set_level(logging.DEBUG, name)
     outcome = await marathon(
-        MarathonPlan(records=200_000, resizes=12, faults=8, seed=253), say=log.info, directory=tmp_path
+        MarathonPlan(records=100_000, resizes=12, faults=8, seed=253), say=log.info, directory=tmp_path
     )
     told = "\n".join(itertools.chain(report(outcome), () if outcome.good else coordinators_said(tmp_path / "nodes")))
     assert outcome.good, told
-    assert outcome.ledger.delivered == outcome.acknowledged == 200_000, told
+    assert outcome.ledger.delivered == outcome.acknowledged == 100_000, told
     assert len(outcome.resizes) == 12 and outcome.faults.total() == 8, told
 
 
@@ -44,6 +44,6 @@ async def test_readers_without_gates_are_noticed() -> None:
     """Readers start when everything is stored, over growth and merging. A key's records are in a partition, its child,
     and the first again, so any order without gates is wrong.
     """
-    course = MarathonPlan(records=40_000, resizes=4, faults=0, seed=250, gates=False, head_start=40_000)
+    course = MarathonPlan(records=20_000, resizes=4, faults=0, seed=250, gates=False, head_start=20_000)
     outcome = await marathon(course, say=log.info)
     assert outcome.ledger.found, "\n".join(report(outcome))

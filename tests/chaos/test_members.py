@@ -162,7 +162,7 @@ def enough(fired: Sequence[Fired]) -> bool:
 
 
 MIXED = Plan(
-    duration_s=20,
+    duration_s=12,
     enough=enough,
     seed=932,
     pace_s=2.5,

@@ -1,4 +1,4 @@
-"""A minute of chaos in every test run, and a run on a planted bug, which must be noticed."""
+"""Half a minute of chaos in every test run, and a run on a planted bug, which must be noticed."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def many_kinds(fired: Sequence[Fired]) -> bool:
     return len({one.name for one in fired}) >= 5
 
 
-async def test_a_minute_of_faults_breaks_no_promise(tmp_path: Path) -> None:
+async def test_half_a_minute_of_faults_breaks_no_promise(tmp_path: Path) -> None:
     """Three brokers, two spare controllers and three ZooKeeper servers are killed, frozen, cut off, slowed down and
     expired under load and resizes; then every checker runs.
     """
-    plan = Plan(duration_s=60, enough=many_kinds, seed=903, patience_s=PATIENCE_S)
+    plan = Plan(duration_s=30, enough=many_kinds, seed=903, patience_s=PATIENCE_S)
     verdict = await chaos(plan, say=log.info, directory=tmp_path)
     table = "\n".join(report(verdict))
     assert not verdict.anomalies, table
@@ -93,7 +93,7 @@ def deadly(fired: Sequence[Fired]) -> bool:
 async def test_a_product_that_acknowledges_too_early_is_noticed(tmp_path: Path) -> None:
     """A kill shows it only if the leader has just appended records."""
     faults = ("kill", "kill two brokers")
-    impatient = 20  # the lost never come
+    impatient = 8  # the lost never come, and what is lost is seen in the logs of the nodes
     tables = []
     for seed in (1, 2, 3):
         plan = Plan(duration_s=15, enough=deadly, seed=seed, pace_s=1.5, rate=100, faults=faults, patience_s=impatient)
