@@ -139,8 +139,8 @@ def _operation(route: Route, schemas: Schemas) -> Schema:
         }
         if "response" in example:
             media[content]["example"] = example["response"]
-        if route.path in STREAMED:
-            media[EVENT_STREAM] = {"schema": {"type": "string"}}
+        if route.path in STREAMED:  # a second media type would be a second type of the response in generated clients
+            operation["description"] = f"With `Accept: {EVENT_STREAM}`: server-sent events without an end."
         operation["responses"] = {"200": {"description": "done", "content": media}, **operation["responses"]}
     if route.body is not None:
         body: Schema = {"schema": schemas.of(route.body)}
@@ -184,10 +184,10 @@ def _query_parameters(route: Route, schemas: Schemas, example: Mapping[str, Any]
 
 
 def _query_schema(hint: Any, schemas: Schemas) -> Schema:
-    """The schema of a query parameter. A list is written with commas, so one value is a list, too."""
+    """The schema of a query parameter, which is text: one value is a list, too, and a number or text is text."""
     parts: Sequence[Any] = get_args(hint) if get_origin(hint) in UNIONS else ()
     listed = next((one for one in parts if get_origin(one) in LISTS), None)
-    return schemas.of(hint if listed is None else listed)
+    return schemas.of(hint if not parts else str if listed is None else listed)
 
 
 def _example(name: str, examples: Mapping[str, Any]) -> Schema:

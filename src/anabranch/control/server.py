@@ -51,6 +51,7 @@ REASON_CHARS_MAX: Final = 2000
 SHUTDOWN_S: Final = 0.5
 """How long a stop waits for open requests: event streams never end by themselves."""
 INDEX: Final = "index.html"
+DOCS: Final = "docs/index.html"
 STATUS: Final[dict[type[Exception], int]] = {
     ValueError: 400,
     KafkaError: 400,
@@ -84,7 +85,7 @@ class ControlServer:
             self._guide = Guide()
             controlled = dataclasses.replace(controlled, feed=feed, guide=self._guide)
             self._streams["/v1/watch"] = self._watch
-        self._public: set[Answer] = {self._page, self._log_in}
+        self._public: set[Answer] = {self._page, self._docs, self._log_in}
         """The handlers that need no token."""
         self._controlled = controlled
         self._listener = listener
@@ -96,7 +97,8 @@ class ControlServer:
         app.router.add_get("/v1/openapi.json", self._openapi)
         if self._feed is not None:
             app.router.add_get("/", self._page)
-            app.router.add_get("/dashboard/{name:.+}", self._page)
+        app.router.add_get("/docs", self._docs)
+        app.router.add_get("/dashboard/{name:.+}", self._page)
         app.router.add_post("/v1/login", self._log_in)
         for route in routes:
             app.router.add_route(route.method, route.path, self._answering(route))
@@ -185,14 +187,10 @@ class ControlServer:
         return ControlRequest(request.match_info, request.query, {}, content, self._file_bytes_max)
 
     async def _page(self, request: web.Request) -> web.Response:
-        found = page_file(request.match_info.get("name", INDEX))
-        if found is None:
-            return _refusal(404, "no such file of the dashboard")
-        content, kind = found
-        headers = {"Content-Type": kind, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
-        if kind.startswith("text/html"):
-            headers |= {"Content-Security-Policy": policy(content.decode()), "Referrer-Policy": "no-referrer"}
-        return web.Response(body=content, headers=headers)
+        return _file(request.match_info.get("name", INDEX))
+
+    async def _docs(self, request: web.Request) -> web.Response:
+        return _file(DOCS)
 
     async def _log_in(self, request: web.Request) -> web.Response:
         """Set a cookie that stands for the token."""
@@ -255,6 +253,18 @@ def _middleware(guard: Callable[[web.Request, Answer], Awaitable[web.StreamRespo
         return await guard(request, handler)
 
     return middleware
+
+
+def _file(name: str) -> web.Response:
+    """A file of a page."""
+    found = page_file(name)
+    if found is None:
+        return _refusal(404, "the dashboard has no such file")
+    content, kind = found
+    headers = {"Content-Type": kind, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    if kind.startswith("text/html"):
+        headers |= {"Content-Security-Policy": policy(content.decode()), "Referrer-Policy": "no-referrer"}
+    return web.Response(body=content, headers=headers)
 
 
 async def _stream(request: web.Request) -> web.StreamResponse:

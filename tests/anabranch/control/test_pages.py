@@ -90,11 +90,12 @@ def test_a_cookie_stands_for_the_token_and_is_not_it() -> None:
 
 async def test_a_browser_logs_in_once() -> None:
     async with served("secret") as (_, session):
-        async with session.get("/") as page:
-            text = await page.text()
-            assert page.status == 200
-            assert page.headers["Content-Security-Policy"] == policy(text)
-            assert "unsafe-inline" not in page.headers["Content-Security-Policy"].split("style-src")[0]
+        for path in ("/", "/docs"):
+            async with session.get(path) as page:
+                text = await page.text()
+                assert page.status == 200 and "<noscript>" in text
+                assert page.headers["Content-Security-Policy"] == policy(text)
+                assert "unsafe-inline" not in page.headers["Content-Security-Policy"].split("style-src")[0]
         async with session.get("/dashboard/main.js") as script:
             assert script.headers["Content-Type"].startswith("text/javascript")
         assert (await status(session, "GET", "/dashboard/nothing.js"))[0] == 404

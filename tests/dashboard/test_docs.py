@@ -1,0 +1,65 @@
+"""Goal: /docs shows every operation to people, and sends what they fill in; a token is asked for once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.control.routes import ROUTES
+from tests.dashboard.chromium import Page
+from tests.dashboard.lively import elsewhere
+
+pytestmark = pytest.mark.browser
+UP = ("-m", "anabranch.cli.main", "up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0")
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    with elsewhere(*UP, "--control-token", "secret") as url:
+        yield url
+
+
+def test_operations_are_shown_and_sent_after_a_login(browser: Page, guarded: str) -> None:
+    page = browser.at(guarded)
+    page.driver.get(f"{guarded}/docs")
+    page.type("token", "other", within="form")
+    page.click("Show the API")
+    page.see("[role=alert]", "not the token")
+    page.type("token", "secret", within="form")
+    page.click("Show the API")
+    page.see("h1", "HTTP API")
+    assert len(page.find(".operation")) == len(ROUTES)
+    assert page.accessibility() == []
+
+    page.driver.execute_script("location.hash = '#getNodes'")
+    page.see("#getNodes .curl", "curl -H 'Authorization: Bearer TOKEN' http://")
+    page.see("#getNodes .schema", "broker_epoch")
+    page.click("Send", within="#getNodes")
+    page.see("#getNodes h3", "Status 200")
+    assert json.loads(page.see("#getNodes .answer", "node").text)[0]["node"] == 1
+
+    page.driver.execute_script("location.hash = '#createTopic'")
+    page.type("body", '{"topic": "made", "partitions": 2}', within="#createTopic")
+    page.see("#createTopic .curl", """-d '{"topic":"made","partitions":2}'""")
+    page.click("Send", within="#createTopic")
+    page.see("#createTopic .answer", '"topic": "made"')
+
+    page.driver.execute_script("location.hash = '#readRecords'")
+    page.type("topic", "nowhere", within="#readRecords")
+    page.click("Send", within="#readRecords")
+    page.see("#readRecords .answer", "there is no topic nowhere")
+    for scheme in ("light", "dark"):
+        page.scheme(scheme)
+        assert page.accessibility() == []
+    assert page.overflow() <= 0
+
+    page.see("nav input").send_keys("snapshot file")
+    page.see("main p", "No operation matches.")
+    page.see("nav input").clear()
+    page.see("nav input").send_keys("clock")
+    page.until(
+        lambda: {one.get_attribute("id") for one in page.find(".operation")} == {"getClock", "changeClock"}, "two"
+    )
+    assert page.complaints() == []
