@@ -29,6 +29,22 @@ def test_headers_are_read_from_lines(modules: Page) -> None:
     assert refused == "a header is written as name: value, not x"
 
 
+def test_time_without_zone_is_that_of_the_browser(modules: Page) -> None:
+    modules.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+    try:
+        for text, expected in [
+            ("2026-11-23T10:00", "2026-11-23T01:00:00.000Z"),
+            ("2026-11-23", "2026-11-22T15:00:00.000Z"),
+            ("2026-11-23T10:00+02:00", "2026-11-23T10:00+02:00"),
+            ("2026-13-99", "2026-13-99"),
+            ("15m", "15m"),
+            ("latest", "latest"),
+        ]:
+            assert modules.run("record_text.js", "it.withZone(given[0])", text) == expected
+    finally:
+        modules.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
+
+
 def test_totals_count_offsets_and_trouble(modules: Page) -> None:
     rows = [
         {"leader": 1, "hw": 10, "isr": [1, 2], "replicas": [[1, 4, 12], [2, 0, 10]]},

@@ -33,7 +33,14 @@ export async function act({ title, method = "POST", path, body, python, quiet = 
 }
 
 // The answer to a question that changes nothing.
-export const ask = (path) => fetch(path).then((answer) => answer.json().then((told) => ({ ok: answer.ok, told })));
+export async function ask(path) {
+  try {
+    const answer = await fetch(path);
+    return { ok: answer.ok, told: await answer.json() };
+  } catch {
+    return { ok: false, told: { error: "nobody answers" } };
+  }
+}
 
 export const open = { value: false };
 const kept = { value: false };

@@ -35,3 +35,10 @@ export function readHeaders(text) {
     return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
   });
 }
+
+// A time without a zone is the browser's, as the times that the page shows; the control plane takes it for UTC.
+export function withZone(text) {
+  const [day, time] = /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?$/.exec(text)?.slice(1) ?? [];
+  const moment = day && new Date(`${day}${time ?? "T00:00"}`);
+  return moment && !Number.isNaN(moment.getTime()) ? moment.toISOString() : text;
+}

@@ -1,7 +1,7 @@
 // Records of a topic: found in all partitions, newest first, with their headers; and written.
 import { act, ask, python } from "../act.js";
 import { html, useEffect, useState } from "../lib.js";
-import { pretty, readHeaders, shown } from "../record_text.js";
+import { pretty, readHeaders, shown, withZone } from "../record_text.js";
 import { store } from "../store.js";
 import { Dialog, number, Pill } from "../ui.js";
 
@@ -33,7 +33,7 @@ export function Records({ topic, partition, onClose }) {
   const find = (event) => {
     event.preventDefault();
     const form = new FormData(event.target);
-    setQuery(Object.fromEntries(["partition", ...FIELDS.map(([name]) => name)].map((name) => [name, (form.get(`find-${name}`) ?? "").trim()]).filter(([, one]) => one !== "")));
+    setQuery(Object.fromEntries(["partition", ...FIELDS.map(([name]) => name)].map((name) => [name, (form.get(`find-${name}`) ?? "").trim()]).map(([name, one]) => [name, name === "from" || name === "to" ? withZone(one) : one]).filter(([, one]) => one !== "")));
   };
   const count = store.row(`topic/${topic}`)?.partitions ?? 1;
   return html`<${Dialog} title=${`Records of ${topic}`} onClose=${onClose} wide>

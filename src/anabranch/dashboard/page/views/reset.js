@@ -1,6 +1,7 @@
 // The dialog that resets a group's offsets: first shown, then committed.
 import { act, ask, python } from "../act.js";
 import { html, useState } from "../lib.js";
+import { withZone } from "../record_text.js";
 import { store } from "../store.js";
 import { Dialog, number } from "../ui.js";
 
@@ -13,7 +14,7 @@ export function ResetOffsets({ group, onClose }) {
   const look = async (event) => {
     event.preventDefault();
     const form = new FormData(event.target);
-    const body = { topic: form.get("topic"), to: form.get("to").trim(), lineage: form.get("lineage") !== null };
+    const body = { topic: form.get("topic"), to: withZone(form.get("to").trim()), lineage: form.get("lineage") !== null };
     if (form.get("partition")) body.partition = Number(form.get("partition"));
     const entry = await act({ title: "Preview", path, body: { ...body, dry_run: true }, quiet: true });
     setError(entry.state === "done" ? "" : entry.error);

@@ -17,9 +17,9 @@ export function Topics({ rest }) {
   const [collapsed, setCollapsed] = useState(null);
   const all = [...store.of("topic").keys()].sort();
   const names = all.filter((one) => (rest ? one === rest : (internal || !one.startsWith("__")) && one.includes(filter)));
-  const totals = new Map(names.map((name) => [name, totalsOf(partitionsOf(name))]));
   const count = names.reduce((sum, name) => sum + store.row(`topic/${name}`).partitions, 0);
   const small = !rest && (collapsed ?? count > LANES);
+  const totals = small && new Map(names.map((name) => [name, totalsOf(partitionsOf(name))]));
   const shown = small && only ? names.filter((name) => totals.get(name).troubled) : names;
   const create = html`<button class="primary" onClick=${() => setAsked("new")}>New topic…</button>`;
   return html`<div class="title"><h1>Topics</h1><span class="lead">${plural(names.length, "topic")}, ${plural(count, "partition")}</span>
