@@ -11,7 +11,6 @@ less.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
@@ -21,7 +20,7 @@ from typing import Final, NamedTuple
 
 from anabranch import Admin, Consumer, NewTopic, Producer
 from benchmarks.peers import running
-from benchmarks.report import Figure, console, median, summary, table, working
+from benchmarks.report import Figure, median, run_benchmark, table, working
 
 TOPIC: Final = "audited"
 AUDIT: Final = "audited-audit"
@@ -149,14 +148,9 @@ def measure(records: int = RECORDS, rounds: int = ROUNDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--records", type=int, default=RECORDS, help=f"in the topic (default: {RECORDS})")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
-    options = parser.parse_args(arguments)
-    figures = measure(options.records, options.rounds)
-    console.print()
-    summary(figures)
-    return 0
+    return run_benchmark(
+        __doc__, measure, arguments, records=(RECORDS, "in the topic"), rounds=(ROUNDS, "measured rounds")
+    )
 
 
 if __name__ == "__main__":

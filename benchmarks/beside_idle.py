@@ -13,7 +13,6 @@ rates.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import dataclasses
 import statistics
@@ -31,7 +30,7 @@ from anabranch.protocol.host_port import parse_host_port
 from anabranch.protocol.records.batch import iter_batches
 from benchmarks.latency import Line, leader_of, small_produce
 from benchmarks.peers import Peer, running
-from benchmarks.report import Figure, curve, summary, table, working
+from benchmarks.report import Figure, curve, run_benchmark, table, working
 
 PARTITIONS: Final = (6, 1000, 4000, 10000)
 BUSY: Final = 6
@@ -248,13 +247,14 @@ def figures(found: dict[int, Beside]) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--partitions", type=int, nargs="+", default=PARTITIONS, help="how many there are in all")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement (default: 10)")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each size is measured (default: 3)")
-    options = parser.parse_args(arguments)
-    summary(measure(options.partitions, options.seconds, options.rounds))
-    return 0
+    return run_benchmark(
+        __doc__,
+        measure,
+        arguments,
+        partitions=(PARTITIONS, "how many there are in all"),
+        seconds=(SECONDS, "of each measurement"),
+        rounds=(ROUNDS, "how often each size is measured"),
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ process: wall-clock time depends on other users of the machine. Both return at m
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import time
@@ -21,7 +20,7 @@ from confluent_kafka import Producer
 
 from anabranch import Consumer
 from benchmarks.peers import QUIET, running
-from benchmarks.report import Figure, console, median, summary, table, times, working
+from benchmarks.report import Figure, median, run_benchmark, table, times, working
 from benchmarks.throughput import PARTITIONS, create_topic
 
 SIZES: Final[dict[str, tuple[int, int, int]]] = {
@@ -115,12 +114,7 @@ def measure(rounds: int = ROUNDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
-    figures = measure(parser.parse_args(arguments).rounds)
-    console.print()
-    summary(figures)
-    return 0
+    return run_benchmark(__doc__, measure, arguments, rounds=(ROUNDS, "measured rounds"))
 
 
 if __name__ == "__main__":

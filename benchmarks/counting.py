@@ -9,7 +9,6 @@ Faust takes part if ANABRANCH_FAUST names a Python that has `faust-streaming`, w
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
@@ -26,7 +25,7 @@ from anabranch.clients.streams.topology import Topology
 from benchmarks.marking import RECORDS as RECORDS_VARIABLE
 from benchmarks.marking import Marks
 from benchmarks.peers import QUIET, anabranch_command, running
-from benchmarks.report import Figure, console, median, summary, table, times, working
+from benchmarks.report import Figure, median, run_benchmark, table, times, working
 from benchmarks.throughput import PARTITIONS, create_topic
 
 TOPIC: Final = "clicks"
@@ -171,14 +170,9 @@ def measure(records: int = RECORDS, rounds: int = ROUNDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--records", type=int, default=RECORDS, help=f"in the topic (default: {RECORDS})")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
-    asked = parser.parse_args(arguments)
-    figures = measure(asked.records, asked.rounds)
-    console.print()
-    summary(figures)
-    return 0
+    return run_benchmark(
+        __doc__, measure, arguments, records=(RECORDS, "in the topic"), rounds=(ROUNDS, "measured rounds")
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ request per znode: read every state, then write every state under the fence.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import gc
@@ -27,7 +26,7 @@ from anabranch.controller import topic_admin
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.session import Check, Set
-from benchmarks.report import Figure, console, median, summary, table, times, working
+from benchmarks.report import Figure, console, median, run_benchmark, table, times, working
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage
@@ -191,12 +190,13 @@ def measure(sizes: Sequence[int] = SIZES, rounds: int = ROUNDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--partitions", type=int, nargs="+", default=SIZES, help="sizes of the clusters")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"failovers of each size (default: {ROUNDS})")
-    asked = parser.parse_args(arguments)
-    summary(measure(asked.partitions, asked.rounds))
-    return 0
+    return run_benchmark(
+        __doc__,
+        measure,
+        arguments,
+        partitions=(SIZES, "sizes of the clusters"),
+        rounds=(ROUNDS, "failovers of each size"),
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ latencies, for which processes share the machine.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import sysconfig
@@ -22,7 +21,7 @@ from typing import Any, Final
 
 from benchmarks.latency import TOPIC, Line, leader_of, small_fetch, small_produce
 from benchmarks.peers import COMMANDS, Peer, produce_one, running
-from benchmarks.report import Figure, median, percentile, summary, table, times, working
+from benchmarks.report import Figure, median, percentile, run_benchmark, table, times, working
 from benchmarks.throughput import RECORD, RECORDS, consumed_per_s, create_topic, produced_per_s
 
 REQUESTS: Final = 2000
@@ -161,12 +160,13 @@ def _rates(rates: dict[tuple[str, str], float]) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--requests", type=int, default=REQUESTS, help="of each kind, by each way")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of which the median is shown")
-    given = parser.parse_args(arguments)
-    summary(measure(given.requests, given.rounds))
-    return 0
+    return run_benchmark(
+        __doc__,
+        measure,
+        arguments,
+        requests=(REQUESTS, "of each kind, by each way"),
+        rounds=(ROUNDS, "of which the median is shown"),
+    )
 
 
 if __name__ == "__main__":

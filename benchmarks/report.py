@@ -6,9 +6,10 @@ ratios, which a busy machine does not change much.
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
@@ -90,6 +91,25 @@ def summary(figures: Iterable[Figure]) -> None:
         mark = "" if one.met is None else "[green]met[/]" if one.met else "[yellow]missed[/]"
         made.add_row(one.what, one.aim, one.reached, one.peer, mark)
     console.print(made)
+
+
+def run_benchmark(
+    doc: str | None,
+    measure: Callable[..., Iterable[Figure]],
+    arguments: Sequence[str] | None,
+    **options: tuple[float | Sequence[int], str],
+) -> int:
+    """Measure with these options of the command line, each with its default and help; print the figures."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    for name, (default, text) in options.items():
+        several = isinstance(default, Sequence)
+        help_text = f"{text} (default: {' '.join(map(str, default)) if several else default})"
+        kind = int if several else type(default)
+        parser.add_argument(f"--{name}", type=kind, nargs="+" if several else None, default=default, help=help_text)
+    figures = measure(*vars(parser.parse_args(arguments)).values())
+    console.print()
+    summary(figures)
+    return 0
 
 
 def median(values: Iterable[float]) -> float:

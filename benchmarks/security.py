@@ -10,7 +10,6 @@ machine. Kafka takes part where its jars are: ANABRANCH_KAFKA_JARS, as in tests/
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import sys
@@ -28,7 +27,7 @@ from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
 from anabranch.cluster.processes import free_ports
 from benchmarks.peers import running
-from benchmarks.report import Figure, median, summary, table, times, working
+from benchmarks.report import Figure, median, run_benchmark, table, times, working
 from benchmarks.throughput import RECORD, RECORDS, consumed_per_s, create_topic, produced_per_s
 from tests.differential.kafka_server import KafkaCluster, why_absent
 
@@ -227,12 +226,7 @@ def measure(logins: int = LOGINS, rounds: int = ROUNDS, passes: int = PASSES) ->
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--logins", type=int, default=LOGINS, help=f"in a round (default: {LOGINS})")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
-    given = parser.parse_args(arguments)
-    summary(measure(given.logins, given.rounds))
-    return 0
+    return run_benchmark(__doc__, measure, arguments, logins=(LOGINS, "in a round"), rounds=(ROUNDS, "measured rounds"))
 
 
 if __name__ == "__main__":

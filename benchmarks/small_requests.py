@@ -11,7 +11,6 @@ librdkafka's mock cluster, and kfake if ANABRANCH_KFAKE names a program that sta
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import selectors
@@ -25,7 +24,7 @@ from anabranch.protocol.apis.produce import ProduceResponse
 from anabranch.protocol.connection import ClientConnection
 from benchmarks.latency import VERSIONS, Line, leader_of, small_fetch, small_produce
 from benchmarks.peers import COMMANDS, Peer, produce_one, running
-from benchmarks.report import Figure, console, median, summary, table, times, working
+from benchmarks.report import Figure, median, run_benchmark, table, times, working
 from benchmarks.throughput import create_topic
 
 CONNECTIONS: Final = 50
@@ -167,14 +166,7 @@ def measure(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each (default: {SECONDS:g})")
-    asked = parser.parse_args(arguments)
-    figures = measure(asked.rounds, asked.seconds)
-    console.print()
-    summary(figures)
-    return 0
+    return run_benchmark(__doc__, measure, arguments, rounds=(ROUNDS, "measured rounds"), seconds=(SECONDS, "of each"))
 
 
 if __name__ == "__main__":

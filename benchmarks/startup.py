@@ -9,13 +9,12 @@ librdkafka's mock cluster in a fresh interpreter, measured in the same way.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.peers import COMMANDS, produce_one, running
-from benchmarks.report import Figure, median, summary, table, times, working
+from benchmarks.report import Figure, median, run_benchmark, table, times, working
 
 FIRST_RECORD_S_AIM: Final = 0.4
 RESIDENT_MB_AIM: Final = 80.0
@@ -97,10 +96,7 @@ def _values(one: Start) -> tuple[float, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"starts of each cluster (default: {ROUNDS})")
-    summary(measure(parser.parse_args(arguments).rounds))
-    return 0
+    return run_benchmark(__doc__, measure, arguments, rounds=(ROUNDS, "starts of each cluster"))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ checked. The clusters alternate. Kafka is a peer where its jars are (ANABRANCH_K
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 from typing import Any, Final
@@ -22,7 +21,7 @@ from anabranch.protocol.apis.produce import ProduceRequest, ProduceResponse
 from anabranch.protocol.error_codes import error_codes
 from benchmarks.latency import VERSIONS, leader_of
 from benchmarks.peers import produce_one, running
-from benchmarks.report import Figure, console, median, percentile, summary, table, working
+from benchmarks.report import Figure, median, percentile, run_benchmark, table, working
 from benchmarks.small_requests import ALONE, CONNECTIONS, REQUESTS, ROUNDS, SECONDS, Load
 from benchmarks.throughput import create_topic
 from tests.differential.kafka_server import KafkaCluster, why_absent
@@ -108,14 +107,7 @@ def measure(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[Figure]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each (default: {SECONDS:g})")
-    asked = parser.parse_args(arguments)
-    figures = measure(asked.rounds, asked.seconds)
-    console.print()
-    summary(figures)
-    return 0
+    return run_benchmark(__doc__, measure, arguments, rounds=(ROUNDS, "measured rounds"), seconds=(SECONDS, "of each"))
 
 
 if __name__ == "__main__":

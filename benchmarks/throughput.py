@@ -10,7 +10,6 @@ limits the volume: 5 MiB per partition.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.peers import COMMANDS, QUIET, Peer, running
-from benchmarks.report import Figure, console, median, summary, table, times, working
+from benchmarks.report import Figure, median, run_benchmark, table, times, working
 
 PARTITIONS: Final = 4  # the mock cluster's default; also small enough to create explicitly here
 RECORD: Final = bytes(range(256)) * 4
@@ -165,12 +164,7 @@ def _mb(rate: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
-    figures = measure(parser.parse_args(arguments).rounds)
-    console.print()
-    summary(figures)
-    return 0
+    return run_benchmark(__doc__, measure, arguments, rounds=(ROUNDS, "measured rounds"))
 
 
 if __name__ == "__main__":
