@@ -201,13 +201,13 @@ async def serve(directory: Path, *, brokers: int, controllers: int, zookeepers: 
     stop = StopSignal()
     async with ChaosCluster(directory, brokers, controllers, zookeepers) as cluster:
         control = Control(cluster.proxy)
-        door = LauncherSocket(cluster, say)
+        launcher_socket = LauncherSocket(cluster, say)
         await control.listen(directory / SOCKET_NAME)
-        await door.open()
+        await launcher_socket.open()
         say(f"ready bootstrap={cluster.bootstrap_servers} zookeeper={cluster.zookeeper} at={directory}")
         try:
             await stop.wait()
         finally:
-            await door.close()
+            await launcher_socket.close()
             await control.close()
     return 0

@@ -136,7 +136,7 @@ def written(
             topic_name=name,
             topic_id=topic_id,
             partitions=[_row(state, partition, codes.get(partition, int(ErrorCode.NONE))) for partition in named],
-            has_generations=topics_with_generations.stands(state, name, topic_id),
+            has_generations=topics_with_generations.is_marked(state, name, topic_id),
         )
         for topic_id, name, named in change.asked
     ]

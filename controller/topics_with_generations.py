@@ -40,7 +40,7 @@ def written(state: ClusterState, name: str) -> list[Effect]:
     return [*batch.flush(), effects.PublishEvent("topic ordered", {"topic": name})]
 
 
-def stands(state: ClusterState, name: str, topic_id: bytes) -> bool:
+def is_marked(state: ClusterState, name: str, topic_id: bytes) -> bool:
     """Whether the topic of this name, and of this id unless that is zero, has the mark."""
     topic = state.topics.get(name)
     if topic is None or name in state.deleting or (any(topic_id) and topic.body.topic_id != topic_id):

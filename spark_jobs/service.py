@@ -276,10 +276,10 @@ def serve(service: AuditService, lines: Iterable[str]) -> None:
     with service.restarting():
         for line in lines:
             if line.strip():
-                obey(service, line)
+                execute(service, line)
 
 
-def obey(service: AuditService, line: str) -> None:
+def execute(service: AuditService, line: str) -> None:
     """Execute one command. An impossible audit is answered with an error; the process continues."""
     topic = None
     try:

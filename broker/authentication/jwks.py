@@ -42,7 +42,7 @@ class Jwks:
         self.keys: tuple[PyJWK, ...] = ()
         self._url = url
         self._refresh_s = refresh_ms / 1000
-        self._wanted = asyncio.Event()
+        self._requested = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         scheme = urllib.parse.urlsplit(url).scheme
         if scheme == "file":
@@ -63,19 +63,19 @@ class Jwks:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    def want(self, key_id: str) -> None:
+    def request_refresh(self, key_id: str) -> None:
         """Request an early read, because a token names an unknown key."""
-        if not self._wanted.is_set() and self._task is not None:
+        if not self._requested.is_set() and self._task is not None:
             log.info("unknown token key %r: reading %s again", key_id, self._url)
-        self._wanted.set()
+        self._requested.set()
 
     async def _refresh(self) -> None:
         while True:
             await asyncio.sleep(min(EARLIEST_S, self._refresh_s))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(self._refresh_s - EARLIEST_S, 0)):
-                    await self._wanted.wait()
-            self._wanted.clear()
+                    await self._requested.wait()
+            self._requested.clear()
             try:
                 self.keys = await self._read()
             except (OSError, ValueError) as error:

@@ -200,7 +200,7 @@ class ListenerSecurity:
         self._key_sets.append(jwks)
         return SignedTokens(
             keys=lambda: jwks.keys,
-            on_unknown_key=jwks.want,
+            on_unknown_key=jwks.request_refresh,
             issuer=get("expected.issuer"),
             audiences=tuple(one.strip() for one in get("expected.audience").split(",") if one.strip()),
             user_claim=get("sub.claim.name"),

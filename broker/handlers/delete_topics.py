@@ -49,7 +49,7 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
         except KafkaError as error:
             name = topic.name
             if name is None and error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                name = told_name(ctx, topic.topic_id)
+                name = visible_name(ctx, topic.topic_id)
             message = error.message if quorum else None
             results.append(
                 DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=error.code, error_message=message)
@@ -107,7 +107,7 @@ def repeated(
     def key_of(topic: DeleteTopicState) -> str | bytes:
         if topic.name is not None:
             return topic.name
-        return told_name(ctx, topic.topic_id) or topic.topic_id
+        return visible_name(ctx, topic.topic_id) or topic.topic_id
 
     by_key: dict[str | bytes, list[DeleteTopicState]] = {}
     for topic in asked:
@@ -125,7 +125,7 @@ def repeated(
     return refused, [same[0] for same in by_key.values() if len(same) == 1]
 
 
-def told_name(ctx: RequestContext, topic_id: bytes) -> str | None:
+def visible_name(ctx: RequestContext, topic_id: bytes) -> str | None:
     """Return the name of a topic that the client may not delete; None if it may not describe it."""
     name = ctx.services.metadata.image.names.get(topic_id)
     return name if name is not None and is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) else None

@@ -66,10 +66,10 @@ async def prepare(replicas: ReplicaManager, needed: Needs, timeout_ms: int) -> F
     """Wait for the marks, and verify the keys of batches without a generation. Raises KafkaError."""
     if needed.without_generations:
         await replicas.with_generations.write(needed.without_generations, timeout_ms)
-    return {id(data): await look_at_keys(replicas, image, data) for image, data in needed.to_verify}
+    return {id(data): await check_keys(replicas, image, data) for image, data in needed.to_verify}
 
 
-async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: PartitionProduceData) -> KeyPlacementCheck:
+async def check_keys(replicas: ReplicaManager, topic: TopicImage, data: PartitionProduceData) -> KeyPlacementCheck:
     """Check whether all keys of a batch belong to its partition."""
     found: list[tuple[int, int]] = []
     total = 0

@@ -32,7 +32,7 @@ class TopicConfigs:
         self._effective: dict[str, TopicConfig] = {}
         self._properties: dict[str, dict[str, str]] = {}
         self._listeners: list[Listener] = []
-        self._forgotten = 0
+        self._deletions = 0
 
     def on_change(self, listener: Listener) -> None:
         """Call `listener(topic)` whenever the effective configuration of a loaded topic changes."""
@@ -49,9 +49,9 @@ class TopicConfigs:
     async def load(self, topic: str, *, again: bool = False) -> TopicConfig:
         """Read a topic's configuration if it is not loaded, or if `again`."""
         if again or topic not in self._effective:
-            forgotten = -1
-            while forgotten != self._forgotten:  # read again if the topic was deleted meanwhile
-                forgotten = self._forgotten
+            deletions = -1
+            while deletions != self._deletions:  # read again if the topic was deleted meanwhile
+                deletions = self._deletions
                 self._properties[topic] = await self._read(topic)
             self._settle(topic)
         return self._effective[topic]
@@ -75,7 +75,7 @@ class TopicConfigs:
 
     def forget(self, topic: str) -> None:
         """Remove a topic from the cache; the next `load` reads it again."""
-        self._forgotten += 1
+        self._deletions += 1
         self._effective.pop(topic, None)
         self._properties.pop(topic, None)
 

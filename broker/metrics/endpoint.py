@@ -47,7 +47,7 @@ class Endpoint:
         self._port = port
         self._watched: dict[int, WatchedNode] = {}
         self._registry = CollectorRegistry()
-        self._registry.register(_Families(shown or self._look))
+        self._registry.register(_Families(shown or self._collect))
         ProcessCollector(registry=self._registry)
         self._listener: asyncio.Server | None = None
         self._answering: set[asyncio.Task[None]] = set()
@@ -61,7 +61,7 @@ class Endpoint:
         """Add the metrics of a started node."""
         self._watched[node.settings.node_id] = WatchedNode(node)
 
-    def _look(self) -> Iterator[FamilySamples]:
+    def _collect(self) -> Iterator[FamilySamples]:
         readings = [({"node": str(node_id)}, Reading(watched)) for node_id, watched in sorted(self._watched.items())]
         for family in FAMILIES:
             samples = (

@@ -109,12 +109,12 @@ class AdmissionQueue:
     def enter(self, connection: AcceptedConnection) -> None:
         """Enqueue a connection, to serve or close it after its wait."""
         self._waiting.append(connection)
-        self._look()
+        self._accept_waiting()
 
     def open(self) -> None:
         """Admit waiting and future connections."""
         self._is_open = True
-        self._look()
+        self._accept_waiting()
 
     def close(self) -> None:
         """Discard the queue, and stop its timer."""
@@ -122,20 +122,20 @@ class AdmissionQueue:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _accept_waiting(self) -> None:
         while self._is_open and self._waiting and self._timer is None:
             wait_ms = self._quotas.wait_ms(self._now_ms())
             if wait_ms:
                 self._timer = self._loop.call_later(wait_ms / 1000, self._waited)
             else:
-                self._let_in(self._waiting.popleft())
+                self._serve(self._waiting.popleft())
 
     def _waited(self) -> None:
         self._timer = None
-        self._let_in(self._waiting.popleft())
-        self._look()
+        self._serve(self._waiting.popleft())
+        self._accept_waiting()
 
-    def _let_in(self, connection: AcceptedConnection) -> None:
+    def _serve(self, connection: AcceptedConnection) -> None:
         hold_ms = self._quotas.hold_ms(connection.peer.host, self._now_ms())
         if hold_ms:
             self._loop.call_later(hold_ms / 1000, connection.close)

@@ -72,7 +72,7 @@ class RequestMemory:
         if size_bytes < before:
             if connection is self._reader:
                 self._end_exclusive_read()
-            self._let_read()
+            self._resume_waiting()
 
     def on_request_started(self, connection: MemoryHolder) -> None:
         """Note that a connection's request is complete, and its processing begins."""
@@ -99,7 +99,7 @@ class RequestMemory:
         """Whether the bound is reached: only small requests and the exclusive read continue."""
         return 0 < self.bytes_max <= self.held_bytes
 
-    def _let_read(self) -> None:
+    def _resume_waiting(self) -> None:
         """Resume waiting connections: in order while memory is free, else one exclusively."""
         while self._waiting and not self.full:
             self._release(next(iter(self._waiting)))
@@ -133,4 +133,4 @@ class RequestMemory:
                 self.bytes_max,
             )
             reader.close()
-        self._let_read()
+        self._resume_waiting()

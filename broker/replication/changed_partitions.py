@@ -16,36 +16,36 @@ class ChangedPartitions:
     """Listens to the partitions of one broker for one periodic task."""
 
     def __init__(self) -> None:
-        self._changed: dict[_Look, None] = {}
-        self._looks: dict[Partition, _Look] = {}
+        self._changed: dict[_ChangeListener, None] = {}
+        self._listeners: dict[Partition, _ChangeListener] = {}
 
     def __iter__(self) -> Iterator[Partition]:
-        return (look.partition for look in self._changed)
+        return (listener.partition for listener in self._changed)
 
     def add(self, partition: Partition) -> None:
         """Add a partition; the next `take` returns it."""
-        look = self._looks[partition] = _Look(partition, self._changed)
-        look.stirred()
+        listener = self._listeners[partition] = _ChangeListener(partition, self._changed)
+        listener.stirred()
 
     def remove(self, partition: Partition) -> None:
         """Remove a partition that this broker no longer hosts."""
-        look = self._looks.pop(partition)
-        self._changed.pop(look, None)
-        partition.listeners.pop(look, None)
+        listener = self._listeners.pop(partition)
+        self._changed.pop(listener, None)
+        partition.listeners.pop(listener, None)
 
     def take(self) -> list[Partition]:
         """Return the partitions that changed since the last call, in the order of their first changes."""
         changed = list(self)
-        for look in self._changed:
-            look.partition.listeners[look] = None
+        for listener in self._changed:
+            listener.partition.listeners[listener] = None
         self._changed.clear()
         return changed
 
 
-class _Look:
+class _ChangeListener:
     __slots__ = ("changed", "partition")
 
-    def __init__(self, partition: Partition, changed: dict[_Look, None]) -> None:
+    def __init__(self, partition: Partition, changed: dict[_ChangeListener, None]) -> None:
         self.partition = partition
         self.changed = changed
 

@@ -153,7 +153,7 @@ class FollowerSession:
             session_id=self.id,
             session_epoch=self.epoch,
             topics=named(changed, settings.replica_fetch_max_bytes),
-            forgotten_topics_data=forgotten(list(missing)),
+            forgotten_topics_data=forgotten_topics(list(missing)),
         )
 
     def _position(self, partition: Partition) -> Position:
@@ -197,7 +197,7 @@ def named(asked: list[Asked], partition_max_bytes: int) -> list[FetchTopic]:
     return list(topics.values())
 
 
-def forgotten(positions: list[Position]) -> list[ForgottenTopic]:
+def forgotten_topics(positions: list[Position]) -> list[ForgottenTopic]:
     """Return the removed partitions as a request lists them."""
     if not positions:
         return []

@@ -192,9 +192,9 @@ class ClassicGroupSession:
             self._heart.cancel()
             await asyncio.gather(self._heart, return_exceptions=True)
             self._heart = None
-        await self._go()
+        await self._send_leave()
 
-    async def _go(self) -> None:
+    async def _send_leave(self) -> None:
         request = (
             self.membership.leave_request() if self.membership.member_id and not self.membership.is_outside else None
         )
@@ -362,7 +362,7 @@ class ClassicGroupSession:
             idle_s = 0 if self._asking else self._clock_s() - self._worked_at_s
             if not joining and idle_s > self._rebalance_timeout_ms / 1000:
                 log.warning("%s leaves: no poll within max.poll.interval.ms", self.membership.describe())
-                await self._go()
+                await self._send_leave()
                 continue
             try:
                 await self._beat_once()

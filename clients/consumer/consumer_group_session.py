@@ -136,7 +136,7 @@ class ConsumerGroupSession(ClassicGroupSession):
                     await self._beaten.wait()
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the member's epoch changed during each attempt to commit")
 
-    async def _go(self) -> None:
+    async def _send_leave(self) -> None:
         """Leave the group; a static member leaves temporarily (KIP-345)."""
         membership = self.membership
         request = (

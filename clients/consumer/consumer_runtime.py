@@ -36,7 +36,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
-ASSURANCE_PATIENCE_S: Final = 2.0
+ASSURANCE_TIMEOUT_S: Final = 2.0
 """How long a stopping consumer waits for the group to confirm that it still accepts its commit."""
 
 
@@ -200,7 +200,7 @@ class ConsumerRuntime:
                 await self._joiner.close()
             if self._session is not None:
                 with contextlib.suppress(KafkaError):  # then they are lost, and the listener is notified
-                    await self._session.assured(timeout_s=ASSURANCE_PATIENCE_S)
+                    await self._session.assured(timeout_s=ASSURANCE_TIMEOUT_S)
             await self._polling.give_up()
         finally:
             self._fetcher.close()

@@ -82,7 +82,7 @@ class GateWatcher:
             self._gates.outdated = False
             self._network.request_refresh()
         if self._gates.closed and self._log_starts is not None:
-            self._log_starts.look()
+            self._log_starts.schedule()
         if self._gates.asks:
             self._gates.asks = False
             if self._gates.ends_wanted:

@@ -32,7 +32,7 @@ class LogStartWatch:
         self._timer = Timer(self._begin)
         self._task: asyncio.Task[None] | None = None
 
-    def look(self) -> None:
+    def schedule(self) -> None:
         """Schedule a query for partitions that are stalled by then."""
         if self._task is None:
             self._timer.set_by(asyncio.get_running_loop().time() + INTERVAL_S)

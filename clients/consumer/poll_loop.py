@@ -51,7 +51,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 ONE_TIMEOUT_MS: Final = 1000
 """How long a request for one record waits before it starts again."""
-LOOK_AGAIN_S: Final = 0.2
+REFRESH_S: Final = 0.2
 """How long to wait before metadata is requested again for missing topics."""
 
 Taken = TypeVar("Taken")
@@ -85,7 +85,7 @@ class PollLoop:
         self._news = news
         self._loop = asyncio.get_running_loop()
         self._clock_s = elapsed_clock()
-        self._look_again = Timer(network.request_refresh)
+        self._refresh_timer = Timer(network.request_refresh)
         self._run: Iterator[ConsumerRecord] = iter(())
         """The records that `one` may deliver while nothing else is due."""
         self._closed = False
@@ -94,7 +94,7 @@ class PollLoop:
     def close(self) -> None:
         """Deliver nothing more."""
         self._closed = True
-        self._look_again.cancel()
+        self._refresh_timer.cancel()
 
     def check_alive(self) -> None:
         """Raise RuntimeError if the consumer was stopped, or the error that ended it."""
@@ -255,4 +255,4 @@ class PollLoop:
                 self._gatekeeper.watch()
 
     def _ask_again(self) -> None:
-        self._look_again.set_by(self._loop.time() + LOOK_AGAIN_S)
+        self._refresh_timer.set_by(self._loop.time() + REFRESH_S)

@@ -243,7 +243,7 @@ class PartitionProgress:
         taken: list[ConsumerRecord] = []
         try:
             if batch.unread is None or batch.generation != generation:
-                self._look_into(batch, generation)
+                self._decode(batch, generation)
             taken += itertools.islice(batch.ready, limit)
             while len(taken) < limit and batch.unread is not None and batch.unread.left:
                 batch.ready = iter(self._read(batch, batch.unread))
@@ -264,7 +264,7 @@ class PartitionProgress:
                     self._finish(batch)
         return taken
 
-    def _look_into(self, batch: FetchedBatch, generation: int) -> None:
+    def _decode(self, batch: FetchedBatch, generation: int) -> None:
         if not check_crc(batch.data, 0, batch.header):
             raise self._corrupt(f"batch at offset {batch.header.base_offset}", f"to offset {batch.next_offset}")
         batch.unread, batch.ready, batch.generation = RecordReader(batch.data), iter(()), generation

@@ -40,7 +40,7 @@ class ProgressWatch:
         self._on_progress = on_progress
         self._loop = asyncio.get_running_loop()
         self._polls: dict[int, tuple[Mapping[TopicPartition, int], asyncio.Task[float]]] = {}
-        self._soon = Timer(self._look)
+        self._soon = Timer(self._start_poll)
         self._closed = False
         self.failure: BaseException | None = None
         """A bug that ended the polls."""
@@ -59,7 +59,7 @@ class ProgressWatch:
         if not self._closed:
             self._soon.set_by(self._loop.time() + after_s)
 
-    def _look(self) -> None:
+    def _start_poll(self) -> None:
         awaited = self._awaited() if self._session.membership.stable and self.failure is None else None
         if awaited is None or (self._polls and self._covered(awaited)):
             return

@@ -199,7 +199,7 @@ class Accumulator:
         """Take the batches to transmit now. Each one is in flight until `complete` or `lost`."""
         self._expire(now)
         drained = Drained()
-        self.stalls.look(self.topics.values(), now)
+        self.stalls.update(self.topics.values(), now)
         for topic in self.topics.values():
             if topic.returned:
                 self._wait_for_place(topic, drained)

@@ -69,7 +69,7 @@ class Stalls:
         self.over = Durations()
         self._since: dict[str, float] = {}
 
-    def look(self, topics: Iterable[TopicQueues], now: float) -> None:
+    def update(self, topics: Iterable[TopicQueues], now: float) -> None:
         """Note which topics stall now."""
         for topic in topics:
             if topic.returned or topic.closed:

@@ -114,10 +114,10 @@ class Sender:
                 self._accumulator.topics[name].gated = topic.gated
                 self._accumulator.note_condition(name, leaderless=leaderless, starved=starved)
                 if starved:
-                    self._look_again()
+                    self._schedule_refresh()
         self.wake()
 
-    def _look_again(self) -> None:
+    def _schedule_refresh(self) -> None:
         """Refresh metadata periodically, which alone shows that replicas have caught up."""
         if self._starved_timer is None:
             wait_s = REFUSING_REFRESH_S if self._config.refuse_below_min_insync_replicas else STARVED_REFRESH_S

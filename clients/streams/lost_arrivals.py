@@ -47,7 +47,7 @@ class LostArrivals:
         self.copies: set[TaskId] = set()
         """Tasks that were opened to read their marks."""
 
-    def look(self, view: ConsumerView, tasks: Mapping[TaskId, Task]) -> list[Effect]:
+    def effects(self, view: ConsumerView, tasks: Mapping[TaskId, Task]) -> list[Effect]:
         """Return the effects: tasks continue without lost state, are restored again, or givers are copied."""
         givers: set[TaskId] = set()
         for task in tasks.values():

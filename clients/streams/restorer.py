@@ -68,7 +68,7 @@ class Restorer:
                 pass
             self._news.clear()
             try:
-                await self._look()
+                await self._query_removed()
                 if self._machine.doubt(self._reader.lost(), self._reader.topic_ids()):
                     self._reader.request_refresh()
                 await self._aim()
@@ -80,7 +80,7 @@ class Restorer:
             self._runner.carry_out(self._machine.release(self._consumer))
             self._runner.carry_out(self._machine.note_lags(self._lags()))
 
-    async def _look(self) -> None:
+    async def _query_removed(self) -> None:
         """Query whether the offsets of removed partitions are stable."""
         removed, tasks = self._machine.removed, list(self._machine.tasks.values())
         asked, generation = removed.undecided(tasks), removed.generation

@@ -51,7 +51,7 @@ class TaskMachine:
         self._eager = config.rebalance_protocol == "eager"
         self._interval_s = config.commit_interval_ms / 1000
         # The group may wait for a dead member for longer than a transaction's timeout.
-        self._patience_s = config.transaction_timeout_ms / 2000 if config.exactly_once else math.inf
+        self._commit_delay_max_s = config.transaction_timeout_ms / 2000 if config.exactly_once else math.inf
         self._acceptable_lag = config.acceptable_recovery_lag
         self._built = built
         self._inputs = TaskInputs(built)
@@ -165,9 +165,9 @@ class TaskMachine:
         # The consumer requests a flush where a commit's offsets reach a cut: this is the commit that does it.
         if self._given_up or self.committing:
             return False
-        self.put_off = view.rebalancing and now < self._committed_at + self._patience_s
+        self.put_off = view.rebalancing and now < self._committed_at + self._commit_delay_max_s
         if self.put_off:
-            self.commit_due = min(now + self._interval_s, self._committed_at + self._patience_s)
+            self.commit_due = min(now + self._interval_s, self._committed_at + self._commit_delay_max_s)
         return not self.put_off
 
     def before_commit(self, view: ConsumerView) -> list[Effect]:
@@ -353,7 +353,7 @@ class TaskMachine:
 
     def find_lost_arrivals(self, view: ConsumerView) -> list[Effect]:
         """Let no task wait for state whose mark was deleted from its changelog."""
-        return [] if self.committing else self._lost_arrivals.look(view, self.tasks)
+        return [] if self.committing else self._lost_arrivals.effects(view, self.tasks)
 
     def note_lags(self, lags: Mapping[TopicPartition, int]) -> list[Effect]:
         """Note how much of each changelog is still to be read, where known. When every warm-up copy has caught up, the

@@ -138,7 +138,7 @@ class Task:
                 self._begin()
             try:
                 if places is not None and (misplaced := places.misplaced(record)) is not None:
-                    self._meet(record, misplaced, resized=places.resized)
+                    self._handle_misplaced(record, misplaced, resized=places.resized)
                 handler(record.key, record.value)
             except Exception as error:
                 self._drop(record, error)
@@ -156,7 +156,7 @@ class Task:
         known = all(MISPLACED in store.marks for store in self.stores.values())
         return None if known and not places.resized else places
 
-    def _meet(self, record: ConsumerRecord, misplaced: MisplacedKey, *, resized: bool) -> None:
+    def _handle_misplaced(self, record: ConsumerRecord, misplaced: MisplacedKey, *, resized: bool) -> None:
         """Handle a record in another partition than its key's."""
         if resized:
             raise misplaced

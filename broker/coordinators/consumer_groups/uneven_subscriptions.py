@@ -92,7 +92,7 @@ class _Work:
         while (giver := ends.most_loaded(owned)) is not None:
             index = owned[giver].pop()
             taker = ends.least_loaded()
-            if ends.meet:
+            if ends.is_even:
                 break
             self._give(topic_id, index, taker)
             moved += 1
@@ -117,7 +117,7 @@ class _Ends:
         self._high_level = load[self._order[-1]] + 1
 
     @property
-    def meet(self) -> bool:
+    def is_even(self) -> bool:
         """Whether moving a partition no longer improves the balance."""
         return self._high_level - self._low_level <= 1
 

@@ -266,7 +266,7 @@ class GroupGates:
         opened = slot.withheld - closed.keys()
         planned_ms = gates.opening_at_ms if gates.opening_at_ms is not None else now_ms + OPENING_DELAY_MS
         gates.opening_at_ms = None if not opened else planned_ms if closed else now_ms
-        gates.patient_until_ms = self._patient_until(slot, {name for name, _ in closed}, now_ms)
+        gates.patient_until_ms = self._deadline_ms(slot, {name for name, _ in closed}, now_ms)
         self._runtime.reschedule(slot)
 
     def _closed(self, slot: GroupEntry) -> dict[TopicPartition, tuple[Wait, ...]]:
@@ -282,14 +282,14 @@ class GroupGates:
                     closed[one] = reasons.get(one[1], ())
         return closed
 
-    def _patient_until(self, slot: GroupEntry, names: set[str], now_ms: int) -> int | None:
+    def _deadline_ms(self, slot: GroupEntry, names: set[str], now_ms: int) -> int | None:
         """Return when `reshard.legacy.consumers.uncommitted.ms` ends for one of these topics; None if it never does."""
         due_ms = []
         for name in names:
             since_ms = slot.gates.waiting_since_ms.setdefault(name, now_ms)
-            patience_ms = self._configs.get(name).reshard_legacy_consumers_uncommitted_ms
-            if patience_ms >= 0 and name not in slot.gates.let_go:
-                due_ms.append(since_ms + patience_ms)
+            timeout_ms = self._configs.get(name).reshard_legacy_consumers_uncommitted_ms
+            if timeout_ms >= 0 and name not in slot.gates.let_go:
+                due_ms.append(since_ms + timeout_ms)
         return min(due_ms, default=None)
 
     def is_due(self, slot: GroupEntry) -> bool:
@@ -297,8 +297,8 @@ class GroupGates:
         gates, now_ms = slot.gates, self._runtime.clock_ms()
         if gates.patient_until_ms is not None and gates.patient_until_ms <= now_ms:
             for name, since_ms in gates.waiting_since_ms.items():
-                patience_ms = self._configs.get(name).reshard_legacy_consumers_uncommitted_ms
-                if 0 <= patience_ms <= now_ms - since_ms:
+                timeout_ms = self._configs.get(name).reshard_legacy_consumers_uncommitted_ms
+                if 0 <= timeout_ms <= now_ms - since_ms:
                     log.warning("%s: gates of %s no longer wait for its uncommitted partitions", slot.group_id, name)
                     gates.let_go.add(name)
             self.refresh(slot)
@@ -317,7 +317,7 @@ class GroupGates:
 
     async def _find(self, slot: GroupEntry, group: ClassicGroup, generation: int) -> None:
         names = group.subscribed_topics() or frozenset()
-        await persistently_ask(lambda: self.prepare(slot, sorted(names)))
+        await retry_configs(lambda: self.prepare(slot, sorted(names)))
         held = [self._topics[name] for name in sorted(names) if name in self._topics]
         everything = {(topic.image.name, index) for topic in held for index in topic.image.partitions}
         missing = everything - {one for member in group.members for one in partitions_of(member.assignment)}
@@ -354,7 +354,7 @@ class GroupGates:
     async def _watching(self, name: str, news: asyncio.Event) -> None:
         """Query the leaders while a group waits: retention, compaction and transactions move what is deliverable."""
         try:
-            while self._waiting_for(name) and (topic := await persistently_ask(lambda: self._topic(name))) is not None:
+            while self._waiting_for(name) and (topic := await retry_configs(lambda: self._topic(name))) is not None:
                 news.clear()
                 await self._ends.ask(topic, topic.unknown_key_epochs() or topic.affected_partitions())
                 for slot in self._waiting_for(name):
@@ -369,7 +369,7 @@ class GroupGates:
             del self._watched[name]
 
 
-async def persistently_ask(ask: Callable[[], Awaitable[Found]]) -> Found:
+async def retry_configs(ask: Callable[[], Awaitable[Found]]) -> Found:
     """Retry while ZooKeeper cannot be asked for configurations."""
     while True:
         try:

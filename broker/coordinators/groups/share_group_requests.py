@@ -204,14 +204,14 @@ class ShareGroupRequests:
             return False
         known = joined(group.initializing, group.initialized)
         await self._delete_states(group, {topic_id: known[topic_id]})
-        await slot.take(self._runtime.journal, share_heartbeat.forgotten(group, [topic_id]))
+        await slot.take(self._runtime.journal, share_heartbeat.topics_removed(group, [topic_id]))
         return True
 
     async def topics_gone(self, slot: GroupEntry, topic_ids: Collection[bytes]) -> None:
         """Remove deleted topics from a group; share coordinators delete their states on their own."""
         group = slot.group
         if isinstance(group, ShareGroup):
-            await self._take_if_alive(slot, group, share_heartbeat.forgotten(group, topic_ids))
+            await self._take_if_alive(slot, group, share_heartbeat.topics_removed(group, topic_ids))
 
     async def delete_states(self, slot: GroupEntry) -> None:
         """Delete all share states of a group before the group is deleted. Raises KafkaError."""

@@ -267,7 +267,7 @@ def initialized(group: ShareGroup, partitions: Assignment, topics: TopicsView) -
     return decision
 
 
-def forgotten(group: ShareGroup, topic_ids: Iterable[bytes]) -> ShareDecision:
+def topics_removed(group: ShareGroup, topic_ids: Iterable[bytes]) -> ShareDecision:
     """Remove these topics from the group's states."""
     decision = ShareDecision(group)
     gone = set(topic_ids)

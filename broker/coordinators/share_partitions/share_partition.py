@@ -290,13 +290,13 @@ class SharePartition:
 
     def release(self, member: str) -> list[StateBatch]:
         """Release the offsets of a member that left; those with too many deliveries are archived."""
-        return self._let_go([one for one in self._flights if one.held and one.member == member])
+        return self._release([one for one in self._flights if one.held and one.member == member])
 
     def expire(self, now_ms: int) -> list[StateBatch]:
         """Release the offsets whose locks have expired."""
-        return self._let_go([one for one in self._flights if one.held and one.locked_until_ms <= now_ms])
+        return self._release([one for one in self._flights if one.held and one.locked_until_ms <= now_ms])
 
-    def _let_go(self, held: list[InFlight]) -> list[StateBatch]:
+    def _release(self, held: list[InFlight]) -> list[StateBatch]:
         for one in held:
             one.becomes = self._fate(one, AcknowledgeType.RELEASE)
         return changes_of(held)

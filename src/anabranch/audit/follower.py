@@ -23,14 +23,14 @@ class Follower:
     """Updates the state of one audit on request."""
 
     def __init__(
-        self, target: audit.Target, query: Callable[[], Any], sight: AuditSnapshot, clock_ms: Callable[[], int]
+        self, target: audit.Target, query: Callable[[], Any], snapshot: AuditSnapshot, clock_ms: Callable[[], int]
     ) -> None:
         """`query` returns the current query: a failed one is replaced."""
         self._target = target
         self._query = query
-        self._sight = sight
+        self._snapshot = snapshot
         self._clock_ms = clock_ms
-        sight.answered_ms = clock_ms()
+        snapshot.answered_ms = clock_ms()
         self._lineages: dict[str, Lineage] = lineages.load(self._lineages_path)
 
     @property
@@ -43,7 +43,7 @@ class Follower:
         query = self._query()
         return query.lastProgress is not None or str(query.status["message"]).startswith(WAITING)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the changes since the last call."""
         last = self._query().lastProgress
         busy_ms = 0 if last is None else self._take(last)
@@ -58,20 +58,20 @@ class Follower:
     def _take(self, last: Any) -> int:
         """Add the finished batches. Returns their total duration in ms."""
         newest = progress.of_query(last)
-        if newest is None or (self._sight.progress and self._sight.progress[-1].batch >= newest.batch):
+        if newest is None or (self._snapshot.progress and self._snapshot.progress[-1].batch >= newest.batch):
             return 0
         busy_ms = 0
         for query_progress in self._query().recentProgress:
             batch = progress.of_query(query_progress)
-            if batch is not None and self._sight.add_progress(batch):
+            if batch is not None and self._snapshot.add_progress(batch):
                 results.append_progress(self._target.directory / results.PROGRESS, batch)
                 busy_ms += batch.duration_ms
         return busy_ms
 
     def _read(self, busy_ms: int) -> None:
-        self._sight.judge(audit.summary(self._target), busy_ms)
+        self._snapshot.judge(audit.summary(self._target), busy_ms)
         counted = audit.read_ledger(self._target).total()
-        self._sight.delivered_ms = max((one.last_ms for one in counted.key_epochs.values()), default=0)
+        self._snapshot.delivered_ms = max((one.last_ms for one in counted.key_epochs.values()), default=0)
         self._learn(counted)
         found = [
             one
@@ -79,7 +79,7 @@ class Follower:
             if topic in self._lineages
             for one in counted.hand_offs(group, topic, self._lineages[topic])
         ]
-        self._sight.hand_offs = sorted(found, key=lambda one: one.ended_ms)
+        self._snapshot.hand_offs = sorted(found, key=lambda one: one.ended_ms)
 
     def _learn(self, counted: Tallies) -> None:
         """Query the topics' resizes when deliveries have unknown generations."""
@@ -106,7 +106,7 @@ class Follower:
             with TopicReader(self._target.servers, self._target.client, patience_s=ASK_PATIENCE_S) as reader:
                 ends = reader.offsets(topic, LATEST)
         except (KafkaError, OSError):
-            self._sight.silent = True
+            self._snapshot.silent = True
             return  # without an answer the number stays unchanged
-        self._sight.silent, self._sight.answered_ms = False, self._clock_ms()
-        self._sight.behind = sum(max(0, end - reached.get((topic, index), 0)) for index, end in ends.items())
+        self._snapshot.silent, self._snapshot.answered_ms = False, self._clock_ms()
+        self._snapshot.behind = sum(max(0, end - reached.get((topic, index), 0)) for index, end in ends.items())

@@ -23,7 +23,7 @@ from anabranch.audit.audit_options import AuditOptions
 from anabranch.audit.audit_snapshot import AuditSnapshot
 from anabranch.audit.findings import Findings, read_events
 from anabranch.audit.follower import Follower
-from anabranch.audit.view import View, silence
+from anabranch.audit.view import View, silence_text
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.file_paths import path_below
 from anabranch.protocol.lineage import Lineage
@@ -47,89 +47,96 @@ COPY_FACTS: Final = "_audit.json"
 ALL: Final = "all"
 
 
-def run_stream(session: SparkSession, wish: AuditOptions, console: Console) -> Findings:
+def run_stream(session: SparkSession, options: AuditOptions, console: Console) -> Findings:
     """Audit a topic's current content, or until stopped."""
-    assert wish.topic is not None, "checked"
+    assert options.topic is not None, "checked"
     audits = service.AuditService(
         session,
-        wish.bootstrap_servers,
-        wish.out,
+        options.bootstrap_servers,
+        options.out,
         tell=lambda *_, **__: None,
-        source=wish.source,
-        fail_on_data_loss=wish.fail_on_data_loss,
-        client=wish.client,
+        source=options.source,
+        fail_on_data_loss=options.fail_on_data_loss,
+        client=options.client,
     )
-    target, sight = audits.target(wish.topic, wish.scope), AuditSnapshot(wish.topic)
+    target, snapshot = audits.target(options.topic, options.scope), AuditSnapshot(options.topic)
     with contextlib.ExitStack() as stack:
         view = View(console)
         tell = _some(view.tell)
-        outputs = Violations(target.violations, _topic(stack, wish), [sight.add_event, tell])
-        if wish.metrics_port is not None:
+        outputs = Violations(target.violations, _topic(stack, options), [snapshot.add_event, tell])
+        if options.metrics_port is not None:
             from anabranch.audit.metrics import expose
 
-            console.print(f"metrics={stack.enter_context(expose(sight, wish.metrics_host, wish.metrics_port))}")
+            console.print(
+                f"metrics={stack.enter_context(expose(snapshot, options.metrics_host, options.metrics_port))}"
+            )
         following = target.directory / results.FOLLOWING
         following.unlink(missing_ok=True)  # left by a killed audit
         stack.callback(following.unlink, missing_ok=True)
-        running = audits.begin(wish.topic, wish.scope, outputs)
-        follower = Follower(target, lambda: running.query, sight, lambda: time.time_ns() // 1_000_000)
-        if wish.follow:
+        running = audits.begin(options.topic, options.scope, outputs)
+        follower = Follower(target, lambda: running.query, snapshot, lambda: time.time_ns() // 1_000_000)
+        if options.follow:
             with view, until_interrupted() as interrupted:
-                while not interrupted.wait(POLL_S) and audits.active(wish.topic):
-                    follower.look()
+                while not interrupted.wait(POLL_S) and audits.active(options.topic):
+                    follower.poll()
                     if follower.begun:
                         following.touch()
-                    view.tick(sight, time.time_ns() / 1e9)
-        if wish.expect is not None:
-            outputs.listeners = [sight.add_event, _but_losses(tell)]
+                    view.tick(snapshot, time.time_ns() / 1e9)
+        if options.expect is not None:
+            outputs.listeners = [snapshot.add_event, _but_losses(tell)]
         try:
-            judgement = audits.finish(wish.topic)
+            judgement = audits.finish(options.topic)
         except service.CannotAudit as error:
-            if sight.silent:
-                raise service.CannotAudit(f"{error}; {silence(sight)}") from error
+            if snapshot.silent:
+                raise service.CannotAudit(f"{error}; {silence_text(snapshot)}") from error
             raise
-        follower.look()
+        follower.poll()
         follower.settle()
-    findings = _with_causes(results.of_stream(target, judgement, _moments(wish)), wish)
-    return _with_paths(findings, lambda: _topics(session, wish, [target.topic]))
+    findings = _with_causes(results.of_stream(target, judgement, _moments(options)), options)
+    return _with_paths(findings, lambda: _topics(session, options, [target.topic]))
 
 
-def run_batch(session: SparkSession, wish: AuditOptions, console: Console) -> Findings:
+def run_batch(session: SparkSession, options: AuditOptions, console: Console) -> Findings:
     """Audit a topic's current content, or a copy of it."""
-    assert wish.topic is not None, "checked"
-    records, known = _finished(session, wish)
-    found = backfill.run(records, wish.scope)
-    wish.directory.mkdir(parents=True, exist_ok=True)
+    assert options.topic is not None, "checked"
+    records, known = _finished(session, options)
+    found = backfill.run(records, options.scope)
+    options.directory.mkdir(parents=True, exist_ok=True)
     clock_ms = max((one.last_ms for one in found.beside.key_epochs.values()), default=0)
     tell = _some(View(console).tell)
-    listener = tell if wish.expect is None else _but_losses(tell)
-    Violations(wish.directory / "violations", None, [listener]).take(ALL, found.violations, clock_ms)
-    findings = _with_causes(results.of_batch(wish.topic, wish.expect, found, known, _moments(wish)), wish)
-    if wish.replay is None:
-        known = _asked(wish, results.topics(findings))
+    listener = tell if options.expect is None else _but_losses(tell)
+    Violations(options.directory / "violations", None, [listener]).take(ALL, found.violations, clock_ms)
+    findings = _with_causes(results.of_batch(options.topic, options.expect, found, known, _moments(options)), options)
+    if options.replay is None:
+        known = _asked(options, results.topics(findings))
         findings = replace(findings, lineages=known)
-        lineages.save(wish.directory / results.LINEAGES, known)
-    if wish.copy is not None:
-        copy(records, wish, known)
-    return _with_paths(findings, lambda: records.where(F.col("topic") == F.lit(wish.topic)))
+        lineages.save(options.directory / results.LINEAGES, known)
+    if options.copy is not None:
+        copy(records, options, known)
+    return _with_paths(findings, lambda: records.where(F.col("topic") == F.lit(options.topic)))
 
 
-def copy(records: DataFrame, wish: AuditOptions, known: dict[str, Lineage]) -> None:
+def copy(records: DataFrame, options: AuditOptions, known: dict[str, Lineage]) -> None:
     """Write a batch job's input to a directory, for another audit without the cluster."""
-    assert wish.copy is not None
-    records.write.parquet(str(wish.copy))
-    facts = {"topic": wish.topic, "expect": wish.expect, "groups": wish.groups, "forget_after": wish.forget_after}
-    (wish.copy / COPY_FACTS).write_text(json.dumps(facts))
-    lineages.save(wish.copy / f"_{results.LINEAGES}", known)
+    assert options.copy is not None
+    records.write.parquet(str(options.copy))
+    facts = {
+        "topic": options.topic,
+        "expect": options.expect,
+        "groups": options.groups,
+        "forget_after": options.forget_after,
+    }
+    (options.copy / COPY_FACTS).write_text(json.dumps(facts))
+    lineages.save(options.copy / f"_{results.LINEAGES}", known)
 
 
-def read_deliveries(wish: AuditOptions) -> AuditOptions:
+def read_deliveries(options: AuditOptions) -> AuditOptions:
     """The options for auditing logged deliveries, from a copy that this function makes.
 
     Raises CannotAudit for an invalid line, OSError.
     """
-    topic = wish.deliveries[0].name.partition(".")[0]
-    directory = Path(path_below(str(wish.out), topic)) / "written"
+    topic = options.deliveries[0].name.partition(".")[0]
+    directory = Path(path_below(str(options.out), topic)) / "written"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
@@ -139,31 +146,31 @@ def read_deliveries(wish: AuditOptions) -> AuditOptions:
 
         try:
             parquet.write(
-                directory / "runs.parquet", delivery_log.runs(delivery_log.deliveries(files(wish.deliveries)), topic)
+                directory / "runs.parquet", delivery_log.runs(delivery_log.deliveries(files(options.deliveries)), topic)
             )
-            audited = parquet.write(directory / "stored.parquet", delivery_log.stored(files(wish.sent)))
+            audited = parquet.write(directory / "stored.parquet", delivery_log.stored(files(options.sent)))
         except delivery_log.InvalidLine as error:
             raise service.CannotAudit(str(error)) from None
     if len(audited) > 1:
         raise service.CannotAudit(f"--sent has several topics ({', '.join(sorted(audited))}): audit each alone")
     facts = {"topic": topic, "expect": next(iter(audited), None)}
     (directory / COPY_FACTS).write_text(json.dumps(facts))
-    return replace(wish, replay=directory)
+    return replace(options, replay=directory)
 
 
-def read_copy(wish: AuditOptions) -> AuditOptions:
+def read_copy(options: AuditOptions) -> AuditOptions:
     """The options for auditing a copy: options that the user has not given are those of the copy."""
-    assert wish.replay is not None
-    path = wish.replay / COPY_FACTS
+    assert options.replay is not None
+    path = options.replay / COPY_FACTS
     if not path.exists():
         raise service.CannotAudit(
-            f"{wish.replay} has no copy of an audit: `anabranch audit --backfill --copy` makes one"
+            f"{options.replay} has no copy of an audit: `anabranch audit --backfill --copy` makes one"
         )
     facts = json.loads(path.read_text())
-    groups = wish.groups or tuple(facts.get("groups", ()))
-    topic, expect = wish.topic or facts["topic"], wish.expect or facts["expect"]
-    forget_after = facts.get("forget_after", wish.forget_after)
-    return replace(wish, topic=topic, expect=expect, groups=groups, forget_after=forget_after)
+    groups = options.groups or tuple(facts.get("groups", ()))
+    topic, expect = options.topic or facts["topic"], options.expect or facts["expect"]
+    forget_after = facts.get("forget_after", options.forget_after)
+    return replace(options, topic=topic, expect=expect, groups=groups, forget_after=forget_after)
 
 
 def conclude(findings: Findings, directory: Path, console: Console, *, allow_empty: bool = False) -> int:
@@ -205,16 +212,18 @@ def until_interrupted() -> Iterator[threading.Event]:
         yield interrupted
 
 
-def _topic(stack: contextlib.ExitStack, wish: AuditOptions) -> TopicWriter | None:
-    if wish.violations_to is None:
+def _topic(stack: contextlib.ExitStack, options: AuditOptions) -> TopicWriter | None:
+    if options.violations_to is None:
         return None
-    return stack.enter_context(contextlib.closing(TopicWriter(wish.bootstrap_servers, wish.violations_to, wish.client)))
+    return stack.enter_context(
+        contextlib.closing(TopicWriter(options.bootstrap_servers, options.violations_to, options.client))
+    )
 
 
-def _with_causes(findings: Findings, wish: AuditOptions) -> Findings:
+def _with_causes(findings: Findings, options: AuditOptions) -> Findings:
     """Add the causes of losses, as known by the cluster; not for a copy, whose cluster may be gone."""
-    servers = wish.bootstrap_servers if wish.replay is None else None
-    return replace(findings, causes=causes.in_lines(servers, findings.unread, wish.client))
+    servers = options.bootstrap_servers if options.replay is None else None
+    return replace(findings, causes=causes.in_lines(servers, findings.unread, options.client))
 
 
 def _but_losses(tell: violations.Tell) -> violations.Tell:
@@ -240,38 +249,38 @@ def _some(tell: violations.Tell) -> violations.Tell:
     return filtered
 
 
-def _moments(wish: AuditOptions) -> Sequence[Moment]:
-    return read_events(wish.events) if wish.events is not None else ()
+def _moments(options: AuditOptions) -> Sequence[Moment]:
+    return read_events(options.events) if options.events is not None else ()
 
 
-def _finished(session: SparkSession, wish: AuditOptions) -> tuple[DataFrame, dict[str, Lineage]]:
-    if wish.replay is not None:
-        records = session.read.parquet(str(wish.replay))
-        return _in_order(records, wish), lineages.load(wish.replay / f"_{results.LINEAGES}")
-    topics = [topic for topic in (wish.topic, wish.expect) if topic is not None]
+def _finished(session: SparkSession, options: AuditOptions) -> tuple[DataFrame, dict[str, Lineage]]:
+    if options.replay is not None:
+        records = session.read.parquet(str(options.replay))
+        return _in_order(records, options), lineages.load(options.replay / f"_{results.LINEAGES}")
+    topics = [topic for topic in (options.topic, options.expect) if topic is not None]
     try:
-        return _topics(session, wish, topics), {}
+        return _topics(session, options, topics), {}
     except SourceMissing as error:
         raise service.CannotAudit(str(error)) from error
 
 
-def _in_order(records: DataFrame, wish: AuditOptions) -> DataFrame:
+def _in_order(records: DataFrame, options: AuditOptions) -> DataFrame:
     """Sort each audited log by offset: the checks require it, and logged lines of several producers are unsorted."""
-    if not wish.deliveries or wish.expect is None:
+    if not options.deliveries or options.expect is None:
         return records
-    stored = F.col("topic") == F.lit(wish.expect)
+    stored = F.col("topic") == F.lit(options.expect)
     return records.where(~stored).union(records.where(stored).orderBy("partition", "offset"))
 
 
-def _topics(session: SparkSession, wish: AuditOptions, topics: Sequence[str]) -> DataFrame:
+def _topics(session: SparkSession, options: AuditOptions, topics: Sequence[str]) -> DataFrame:
     return inputs.batch(
         session,
-        wish.bootstrap_servers,
+        options.bootstrap_servers,
         topics,
-        source=wish.source,
-        fail_on_data_loss=wish.fail_on_data_loss,
-        isolation_level=wish.isolation_level,
-        client=wish.client,
+        source=options.source,
+        fail_on_data_loss=options.fail_on_data_loss,
+        isolation_level=options.isolation_level,
+        client=options.client,
     )
 
 
@@ -285,8 +294,8 @@ def _with_paths(findings: Findings, records: Callable[[], DataFrame]) -> Finding
         return findings
 
 
-def _asked(wish: AuditOptions, topics: set[str]) -> dict[str, Lineage]:
+def _asked(options: AuditOptions, topics: set[str]) -> dict[str, Lineage]:
     try:
-        return lineages.ask(wish.bootstrap_servers, topics, wish.client)
+        return lineages.ask(options.bootstrap_servers, topics, options.client)
     except (KafkaError, OSError):
         return {}  # a report without hand-offs is better than none

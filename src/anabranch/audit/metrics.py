@@ -39,11 +39,11 @@ def one(value: float) -> Samples:
     return [({}, value)]
 
 
-def hand_offs(sight: AuditSnapshot) -> Iterator[tuple[Mapping[str, str], Histogram]]:
+def hand_offs(snapshot: AuditSnapshot) -> Iterator[tuple[Mapping[str, str], Histogram]]:
     """How long keys waited in hand-offs."""
     for kind in ("split", "merge"):
         lengths = Histogram(SECONDS)
-        for found in sight.hand_offs:
+        for found in snapshot.hand_offs:
             if found.kind == kind:
                 lengths.observe(found.took_ms / 1000)
         yield {"kind": kind}, lengths
@@ -59,53 +59,53 @@ FAMILIES: Final = (
         "deliveries_total",
         COUNTER,
         "Deliveries judged, by verdict.",
-        lambda sight: [({"what": name}, sight.judgement.get(name, 0)) for name in COUNTED if name != EVENTS],
+        lambda snapshot: [({"what": name}, snapshot.judgement.get(name, 0)) for name in COUNTED if name != EVENTS],
     ),
     Family(
         "violations",
         GAUGE,
         "Violations, by kind. Records that count as lost may still be delivered.",
-        lambda sight: [({"kind": kind}, sight.judgement.get(kind, 0)) for kind in KINDS],
+        lambda snapshot: [({"kind": kind}, snapshot.judgement.get(kind, 0)) for kind in KINDS],
     ),
-    Family("keys", GAUGE, "Keys with at least one delivery.", lambda sight: one(sight.judgement.get("keys", 0))),
+    Family("keys", GAUGE, "Keys with at least one delivery.", lambda snapshot: one(snapshot.judgement.get("keys", 0))),
     Family(
         "forgotten_keys_total",
         COUNTER,
         "Keys without deliveries for so long that the audit has forgotten them.",
-        lambda sight: one(sight.judgement.get("forgotten", 0)),
+        lambda snapshot: one(snapshot.judgement.get("forgotten", 0)),
     ),
     Family(
         "waiting_records",
         GAUGE,
         "Stored records that are not delivered yet, over all groups (with --expect).",
-        lambda sight: one(sight.judgement.get("waiting", 0)),
+        lambda snapshot: one(snapshot.judgement.get("waiting", 0)),
     ),
     Family(
         "passed_records",
         GAUGE,
         "Undelivered records whose group has delivered later records of the partition.",
-        lambda sight: one(sight.judgement.get("passed", 0)),
+        lambda snapshot: one(snapshot.judgement.get("passed", 0)),
     ),
-    Family("records_total", COUNTER, "Records read by the audit since it started.", lambda sight: one(sight.records)),
-    Family("behind_records", GAUGE, "Records of the audit topic that are not judged.", lambda sight: one(sight.behind)),
     Family(
         "delivered_timestamp_seconds",
         GAUGE,
         "The time of the newest judged delivery.",
-        lambda sight: one(sight.delivered_ms / 1000),
+        lambda snapshot: one(snapshot.delivered_ms / 1000),
     ),
-    Family("batches_total", COUNTER, "Batches since the start of the audit.", lambda sight: one(len(sight.progress))),
+    Family(
+        "batches_total", COUNTER, "Batches since the start of the audit.", lambda snapshot: one(len(snapshot.progress))
+    ),
     Family(
         "batch_seconds",
         GAUGE,
         "Duration of the newest batch.",
-        lambda sight: one(sight.progress[-1].duration_ms / 1000 if sight.progress else 0.0),
+        lambda snapshot: one(snapshot.progress[-1].duration_ms / 1000 if snapshot.progress else 0.0),
     ),
     Family(
         "state_bytes",
         GAUGE,
         "Memory of Spark's state stores.",
-        lambda sight: one(sight.progress[-1].state_bytes if sight.progress else 0),
+        lambda snapshot: one(snapshot.progress[-1].state_bytes if snapshot.progress else 0),
     ),
     Family(
         "hand_off_seconds",
@@ -117,27 +117,27 @@ FAMILIES: Final = (
         "hand_off_timestamp_seconds",
         GAUGE,
         "The end of the newest hand-off.",
-        lambda sight: one(newest(sight.hand_offs)),
+        lambda snapshot: one(newest(snapshot.hand_offs)),
     ),
 )
 
 
-def families(sight: AuditSnapshot) -> Iterator[FamilySamples]:
+def families(snapshot: AuditSnapshot) -> Iterator[FamilySamples]:
     """All families with their current values."""
     for family in FAMILIES:
-        samples = (({"topic": sight.topic, **labels}, value) for labels, value in family.read(sight))
+        samples = (({"topic": snapshot.topic, **labels}, value) for labels, value in family.read(snapshot))
         yield family.full_name, family.kind, family.help, samples
 
 
 @contextlib.contextmanager
-def expose(sight: AuditSnapshot, host: str, port: int) -> Iterator[str]:
+def expose(snapshot: AuditSnapshot, host: str, port: int) -> Iterator[str]:
     """Serve Prometheus while the block runs, on a thread with its own loop. Yields the URL.
 
     The audit has no event loop, because it waits for Spark most of the time. It replaces the data that this thread
     reads as a whole. Raises OSError if the port is taken.
     """
     loop = asyncio.new_event_loop()
-    endpoint = Endpoint(host, port, lambda: families(sight))
+    endpoint = Endpoint(host, port, lambda: families(snapshot))
     try:
         loop.run_until_complete(endpoint.start())
         thread = threading.Thread(target=loop.run_forever, name="metrics")

@@ -24,60 +24,66 @@ PLACES: Final = (("before", "delivered before"), ("delivered", "then"), ("next",
 class View(Screen):
     """The view of one audit."""
 
-    def tick(self, sight: AuditSnapshot, now_s: float) -> None:
+    def tick(self, snapshot: AuditSnapshot, now_s: float) -> None:
         """Show the current state."""
-        self.update(now_s, whole=lambda: screen(sight, now_s), line=lambda: line(sight, now_s))
+        self.update(now_s, whole=lambda: screen(snapshot, now_s), line=lambda: line(snapshot, now_s))
 
     def tell(self, story: Mapping[str, Any]) -> None:
         """Show a violation with all details."""
         self.console.print(violation_line(story))
 
 
-def line(sight: AuditSnapshot, now_s: float) -> str:
+def line(snapshot: AuditSnapshot, now_s: float) -> str:
     """The audit in one line."""
-    if not sight.progress:
-        return f"{sight.topic}: warming up"
-    judged = sight.judgement
-    now = silence(sight) if sight.silent else f"{sight.speed(now_s):,.0f} deliveries/s, {_behind(sight, now_s)}"
+    if not snapshot.progress:
+        return f"{snapshot.topic}: warming up"
+    judged = snapshot.judgement
+    now = (
+        silence_text(snapshot)
+        if snapshot.silent
+        else f"{snapshot.speed(now_s):,.0f} deliveries/s, {_behind(snapshot, now_s)}"
+    )
     return (
-        f"{sight.topic}: {judged.get('delivered', 0):,} delivered, {judged.get('redelivered', 0):,} redelivered, "
-        f"{_wrong(sight)}; {now}"
+        f"{snapshot.topic}: {judged.get('delivered', 0):,} delivered, {judged.get('redelivered', 0):,} redelivered, "
+        f"{_wrong(snapshot)}; {now}"
     )
 
 
-def silence(sight: AuditSnapshot) -> str:
+def silence_text(snapshot: AuditSnapshot) -> str:
     """The message while no broker answers; otherwise empty."""
-    since = datetime.datetime.fromtimestamp(sight.answered_ms / 1000, datetime.UTC)
+    since = datetime.datetime.fromtimestamp(snapshot.answered_ms / 1000, datetime.UTC)
     return f"no broker has responded since {since:%H:%M:%S} UTC"
 
 
-def screen(sight: AuditSnapshot, now_s: float) -> Panel:
+def screen(snapshot: AuditSnapshot, now_s: float) -> Panel:
     """The audit on a terminal."""
-    judged = sight.judgement
+    judged = snapshot.judgement
     table = Table.grid(padding=(0, 2))
     table.add_row("delivered", f"{judged.get('delivered', 0):,}", f"in {judged.get('keys', 0):,} keys")
     table.add_row("redelivered", f"{judged.get('redelivered', 0):,}", Text("allowed", style="dim"))
-    table.add_row("violations", Text(_wrong(sight), style="bold red" if sight.violations else "green"), "")
-    table.add_row("throughput", f"{sight.speed(now_s):,.0f}/s" if sight.speeds else "-", sparkline(sight.speeds))
+    table.add_row("violations", Text(_wrong(snapshot), style="bold red" if snapshot.violations else "green"), "")
+    table.add_row(
+        "throughput", f"{snapshot.speed(now_s):,.0f}/s" if snapshot.speeds else "-", sparkline(snapshot.speeds)
+    )
     if judged.get("waiting"):
         table.add_row("waiting", f"{judged['waiting']:,} records", Text("stored, not delivered yet", style="dim"))
     if judged.get("passed"):
         table.add_row("passed", Text(f"{judged['passed']:,} of these", style="bold red"), "read past, not delivered")
-    if sight.silent:
-        table.add_row("cluster", Text(silence(sight), style="bold red"), "")
-    table.add_row("behind", f"{sight.behind:,} records", _behind(sight, now_s))
-    parts: list[Any] = [table if sight.progress else Text("warming up", style="dim")]
-    if sight.hand_offs:
-        parts.append(hand_offs(sight))
-    parts += [Text(violation_text(story), style="red") for story in sight.heard]
-    return Panel(Group(*parts), title=f"audit of {sight.topic}", width=110)
+    if snapshot.silent:
+        table.add_row("cluster", Text(silence_text(snapshot), style="bold red"), "")
+    table.add_row("behind", f"{snapshot.behind:,} records", _behind(snapshot, now_s))
+    parts: list[Any] = [table if snapshot.progress else Text("warming up", style="dim")]
+    if snapshot.hand_offs:
+        parts.append(hand_offs(snapshot))
+    parts += [Text(violation_text(story), style="red") for story in snapshot.heard]
+    return Panel(Group(*parts), title=f"audit of {snapshot.topic}", width=110)
 
 
-def hand_offs(sight: AuditSnapshot) -> Table:
+def hand_offs(snapshot: AuditSnapshot) -> Table:
     """The newest hand-offs, and a typical duration."""
-    took = [one.took_ms for one in sight.hand_offs]
+    took = [one.took_ms for one in snapshot.hand_offs]
     table = Table("hand-off", "from", "to", "ms", box=None, padding=(0, 2))
-    for one in sight.hand_offs[-HAND_OFFS_SHOWN:]:
+    for one in snapshot.hand_offs[-HAND_OFFS_SHOWN:]:
         table.add_row(one.kind, ", ".join(map(str, one.sources)), str(one.target), f"{one.took_ms:,}")
     table.add_row(f"{len(took)} in all", "", "median", f"{median(took):,}", style="dim")
     return table
@@ -103,12 +109,12 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BARS[min(len(BARS) - 1, int(len(BARS) * value / highest))] for value in values)
 
 
-def _wrong(sight: AuditSnapshot) -> str:
-    found = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in sight.violations.items()]
+def _wrong(snapshot: AuditSnapshot) -> str:
+    found = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in snapshot.violations.items()]
     return ", ".join(found) or "no violation"
 
 
-def _behind(sight: AuditSnapshot, now_s: float) -> str:
-    if not sight.delivered_ms:
+def _behind(snapshot: AuditSnapshot, now_s: float) -> str:
+    if not snapshot.delivered_ms:
         return "nothing delivered yet"
-    return f"newest delivery judged {max(now_s - sight.delivered_ms / 1000, 0):,.1f} s old"
+    return f"newest delivery judged {max(now_s - snapshot.delivered_ms / 1000, 0):,.1f} s old"

@@ -190,9 +190,9 @@ spark.log is Spark's log.
 def command(conf: tuple[str, ...], command_config: Path | None, **options: Any) -> None:
     """Check with Spark that every key's records were delivered in order, none lost, none twice."""
     try:
-        wish = AuditOptions(conf=settings(conf), client=credentials(command_config), **options)
-        wish.check()
-        if wish.package is not None and wish.client and command_config is None:
+        audit_options = AuditOptions(conf=settings(conf), client=credentials(command_config), **options)
+        audit_options.check()
+        if audit_options.package is not None and audit_options.client and command_config is None:
             raise InvalidOptions(
                 "--package: a submitted job does not have the credentials of the current context; write "
                 "--command-config FILE, as the job's driver finds it"
@@ -204,10 +204,10 @@ def command(conf: tuple[str, ...], command_config: Path | None, **options: Any) 
             import anabranch.spark_jobs.service  # noqa: F401 -- the extra is there, or it is said here
         except ImportError as error:
             raise CannotRun(f"{INSTALL} ({error})") from None
-        if wish.package is not None:
-            package(wish, words(click.get_current_context()))
+        if audit_options.package is not None:
+            package(audit_options, words(click.get_current_context()))
             return
-        sys.exit(run(wish))
+        sys.exit(run(audit_options))
 
 
 def credentials(command_config: Path | None) -> Client:
@@ -217,7 +217,7 @@ def credentials(command_config: Path | None) -> Client:
     return client_in(command_config)
 
 
-def run(wish: AuditOptions) -> int:
+def run(audit_options: AuditOptions) -> int:
     """Run the audit. Returns the exit status."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -229,32 +229,35 @@ def run(wish: AuditOptions) -> int:
     from anabranch.spark_jobs.session import AuditSpark, SparkMissing
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_COLUMNS)
-    code = 0 if wish.serve else CannotRun.exit_code
+    code = 0 if audit_options.serve else CannotRun.exit_code
     try:
         with handling(signal.SIGTERM, lambda *_: sys.exit(code)):
-            if wish.deliveries:
-                wish = jobs.read_deliveries(wish)
-            if wish.replay is not None:
-                wish = jobs.read_copy(wish)
-            elif not wish.serve:
-                service.look_up(wish.bootstrap_servers, wish.topics, wish.client)
-            on_step = service.say_starting if wish.serve else None
-            spark = AuditSpark(wish.out, master=wish.master, conf=wish.conf, on_step=on_step)
+            if audit_options.deliveries:
+                audit_options = jobs.read_deliveries(audit_options)
+            if audit_options.replay is not None:
+                audit_options = jobs.read_copy(audit_options)
+            elif not audit_options.serve:
+                service.look_up(audit_options.bootstrap_servers, audit_options.topics, audit_options.client)
+            on_step = service.say_starting if audit_options.serve else None
+            spark = AuditSpark(audit_options.out, master=audit_options.master, conf=audit_options.conf, on_step=on_step)
             with spark as session:
-                if wish.serve:
+                if audit_options.serve:
                     audits = service.AuditService(
                         session,
-                        wish.bootstrap_servers,
-                        wish.out,
-                        source=wish.source,
-                        fail_on_data_loss=wish.fail_on_data_loss,
-                        client=wish.client,
+                        audit_options.bootstrap_servers,
+                        audit_options.out,
+                        source=audit_options.source,
+                        fail_on_data_loss=audit_options.fail_on_data_loss,
+                        client=audit_options.client,
                     )
                     service.serve(audits, sys.stdin)
                     return 0
-                audit = jobs.run_batch if wish.is_batch else jobs.run_stream
+                audit = jobs.run_batch if audit_options.is_batch else jobs.run_stream
                 return jobs.conclude(
-                    audit(session, wish, console), wish.directory, console, allow_empty=wish.allow_empty
+                    audit(session, audit_options, console),
+                    audit_options.directory,
+                    console,
+                    allow_empty=audit_options.allow_empty,
                 )
     except (service.CannotAudit, SparkMissing, InvalidEvents) as error:
         raise CannotRun(str(error)) from None
@@ -262,7 +265,7 @@ def run(wish: AuditOptions) -> int:
         raise CannotRun(f"cannot continue: {service.cause(str(error))}") from None
     except Py4JError:  # the JVM has ended
         hint = "see its log; if it ran out of memory: --conf spark.driver.memory=2g"
-        raise CannotRun(f"cannot continue: Spark has ended; {wish.out / 'spark.log'}: {hint}") from None
+        raise CannotRun(f"cannot continue: Spark has ended; {audit_options.out / 'spark.log'}: {hint}") from None
 
 
 def stop_without_verdict() -> NoReturn:
@@ -287,14 +290,14 @@ def words(context: click.Context) -> list[str]:
     return found
 
 
-def package(wish: AuditOptions, arguments: Sequence[str]) -> None:
+def package(audit_options: AuditOptions, arguments: Sequence[str]) -> None:
     """Write the files for `spark-submit` into a directory, and print its command line."""
     from anabranch.spark_jobs import shipping
 
-    assert wish.package is not None
-    archive, job = shipping.pack(wish.package), shipping.write_job(wish.package)
-    master = "spark://host:7077" if wish.master.startswith("local") else wish.master
+    assert audit_options.package is not None
+    archive, job = shipping.pack(audit_options.package), shipping.write_job(audit_options.package)
+    master = "spark://host:7077" if audit_options.master.startswith("local") else audit_options.master
     needs, line = shipping.submission(archive, job, master, arguments)
-    for name, value in wish.conf.items():
+    for name, value in audit_options.conf.items():
         line[1:1] = ["--conf", f"{name}={value}"]
     click.echo(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in needs.items()), shlex.join(line)]))

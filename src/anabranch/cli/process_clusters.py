@@ -61,14 +61,14 @@ async def serve_processes(
             await stack.enter_async_context(cluster)
         if missing := await node_command_options(*cluster.inter_broker_address(cluster.brokers[0]), cluster.security):
             complain(f"warning: {missing}")
-        door = LauncherSocket(cluster, complain)
-        await door.open()
+        launcher_socket = LauncherSocket(cluster, complain)
+        await launcher_socket.open()
         sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}\n")
         sys.stdout.flush()
         try:
             await stop.wait(cluster.zookeeper_ended())
         finally:
-            await door.close()
+            await launcher_socket.close()
             await asyncio.gather(*(node.stop() for node in cluster.nodes.values()))
 
 

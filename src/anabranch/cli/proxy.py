@@ -114,8 +114,8 @@ def command(
             journal_size=control_journal,
             frames=control_frames,
         )
-        door = make_control_endpoint(control, control_token, control_journal, frames=control_frames)
-        run(lambda: serve(settings, door, rules), log_level=log_level)
+        control_endpoint = make_control_endpoint(control, control_token, control_journal, frames=control_frames)
+        run(lambda: serve(settings, control_endpoint, rules), log_level=log_level)
     except (ConfigError, ValueError) as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:
@@ -156,7 +156,7 @@ def _own_tls(path: str | None, pairs: tuple[str, ...]) -> ReportingContext | Non
     return server_context(TlsSettings.read(properties.get), properties.client_auth, ReportingContext)
 
 
-async def serve(settings: ProxySettings, door: ControlEndpoint | None, rules: str | None) -> None:
+async def serve(settings: ProxySettings, control_endpoint: ControlEndpoint | None, rules: str | None) -> None:
     """Run a proxy until a signal."""
     from anabranch.proxy.control import PROXY_ROUTES, ControlledProxy
     from anabranch.proxy.proxy import Proxy
@@ -167,8 +167,12 @@ async def serve(settings: ProxySettings, door: ControlEndpoint | None, rules: st
             from anabranch.cli.faults import follow_rules
 
             follow_rules(proxy.faults, rules)
-        controlled = "" if door is None else f" control={door.url}"
+        controlled = "" if control_endpoint is None else f" control={control_endpoint.url}"
         sys.stdout.write(f"ready bootstrap={proxy.bootstrap_servers}{controlled}\n")
         sys.stdout.flush()
-        async with contextlib.nullcontext() if door is None else door.opened(ControlledProxy(proxy), PROXY_ROUTES):
+        async with (
+            contextlib.nullcontext()
+            if control_endpoint is None
+            else control_endpoint.opened(ControlledProxy(proxy), PROXY_ROUTES)
+        ):
             await stop.wait()

@@ -2,7 +2,7 @@
 
     {"do": "start", "node": 2}    ->    {"pid": 4711}    or    {"error": "node 2 is running already (pid 4710)"}
 
-A door that other processes are to find without knowing its path lies in one directory of this user, named after the
+A socket that other processes are to find without knowing its path lies in one directory of this user, named after the
 process id. The socket that a killed process leaves there does not answer; the next process that tries it removes it.
 """
 

@@ -46,18 +46,18 @@ class LauncherSocket:
     def __init__(self, launcher: Launcher, say: Callable[[str], None]) -> None:
         self._launcher = launcher
         self._say = say
-        self._door = ControlSocket(self.carry_out)
+        self._socket = ControlSocket(self.carry_out)
         self._watching: dict[int, asyncio.Task[None]] = {}
 
     async def open(self) -> None:
         """Accept commands, and watch the running nodes."""
-        await self._door.listen(own_socket_path())
+        await self._socket.listen(own_socket_path())
         for node in self._launcher.nodes.values():
             self._watch(node)
 
     async def close(self) -> None:
         """Stop accepting commands and reporting ended nodes: from now on they are stopped on purpose."""
-        await self._door.close()
+        await self._socket.close()
         for task in self._watching.values():
             task.cancel()
         await asyncio.gather(*self._watching.values(), return_exceptions=True)
@@ -109,7 +109,7 @@ class LauncherSocket:
 class LaunchedCluster:
     """A running cluster of processes, as described by its launcher."""
 
-    door: Path
+    socket_path: Path
     directory: str
     zookeeper: str
     nodes: tuple[dict[str, Any], ...]
@@ -127,13 +127,15 @@ class LaunchedCluster:
 async def launched_clusters() -> list[LaunchedCluster]:
     """All clusters of this user on this machine whose launchers respond."""
     found = []
-    for door in socket_paths():
+    for socket_path in socket_paths():
         try:
-            description = await send_order(door, "nodes")
+            description = await send_order(socket_path, "nodes")
         except OrderRefused:
             continue  # it is shutting down
         found.append(
-            LaunchedCluster(door, description["directory"], description["zookeeper"], tuple(description["nodes"]))
+            LaunchedCluster(
+                socket_path, description["directory"], description["zookeeper"], tuple(description["nodes"])
+            )
         )
     return found
 
@@ -146,7 +148,7 @@ async def start_node(node_id: int, cluster: str = "") -> str:
     known = await launched_clusters()
     fitting = [one for one in known if one.is_called(cluster) and node_id in one.node_ids]
     if len(fitting) == 1:
-        answer = await send_order(fitting[0].door, "start", node=node_id)
+        answer = await send_order(fitting[0].socket_path, "start", node=node_id)
         return f"started node {node_id} (pid {answer['pid']})"
     there = "".join(f"\n  --cluster {one.directory}: nodes {', '.join(map(str, one.node_ids))}" for one in known)
     if fitting:

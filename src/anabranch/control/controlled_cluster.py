@@ -36,7 +36,7 @@ class TourGuide(Protocol):
     async def begin(self, on: ControlledCluster, name: str) -> TourRow:
         """Begin a story; returns its first step."""
 
-    async def go_on(self) -> TourRow:
+    async def next_step(self) -> TourRow:
         """Return the next step."""
 
     async def end(self) -> None:

@@ -130,15 +130,15 @@ class ControlEndpoint:
         clock = ClusterClock.new()
         if clock is not None:
             clock.lead_by(lead_ms)
-        door = ControlEndpoint(
+        endpoint = ControlEndpoint(
             Address(self._host, 0),
             self._token,
             self._journal_size,
             frames=self._frames,
             file_bytes_max=self._file_bytes_max,
         )
-        async with cluster if clock is None else clock.running(cluster), door.open(cluster, clock):
-            yield door.url
+        async with cluster if clock is None else clock.running(cluster), endpoint.open(cluster, clock):
+            yield endpoint.url
 
     def _journal(self, cluster: Cluster) -> Journal | None:
         if not self._journal_size:

@@ -32,7 +32,7 @@ async def begin_story(on: ControlledCluster, asked: ControlRequest) -> TourRow:
 
 async def continue_story(on: ControlledCluster, asked: ControlRequest) -> TourRow:
     """Get the next step."""
-    return await _guide(on).go_on()
+    return await _guide(on).next_step()
 
 
 async def end_story(on: ControlledCluster, asked: ControlRequest) -> Done:

@@ -85,7 +85,7 @@ class Feed:
         self._news: asyncio.Future[None] | None = None
         self._watchers = 0
         self._left_s: float | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._collecting: asyncio.Task[None] | None = None
         self._hooked = False
         self._stirred = asyncio.Event()
 
@@ -156,10 +156,10 @@ class Feed:
 
     async def stop(self) -> None:
         """Stop collecting."""
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._collecting is not None:
+            self._collecting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._looking
+                await self._collecting
         if self._traffic is not None:
             self._traffic.stop()
             self._traffic = None
@@ -194,8 +194,8 @@ class Feed:
         else:
             for node in self._cluster.nodes.values():
                 self._on_node(node)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look_on(), name="dashboard")
+        if self._collecting is None or self._collecting.done():
+            self._collecting = asyncio.create_task(self._collect_while_watched(), name="dashboard")
         self._stirred.set()
 
     def _end(self) -> None:
@@ -210,7 +210,7 @@ class Feed:
         if self._traffic is not None:
             self._traffic.watch(node)
 
-    async def _look_on(self) -> None:
+    async def _collect_while_watched(self) -> None:
         """Collect while a page is open, and after bursts of events for another hour."""
         told_s = self._loop.time()
         while self._left_s is None or self._loop.time() - self._left_s < SPAN_S:

@@ -248,12 +248,12 @@ class Demonstration:
         with self._waiting_for(what):
             try:
                 await wait_while_progressing(
-                    self._met(condition, what), lambda: (story.sent, story.acked, story.delivered)
+                    self._wait_for(condition, what), lambda: (story.sent, story.acked, story.delivered)
                 )
             except Stalled as error:
                 raise ChildProcessFailed(f"waited for {what}: {error}") from None
 
-    async def _met(self, condition: Callable[[], bool], what: str) -> None:
+    async def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
         while not condition():
             for child in self._children:
                 if child.failed:

@@ -86,11 +86,11 @@ class _Explanation:
             for row in rows:
                 yield self._refusal(code, row)
         if entry.outcome == "answered" and not entry.refusals:
-            yield f"{self._who()} was processed without an error, after {_ms(entry.took_s or 0.0)}."
+            yield f"{self._request_head()} was processed without an error, after {_ms(entry.took_s or 0.0)}."
         elif entry.outcome == "unanswered" and not entry.rules:
-            yield f"{self._who()} requested no response."
+            yield f"{self._request_head()} requested no response."
 
-    def _who(self) -> str:
+    def _request_head(self) -> str:
         request = self._entry.view.request
         node_id = self._entry.view.at.node_id
         whom = f"broker {node_id}" if node_id >= 0 else "a broker"
@@ -110,11 +110,11 @@ class _Explanation:
         }[self._entry.outcome]
         node_id = self._entry.view.at.node_id
         cause = "" if self._entry.rules else self._last(lambda one: _is_about_node(one, node_id), _disturbance)
-        return f"{self._who()} {how}{': ' + cause if cause else ''}."
+        return f"{self._request_head()} {how}{': ' + cause if cause else ''}."
 
     def _refusal(self, code: str, row: Row) -> str:
         place = _place(row)
-        head = f"{self._who()} was refused with {code}{f' for {place}' if place else ''}"
+        head = f"{self._request_head()} was refused with {code}{f' for {place}' if place else ''}"
         if any(rule.error == code for rule in self._entry.hit_rules):
             return f"{head}, because of a rule."
         cause = self._cause(code, row) or self._said(code)

@@ -76,9 +76,9 @@ class ConnectionOwner(Protocol):
 class ProxiedConnection(FrameHandler):
     """A client's connection to one broker's port, and its connection to that broker."""
 
-    def __init__(self, door: ConnectionOwner) -> None:
-        self._door = door
-        self._core = Conversation(self, door.request_bytes_max, door.answer_bytes_max)
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self._owner = owner
+        self._core = Conversation(self, owner.request_bytes_max, owner.answer_bytes_max)
         self.client = ConnectionSide(self, self._core.asked)
         self._upstream = ConnectionSide(self, self._core.answers)
         self.peer = UNKNOWN_PEER
@@ -104,10 +104,10 @@ class ProxiedConnection(FrameHandler):
         assert transport is not None
         address, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if address:
-            self.peer = Peer(address[0], address[1], listener=self._door.protocol, protocol=self._door.protocol)
+            self.peer = Peer(address[0], address[1], listener=self._owner.protocol, protocol=self._owner.protocol)
             self._local_host = local[0]
         side.pause()
-        if not self._door.admit(self):
+        if not self._owner.admit(self):
             side.abort()
             return
         self._opening = asyncio.get_running_loop().create_task(self._find_way())
@@ -116,8 +116,8 @@ class ProxiedConnection(FrameHandler):
         """Connect to the upstream, then start reading."""
         try:
             assert self.client.transport is not None
-            self.client.take_over(await self._door.begin_tls(self.client.transport, self.client, self.peer))
-            await self._door.connect(self._upstream)
+            self.client.take_over(await self._owner.begin_tls(self.client.transport, self.client, self.peer))
+            await self._owner.connect(self._upstream)
         except AuthenticationFailed as error:
             log.warning("closing %s: %s", self.peer, error)
             self.client.abort()
@@ -149,8 +149,8 @@ class ProxiedConnection(FrameHandler):
         self._upstream.close()
         self._end_wait()
         for one in (self.client, self._upstream):
-            self._door.memory.forget(one)
-        self._door.remove_connection(self)
+            self._owner.memory.forget(one)
+        self._owner.remove_connection(self)
 
     # --- frames
 
@@ -197,7 +197,7 @@ class ProxiedConnection(FrameHandler):
         self._read(self._upstream, stop=self.client.full or waits)
 
     def _read(self, side: ConnectionSide, stop: bool) -> None:
-        memory, held_bytes = self._door.memory, side.stream.held_bytes
+        memory, held_bytes = self._owner.memory, side.stream.held_bytes
         if side is self._upstream and self.client.full and self.client.transport is not None:
             held_bytes += self.client.transport.get_write_buffer_size()
         memory.account(side, held_bytes)
@@ -210,22 +210,22 @@ class ProxiedConnection(FrameHandler):
 
     def handling_of(self, head: RequestHeader) -> Handling:
         """See FrameHandler."""
-        return self._door.handling_of(head, self.peer)
+        return self._owner.handling_of(head, self.peer)
 
     def rewritten(self, head: RequestHeader, frame: bytes) -> bytes:
         """See FrameHandler."""
-        return self._door.rewritten(head, frame, self._local_host)
+        return self._owner.rewritten(head, frame, self._local_host)
 
     def own_answer(self, head: RequestHeader) -> bytes:
         """See FrameHandler."""
-        return self._door.own_answer(head)
+        return self._owner.own_answer(head)
 
     # --- intercepted requests
 
     def _begin(self, slot: Slot) -> None:
         slot.request = read_request(slot.head, slot.frame)
         try:
-            outcome = start_eagerly(self._door.dispatcher.answer(slot.request, self.peer))
+            outcome = start_eagerly(self._owner.dispatcher.answer(slot.request, self.peer))
         except (ResponseOverride, CloseConnection) as error:
             outcome = error
         if type(outcome) is EagerCoroutine:

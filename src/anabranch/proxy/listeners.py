@@ -196,7 +196,7 @@ class ProxyListener:
         if key == METADATA:
             self._names.learn(frame, version)
         for one in sorted(distinct(found)):  # assigns ports in the order of ids
-            self._ports.meet(one.node_id, one.host, one.port)
+            self._ports.add_broker(one.node_id, one.host, one.port)
         host = self._settings.advertised_host or local_host
         return replaced(
             found, [(host, self._ports.local(one.node_id, one.host)) for one in found.addresses], version, key
@@ -211,14 +211,14 @@ class ListenerPorts:
     """All listeners of a proxy."""
 
     def __init__(
-        self, settings: ProxySettings, names: TopicNames, on_door: Callable[[ProxyListener, int], None]
+        self, settings: ProxySettings, names: TopicNames, on_listener: Callable[[ProxyListener, int], None]
     ) -> None:
-        """`on_door` is called for each new listener, and when a listener's broker becomes known (with its old id)."""
+        """`on_listener` is called for each new listener, and when its broker becomes known, with its old id."""
         self.settings = settings
         self.names = names
         self.memory = RequestMemory(HELD_BYTES_MAX)
         self.closing = False
-        self._on_door = on_door
+        self._on_listener = on_listener
         self._first: dict[Place, ProxyListener] = {}
         """By bootstrap address, while the broker is unknown."""
         self.brokers: dict[int, ProxyListener] = {}
@@ -251,16 +251,17 @@ class ListenerPorts:
 
     async def begin_at(self, upstream: Place) -> ProxyListener:
         """Open a listener for a bootstrap address. OSError if the port is taken."""
-        door = self._first[upstream] = ProxyListener(self.settings, -1 - len(self._first), upstream, self)
-        if upstream[1] == door.port and upstream[0] in (self.settings.host, *LOOPBACK):
+        proxy_listener = self._first[upstream] = ProxyListener(self.settings, -1 - len(self._first), upstream, self)
+        if upstream[1] == proxy_listener.port and upstream[0] in (self.settings.host, *LOOPBACK):
             raise OSError(
-                errno.EADDRINUSE, f"a proxy at {format_host_port(upstream[0], door.port)} cannot be its own upstream"
+                errno.EADDRINUSE,
+                f"a proxy at {format_host_port(upstream[0], proxy_listener.port)} cannot be its own upstream",
             )
-        self._on_door(door, door.node_id)
-        await door.open()
-        return door
+        self._on_listener(proxy_listener, proxy_listener.node_id)
+        await proxy_listener.open()
+        return proxy_listener
 
-    def meet(self, node_id: int, host: str, port: int) -> None:
+    def add_broker(self, node_id: int, host: str, port: int) -> None:
         """Add a broker that a response names. Raises DecodeError above the maximum number of brokers."""
         known = self.brokers.get(node_id)
         if known is not None:
@@ -270,24 +271,24 @@ class ListenerPorts:
             return
         if len(self.brokers) >= BROKERS_MAX:
             raise DecodeError(f"the upstream names more than {BROKERS_MAX} brokers")
-        door = self._first.get((host, port))
-        if door is not None and door.node_id < 0:
-            before, door.node_id = door.node_id, node_id
-            door.restart()
+        proxy_listener = self._first.get((host, port))
+        if proxy_listener is not None and proxy_listener.node_id < 0:
+            before, proxy_listener.node_id = proxy_listener.node_id, node_id
+            proxy_listener.restart()
         else:
             before = node_id
-            door = ProxyListener(self.settings, node_id, (host, port), self)
-            task = asyncio.get_running_loop().create_task(door.open())
+            proxy_listener = ProxyListener(self.settings, node_id, (host, port), self)
+            task = asyncio.get_running_loop().create_task(proxy_listener.open())
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
-        self.brokers[node_id] = door
-        log.info("broker %d, at %s, has port %d here", node_id, format_host_port(host, port), door.port)
-        self._on_door(door, before)
+        self.brokers[node_id] = proxy_listener
+        log.info("broker %d, at %s, has port %d here", node_id, format_host_port(host, port), proxy_listener.port)
+        self._on_listener(proxy_listener, before)
 
     def local(self, node_id: int, host: str) -> int:
         """The port here of a broker."""
-        door = self.brokers.get(node_id)
-        return door.port if door is not None and host else -1
+        proxy_listener = self.brokers.get(node_id)
+        return proxy_listener.port if proxy_listener is not None and host else -1
 
     def cannot_rewrite(self, key: int, version: int) -> None:
         """Log once that a response passes whose addresses may lead clients around the proxy."""
@@ -304,9 +305,9 @@ class ListenerPorts:
         """Close all listeners."""
         self.closing = True
         await asyncio.gather(*self._opening, return_exceptions=True)
-        for door in self:
+        for proxy_listener in self:
             with contextlib.suppress(OSError):
-                await door.close()
+                await proxy_listener.close()
 
 
 def reason_of(error: OSError) -> str:

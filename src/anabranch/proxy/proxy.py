@@ -59,7 +59,7 @@ class Proxy(Startable):
     def __init__(self, settings: ProxySettings, rng: random.Random | None = None) -> None:
         self.settings = settings
         self.node_ids = Brokers()
-        self.ports = ListenerPorts(settings, TopicNames(), self._on_door)
+        self.ports = ListenerPorts(settings, TopicNames(), self._on_listener)
         listener = "PLAINTEXT" if settings.tls is None else "SSL"
         self.faults = Faults(self.node_ids, listeners=(listener,), refuse=unsupported_rules.refuse_unsupported)
         self.events = Events()
@@ -71,27 +71,27 @@ class Proxy(Startable):
         self.faults.on_hit(self.events.on_hit)
         self.faults.on_change(self._on_rules)
         self._rng = rng or random.Random()
-        self._looking: asyncio.Task[None] | None = None
+        self._finding_brokers: asyncio.Task[None] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """The bootstrap addresses here."""
         host = self.settings.advertised_host or self.settings.host
-        return ",".join(format_host_port(host, door.port) for door in self.ports.first)
+        return ",".join(format_host_port(host, proxy_listener.port) for proxy_listener in self.ports.first)
 
     async def start(self) -> None:
         """Open the listeners, and ask the upstream for its brokers. OSError if a port is taken."""
         for upstream in self.settings.upstream:
             await self.ports.begin_at(upstream)
         if not await self._on_metadata():
-            self._looking = asyncio.create_task(self._look_on())
+            self._finding_brokers = asyncio.create_task(self._find_brokers())
 
     async def stop(self) -> None:
         """Close all listeners and connections."""
         self.faults.clear()
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._finding_brokers is not None:
+            self._finding_brokers.cancel()
+            await asyncio.gather(self._finding_brokers, return_exceptions=True)
         await self.ports.close()
 
     def nodes(self) -> list[ProxyNodeRow]:
@@ -99,34 +99,39 @@ class Proxy(Startable):
         host = self.settings.advertised_host or self.settings.host
         return [
             {
-                "node": door.node_id if door.node_id >= 0 else None,
+                "node": proxy_listener.node_id if proxy_listener.node_id >= 0 else None,
                 "host": host,
-                "port": door.port,
-                "upstream": format_host_port(*door.upstream),
-                "connections": len(door.connections),
+                "port": proxy_listener.port,
+                "upstream": format_host_port(*proxy_listener.upstream),
+                "connections": len(proxy_listener.connections),
             }
-            for door in self.ports
+            for proxy_listener in self.ports
         ]
 
-    def _on_door(self, door: ProxyListener, before: int) -> None:
+    def _on_listener(self, proxy_listener: ProxyListener, before: int) -> None:
         """Handle a new listener, or one whose broker has become known."""
         self.faults.forget(before)
-        if door.node_id >= 0:
-            self.node_ids.append(door.node_id)
+        if proxy_listener.node_id >= 0:
+            self.node_ids.append(proxy_listener.node_id)
             self.node_ids.sort()
-            self.events.publish("broker", node=door.node_id, port=door.port, upstream="{}:{}".format(*door.upstream))
+            self.events.publish(
+                "broker",
+                node=proxy_listener.node_id,
+                port=proxy_listener.port,
+                upstream="{}:{}".format(*proxy_listener.upstream),
+            )
         if self.journal is not None:
-            self.journal.follow(door, door.at)
-        self.faults.follow(door, door.at)
+            self.journal.follow(proxy_listener, proxy_listener.at)
+        self.faults.follow(proxy_listener, proxy_listener.at)
         self._on_rules()
 
     def _on_rules(self) -> None:
         """Decode fetch sessions only if a rule needs their partitions."""
         named = any(armed.matcher.names_rows for armed in self.faults)
-        for door in self.ports:
-            door.upstream_dispatcher.asks_anew = named
+        for proxy_listener in self.ports:
+            proxy_listener.upstream_dispatcher.asks_anew = named
 
-    async def _look_on(self) -> None:
+    async def _find_brokers(self) -> None:
         """Ask for the brokers until the upstream answers, or requires a login."""
         backoff, failures = Backoff(100, 5000), 0
         while not await self._on_metadata():
@@ -135,14 +140,14 @@ class Proxy(Startable):
 
     async def _on_metadata(self) -> bool:
         """Whether all bootstrap addresses have answered, or no answer is to be expected."""
-        for door in self.ports.first:
-            if await self._asked(door):
+        for proxy_listener in self.ports.first:
+            if await self._asked(proxy_listener):
                 return True
         return False
 
-    async def _asked(self, door: ProxyListener) -> bool:
+    async def _asked(self, proxy_listener: ProxyListener) -> bool:
         """Whether one address has answered, or no answer is to be expected."""
-        host, port = door.upstream
+        host, port = proxy_listener.upstream
         security = Security(self.settings.upstream_tls)
         try:
             connection = await Connection.open(
@@ -150,13 +155,13 @@ class Proxy(Startable):
             )
         except (OSError, AuthenticationFailed, KafkaError) as error:
             cause = error.__cause__
-            door.log_trouble(reason_of(cause) if isinstance(cause, OSError) else str(error))
+            proxy_listener.log_trouble(reason_of(cause) if isinstance(cause, OSError) else str(error))
             return False
-        door.log_trouble("")
+        proxy_listener.log_trouble("")
         try:
             answer = await connection.call(MetadataRequest(topics=[]), timeout_ms=ATTEMPT_MS)
             for one in sorted(answer.brokers, key=lambda one: one.node_id):
-                self.ports.meet(one.node_id, one.host, one.port)
+                self.ports.add_broker(one.node_id, one.host, one.port)
         except (OSError, KafkaError, DecodeError) as error:
             log.info("%s lists its brokers only to authenticated clients (%s)", format_host_port(host, port), error)
             return True

@@ -62,9 +62,9 @@ class ClusterHost:
             description: dict[str, Any] = {"cluster": number, "bootstrap": cluster.bootstrap_servers}
             description["listeners"] = cluster.listeners
             if self._has_control:
-                door = ControlEndpoint(ANYWHERE, "", journal, frames=frames)
-                await stack.enter_async_context(door.open(cluster, clock))
-                description["control"] = door.url
+                endpoint = ControlEndpoint(ANYWHERE, "", journal, frames=frames)
+                await stack.enter_async_context(endpoint.open(cluster, clock))
+                description["control"] = endpoint.url
             self._running[number] = stack.pop_all()
         return description
 

@@ -64,10 +64,10 @@ class Clusters:
         for name, value in {"kafka": kafka, **(properties or {})}.items():
             if not isinstance(value, str):
                 raise CannotStart(f"{name} is a string, such as '{value}', not {value!r}")
-        wish = {"brokers": brokers, "properties": dict(properties or {}), "journal": journal, "frames": frames}
-        wish |= {"listeners": list(listeners), "kafka": kafka}
+        options = {"brokers": brokers, "properties": dict(properties or {}), "journal": journal, "frames": frames}
+        options |= {"listeners": list(listeners), "kafka": kafka}
         process = self._living_process()
-        started = _answer(process, {"start": wish})
+        started = _answer(process, {"start": options})
         try:
             control = _client(started["control"]) if "control" in started else None
             yield RunningCluster(started["bootstrap"], control, started["listeners"])

@@ -188,10 +188,10 @@ def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> I
     Raises:
         CannotStart: A property does not exist, or has an impossible value.
     """
-    wish, marked = _settings(request.config), _marked(request.node) or {}
-    wish["properties"] |= {name: str(value) for name, value in marked.get("config", {}).items()}
-    wish |= {name: value for name, value in marked.items() if name not in ("config", "rules")}
-    with anabranch_clusters.running(**wish) as cluster:
+    options, marked = _settings(request.config), _marked(request.node) or {}
+    options["properties"] |= {name: str(value) for name, value in marked.get("config", {}).items()}
+    options |= {name: value for name, value in marked.items() if name not in ("config", "rules")}
+    with anabranch_clusters.running(**options) as cluster:
         yield cluster
 
 

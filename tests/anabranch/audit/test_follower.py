@@ -66,11 +66,11 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
     live.produce(topic, [(0, b"k", b"v")] * 5 + [(1, b"k", b"v")] * 3)
     target, query, sight = Target(live.servers, topic, tmp_path, Scope(audited)), Told(), AuditSnapshot(topic)
     follower = Follower(target, lambda: query, sight, lambda: BEGAN_MS)
-    follower.look()
+    follower.poll()
     assert sight == AuditSnapshot(topic, behind=8, answered_ms=BEGAN_MS), "nothing is judged yet"
     written(target)
     query.batch(0, 6, {topic: {"0": 4, "1": 2}})
-    follower.look()
+    follower.poll()
     assert (sight.judgement["delivered"], sight.judgement["lost"]) == (10, 2)
     assert (sight.behind, sight.records, sight.delivered_ms) == (1 + 1, 6, BEGAN_MS + 2900)
     assert (sight.judgement["waiting"], sight.judgement["passed"]) == (3, 1)
@@ -78,8 +78,8 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
     assert sight.speeds == [20]
     query.batch(1, 0, {topic: {"0": 4, "1": 2}})  # Spark says now and then that nothing happened
     query.batch(1, 2, {topic: {"0": 5, "1": 3}})
-    follower.look()
-    follower.look()
+    follower.poll()
+    follower.poll()
     assert (sight.behind, sight.records) == (0, 8)
     kept = results.read_progress(tmp_path / results.PROGRESS)
     assert [(one.batch, one.records) for one in kept] == [(0, 6), (1, 2)]
@@ -104,6 +104,6 @@ def test_a_cluster_that_does_not_answer_leaves_what_was_known(tmp_path: Path, mo
     target, query, sight = Target("127.0.0.1:1", "t", tmp_path), Told(), AuditSnapshot("t", behind=7)
     written(target)
     query.batch(0, 6, {"t": {"0": 4}})
-    Follower(target, lambda: query, sight, lambda: BEGAN_MS).look()
+    Follower(target, lambda: query, sight, lambda: BEGAN_MS).poll()
     assert (sight.behind, sight.judgement["delivered"], sight.hand_offs) == (7, 10, [])
     assert (sight.silent, sight.answered_ms) == (True, BEGAN_MS)

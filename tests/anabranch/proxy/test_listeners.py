@@ -28,8 +28,8 @@ async def test_where_clients_begin_becomes_the_port_of_the_broker_that_is_there(
     made, heard = ports()
     door = await made.begin_at(("127.0.0.1", 1))
     assert door.node_id == -1 and made.local(5, "127.0.0.1") == -1
-    made.meet(5, "127.0.0.1", 1)
-    made.meet(6, "127.0.0.1", 2)
+    made.add_broker(5, "127.0.0.1", 1)
+    made.add_broker(6, "127.0.0.1", 2)
     assert heard == [(-1, -1), (-1, 5), (6, 6)]
     assert made.local(5, "127.0.0.1") == door.port != made.local(6, "127.0.0.1") and made.local(5, "") == -1
     assert [one.node_id for one in made] == [5, 6]
@@ -47,7 +47,7 @@ async def test_brokers_get_the_ports_that_follow_or_free_ones(caplog: pytest.Log
             except OSError:
                 continue  # somebody else has it
             assert door.port == first
-            made.meet(1, "127.0.0.1", 9)
+            made.add_broker(1, "127.0.0.1", 9)
             assert made.local(1, "127.0.0.1") not in (first, first + 1)
             assert f"port {first + 1} is in use" in caplog.text
             await made.close()
@@ -65,7 +65,7 @@ async def test_a_proxy_is_not_in_front_of_itself_and_has_no_ports_beyond_the_las
         await made.begin_at(("localhost", port))
     await made.close()
     last, _ = ports(port=65536)
-    last.meet(1, "127.0.0.1", 1)
+    last.add_broker(1, "127.0.0.1", 1)
     assert 0 < last.local(1, "127.0.0.1") < 65536
     await last.close()
 
@@ -74,9 +74,9 @@ async def test_there_are_no_more_than_a_cluster_has(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(listeners, "BROKERS_MAX", 3)
     made, _ = ports()
     for number in range(3):
-        made.meet(number, "127.0.0.1", 1000 + number)
+        made.add_broker(number, "127.0.0.1", 1000 + number)
     with pytest.raises(DecodeError, match="more than 3 brokers"):
-        made.meet(3, "127.0.0.1", 1003)
+        made.add_broker(3, "127.0.0.1", 1003)
     await made.close()
 
 

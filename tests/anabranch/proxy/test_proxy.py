@@ -180,11 +180,11 @@ async def test_while_no_broker_is_known_a_rule_may_name_any() -> None:
 async def test_a_broker_that_joins_later_gets_a_port_and_one_that_moves_keeps_it() -> None:
     async with proxied(1) as (cluster, proxy):
         before = proxy.ports.brokers[1].port
-        proxy.ports.meet(2, "127.0.0.1", 1)
-        proxy.ports.meet(1, "127.0.0.1", 2)
+        proxy.ports.add_broker(2, "127.0.0.1", 1)
+        proxy.ports.add_broker(1, "127.0.0.1", 2)
         assert proxy.ports.brokers[1].port == before and proxy.ports.brokers[1].upstream == ("127.0.0.1", 2)
         assert proxy.node_ids == [1, 2]
-        proxy.ports.meet(1, *cluster.address(1))
+        proxy.ports.add_broker(1, *cluster.address(1))
         with proxy.faults(api="Metadata", brokers=[1], delay_ms=1):
             assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
 
@@ -194,7 +194,7 @@ async def test_an_upstream_that_names_what_is_no_address(
     place: tuple[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with proxied(1) as (_, proxy):
-        proxy.ports.meet(2, *place)
+        proxy.ports.add_broker(2, *place)
         with pytest.raises((ConnectionError, TimeoutError)):
             await asked(f"127.0.0.1:{proxy.ports.brokers[2].port}", MetadataRequest(topics=[]))
         assert "does not answer" in caplog.text

@@ -72,17 +72,17 @@ async def test_new_keys_are_read_when_a_token_names_one(document: Document, monk
     await keys.start(log_failure)
     assert ids(keys) == {"old"}
     document.text = jwks(Issuer(key_id="old"), Issuer(key_id="new"))
-    keys.want("new")
+    keys.request_refresh("new")
     await until(lambda: ids(keys) == {"old", "new"})
     document.text, asked = None, document.asked
-    keys.want("newer")
+    keys.request_refresh("newer")
     await until(lambda: document.asked > asked)
     document.text, asked = "no keys", document.asked
-    keys.want("newer")
+    keys.request_refresh("newer")
     await until(lambda: document.asked > asked)
     assert ids(keys) == {"old", "new"}, "what cannot be read leaves what was"
     document.text = jwks(Issuer(key_id="newer"))
-    keys.want("newer")
+    keys.request_refresh("newer")
     await until(lambda: ids(keys) == {"newer"})
     await keys.stop()
 
@@ -92,7 +92,7 @@ async def test_tokens_of_nobody_do_not_make_a_node_ask_for_ever(document: Docume
     keys = Jwks(document.url, HOUR_MS)
     await keys.start(log_failure)
     for number in range(1000):
-        keys.want(str(number))
+        keys.request_refresh(str(number))
     await keys.stop()
     assert document.asked == 1
 

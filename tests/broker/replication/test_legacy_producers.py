@@ -265,7 +265,7 @@ async def test_a_resize_between_the_look_and_the_append(monkeypatch: pytest.Monk
     async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
-        look = generations.look_at_keys
+        look = generations.check_keys
 
         async def and_then_a_resize(*arguments: Any) -> Any:
             found = await look(*arguments)
@@ -273,7 +273,7 @@ async def test_a_resize_between_the_look_and_the_append(monkeypatch: pytest.Monk
             await cluster.lead(1, **resized(generation=2, gen_start=((0, 0), (1, 1), (2, 3))))
             return found
 
-        monkeypatch.setattr(generations, "look_at_keys", and_then_a_resize)
+        monkeypatch.setattr(generations, "check_keys", and_then_a_resize)
         row = await cluster.produce(1, batch_of(keys_of(0)))
         assert ErrorCode(row.error_code).retriable
         assert log_values(cluster.partition(1)) == []
@@ -342,7 +342,7 @@ async def test_many_keys_do_not_hold_up_others_and_many_refusals_are_not_all_tol
                 await asyncio.sleep(0)
 
         other = asyncio.create_task(others())
-        fit = await generations.look_at_keys(replicas, image, data)
+        fit = await generations.check_keys(replicas, image, data)
         other.cancel()
         assert turns >= 50_000 // legacy_producers.KEYS_AT_ONCE
         assert isinstance(fit.refusal, legacy_producers.LegacyRefused)

@@ -110,7 +110,7 @@ class Guide:
             self._steps = _narrate(story, self._scene)
             return await self._next()
 
-    async def go_on(self) -> TourRow:
+    async def next_step(self) -> TourRow:
         """Return the next step, or `over` at the end. Raises ActionRefused without a story."""
         async with self._turn:
             if self._steps is None:

@@ -38,7 +38,7 @@ async def steps_of(on: ControlledCluster, guide: Guide, story: str) -> list[dict
     found, told = [], await guide.begin(on, story)
     while not told["over"]:
         found.append(told)
-        told = await guide.go_on()
+        told = await guide.next_step()
     assert "broken" not in told, told
     return found
 
@@ -69,19 +69,19 @@ def test_a_story_that_is_left_is_put_right() -> None:
     async def leave() -> None:
         async with guided() as (on, guide):
             await guide.begin(on, "lost-record")
-            told = await guide.go_on()
+            told = await guide.next_step()
             assert told["number"] == 2
             assert guide.row == told
             assert len(on.faults) == 1
             await guide.begin(on, "zombie")
             assert not len(on.faults)
-            await guide.go_on()
+            await guide.next_step()
             assert any(map(on.cluster.is_frozen, on.cluster.node_ids))
             await guide.end()
             assert guide.row is None
             assert not any(map(on.cluster.is_frozen, on.cluster.node_ids))
             with pytest.raises(ActionRefused, match="no story is running; start one"):
-                await guide.go_on()
+                await guide.next_step()
             with pytest.raises(UnknownNode, match="there is no story other; there are leader"):
                 await guide.begin(on, "other")
             assert on.clock is not None
@@ -104,7 +104,7 @@ def test_a_story_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> N
         async with guided(1) as (on, guide):
             first = await guide.begin(on, "sad")
             assert first["claims"] == [{"text": "it holds", "holds": False}]
-            told = await guide.go_on()
+            told = await guide.next_step()
             assert (told["over"], told["broken"]) == (True, "waited in vain")
 
     run(tell())

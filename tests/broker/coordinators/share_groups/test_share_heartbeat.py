@@ -184,7 +184,7 @@ def test_a_group_is_described_and_deleted(driver: Driver) -> None:
     with pytest.raises(KafkaError) as refusal:
         share_administration.authorize(driver.group, Observe(member_id="", generation=-1))
     assert refusal.value.code is ErrorCode.GROUP_ID_NOT_FOUND
-    driver.take(share_heartbeat.forgotten(driver.group, [topic_id("t")]))
+    driver.take(share_heartbeat.topics_removed(driver.group, [topic_id("t")]))
     assert driver.group.initialized == {}
     for record in share_heartbeat.tombstones(driver.group):
         driver.group.apply(record)
