@@ -5,8 +5,8 @@ long poll: while it is parked, short requests fetch them over another connection
 
 There is no task: a response, a new connection or a new assignment leads to the next request. Batches enter the
 partitions' progress undecoded. Each request carries the leader epoch of the client's metadata, so a leader with a newer
-epoch, or of a resized topic, returns an error (KIP-320, rule R12); that error refreshes the metadata. A consumer with a
-rack may be sent to a follower in it (`read_replica`).
+epoch, or of a resized topic, returns an error (KIP-320, rule R12); that error refreshes the metadata, and the partition
+is fetched again once they have another epoch. A consumer with a rack may be sent to a follower in it (`read_replica`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ FETCH_BYTES_MAX: Final = 50 * 1024 * 1024
 PARTITION_FETCH_BYTES_MAX: Final = 1024 * 1024
 SHORT_WAIT_MS: Final = 20
 """Wait time of the second request to a node: the first one can soon include everything again."""
+SHORT_WAIT_MAX_MS: Final = 80
+"""The second request waits twice as long after each one that brought nothing, up to this."""
+FENCED_RETRY_S: Final = 1.0
+"""After this time a fenced epoch is tried again: clusters can be restored to an earlier state."""
 PARKED_AFTER_MS: Final = 10
 """A longer request counts as parked at its node until there are records or its time is up."""
 
@@ -42,6 +46,15 @@ PARKED_AFTER_MS: Final = 10
 class _Asked(NamedTuple):
     offsets: Mapping[TopicPartition, int]
     sent_at_s: float
+
+
+_Row = tuple[PartitionProgress, Topic, Partition]
+
+
+class _Fence(NamedTuple):
+    topic_id: bytes
+    leader_epoch: int
+    ends_at_s: float
 
 
 class Fetcher:
@@ -70,6 +83,10 @@ class Fetcher:
         self._resting: dict[TopicPartition, asyncio.TimerHandle] = {}
         self._refusals: Counter[TopicPartition] = Counter()
         """Consecutive errors per partition."""
+        self._fences: dict[TopicPartition, _Fence] = {}
+        """Epochs that a leader refused as too old: it would refuse another fetch with the same one, too."""
+        self._short_waits_ms: dict[int, int] = {}
+        """How long the next second request to a node waits."""
         self._soon: asyncio.TimerHandle | None = None
         self._closed = False
         network.on_connection(lambda node_id: self.poke())
@@ -93,6 +110,7 @@ class Fetcher:
             if not rows:
                 continue
             if first is None:
+                self._short_waits_ms.pop(node_id, None)
                 self._ask(node_id, DATA, rows, self._max_wait_ms)
             elif second is None:
                 # Round up to whole milliseconds: a fraction must not become repeated waits of zero.
@@ -100,7 +118,8 @@ class Fetcher:
                 if age_ms < PARKED_AFTER_MS:
                     self._poke_in(PARKED_AFTER_MS - age_ms)
                 else:
-                    self._ask(node_id, MORE_DATA, rows, min(SHORT_WAIT_MS, self._max_wait_ms))
+                    wait_ms = self._short_waits_ms.get(node_id, SHORT_WAIT_MS)
+                    self._ask(node_id, MORE_DATA, rows, min(wait_ms, self._max_wait_ms))
 
     def _poke_in(self, wait_ms: int) -> None:
         if self._soon is None:
@@ -110,9 +129,7 @@ class Fetcher:
         self._soon = None
         self.poke()
 
-    def _ask(
-        self, node_id: int, channel: int, rows: Sequence[tuple[PartitionProgress, Topic, Partition]], wait_ms: int
-    ) -> None:
+    def _ask(self, node_id: int, channel: int, rows: Sequence[_Row], wait_ms: int) -> None:
         connection = self._network.ready(node_id, channel=channel)
         if connection is None:
             return
@@ -124,17 +141,22 @@ class Fetcher:
             return
         offsets = {row.partition: row.fetch_offset for row, _, _ in rows}
         self._asking[node_id, channel] = _Asked(offsets, self._loop.time())
-        answer.add_done_callback(functools.partial(self._answered, (node_id, channel), offsets))
+        answer.add_done_callback(functools.partial(self._answered, (node_id, channel), offsets, rows))
 
-    def _by_node(self) -> dict[int, list[tuple[PartitionProgress, Topic, Partition]]]:
+    def _by_node(self) -> dict[int, list[_Row]]:
         metadata, now_s = self._network.metadata, self._loop.time()
-        rows: dict[int, list[tuple[PartitionProgress, Topic, Partition]]] = {}
+        rows: dict[int, list[_Row]] = {}
         for progress in self._assignment:
             if not progress.fetchable or progress.partition in self._resting:
                 continue
             topic = metadata.topics.get(progress.partition.topic)
             partition = topic.partitions.get(progress.partition.partition) if topic is not None else None
-            if topic is None or partition is None or partition.leader not in metadata.nodes:
+            if (
+                topic is None
+                or partition is None
+                or partition.leader not in metadata.nodes
+                or self._is_fenced(progress.partition, topic, partition, now_s)
+            ):
                 self._rest(progress.partition)
                 self._network.request_refresh()
                 continue
@@ -142,7 +164,17 @@ class Fetcher:
             rows.setdefault(node_id, []).append((progress, topic, partition))
         return rows
 
-    def _request(self, rows: Sequence[tuple[PartitionProgress, Topic, Partition]], max_wait_ms: int) -> FetchRequest:
+    def _is_fenced(self, place: TopicPartition, topic: Topic, partition: Partition, now_s: float) -> bool:
+        """Whether a leader has refused the epoch of the client's metadata."""
+        fence = self._fences.get(place)
+        return (
+            fence is not None
+            and fence.leader_epoch == partition.leader_epoch
+            and fence.topic_id == topic.topic_id
+            and now_s < fence.ends_at_s
+        )
+
+    def _request(self, rows: Sequence[_Row], max_wait_ms: int) -> FetchRequest:
         topics: dict[str, FetchTopic] = {}
         for progress, topic, partition in rows:
             entry = topics.get(topic.name)
@@ -166,7 +198,11 @@ class Fetcher:
         )
 
     def _answered(
-        self, place: tuple[int, int], asked: Mapping[TopicPartition, int], answer: asyncio.Future[FetchResponse]
+        self,
+        place: tuple[int, int],
+        asked: Mapping[TopicPartition, int],
+        rows: Sequence[_Row],
+        answer: asyncio.Future[FetchResponse],
     ) -> None:
         del self._asking[place]
         error = None if answer.cancelled() else answer.exception()
@@ -184,9 +220,16 @@ class Fetcher:
         for topic in answer.result().responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for data in topic.partitions:
-                arrived |= self._take(TopicPartition(name, data.partition_index), data, asked)
+                partition = TopicPartition(name, data.partition_index)
+                if data.error_code == ErrorCode.FENCED_LEADER_EPOCH:
+                    self._fence(partition, rows)
+                arrived |= self._take(partition, data, asked)
+        node_id, channel = place
         if arrived:
+            self._short_waits_ms.pop(node_id, None)
             self._on_arrival()
+        elif channel == MORE_DATA:
+            self._short_waits_ms[node_id] = min(2 * self._short_waits_ms.get(node_id, SHORT_WAIT_MS), SHORT_WAIT_MAX_MS)
         self.poke()
 
     def _take(self, partition: TopicPartition, data: PartitionData, asked: Mapping[TopicPartition, int]) -> bool:
@@ -196,6 +239,7 @@ class Fetcher:
         code = ErrorCode(data.error_code)
         if code is ErrorCode.NONE:
             self._refusals.pop(partition, None)
+            self._fences.pop(partition, None)
             if data.preferred_read_replica >= 0:
                 self._prefer(partition, data.preferred_read_replica)
             progress.note_ends(high_watermark=data.high_watermark, last_stable_offset=data.last_stable_offset)
@@ -217,6 +261,13 @@ class Fetcher:
         if code is ErrorCode.CORRUPT_MESSAGE and not at_follower:
             return progress.note_damage(asked[partition])
         return progress.damaged
+
+    def _fence(self, place: TopicPartition, rows: Sequence[_Row]) -> None:
+        """Note the epoch with which a partition was fetched, so that the next fetch waits for newer metadata."""
+        for progress, topic, partition in rows:
+            if progress.partition == place:
+                ends_at_s = self._loop.time() + FENCED_RETRY_S
+                self._fences[place] = _Fence(topic.topic_id, partition.leader_epoch, ends_at_s)
 
     def _prefer(self, partition: TopicPartition, node_id: int) -> None:
         """Fetch from a follower, once metadata has it in sync: the leader would otherwise name it again at once."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.clients.config import NetworkConfig
+from anabranch.clients.consumer import fetcher
 from anabranch.clients.consumer.fetcher import Fetcher
 from anabranch.clients.consumer.progress import Assignment, PartitionProgress
 from anabranch.clients.network import Network, make_rng
@@ -148,6 +149,34 @@ async def test_r12_a_fetch_names_the_epoch_it_believes_in_and_a_fence_brings_a_n
         assert one.fetches[0] == (0, 3)
 
 
+async def test_r12_a_fenced_epoch_is_not_fetched_with_again_while_metadata_has_no_newer_one() -> None:
+    def answer(offset: int) -> PartitionData | None:
+        if one.fetches[-1][1] < 4:
+            return refused(ErrorCode.FENCED_LEADER_EPOCH)
+        return found(0) if offset == 0 else None
+
+    def metadata() -> MetadataResponse:
+        asked.append(None)
+        one.epoch = 4 if len(asked) > 4 else 3
+        return of_peer()
+
+    asked: list[None] = []
+    async with world(answer) as one:
+        of_peer, one.metadata = one.metadata, metadata  # type: ignore[method-assign]
+        await one.until(lambda: one.progress.buffered)
+        assert len(asked) > 4
+        assert [epoch for _, epoch in one.fetches[:2]] == [3, 4]
+
+
+async def test_r12_a_fenced_epoch_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that was restored has the old epoch again."""
+    monkeypatch.setattr(fetcher, "FENCED_RETRY_S", 0.1)
+    refusals = [refused(ErrorCode.FENCED_LEADER_EPOCH)]
+    async with world(lambda offset: refusals.pop() if refusals else (found(0) if offset == 0 else None)) as one:
+        await one.until(lambda: one.progress.buffered)
+        assert {epoch for _, epoch in one.fetches} == {3}
+
+
 async def test_an_offset_that_is_gone_is_not_asked_for_again_and_again() -> None:
     async with world(lambda offset: refused(ErrorCode.OFFSET_OUT_OF_RANGE)) as one:
         await one.arrived.wait()
@@ -243,4 +272,17 @@ async def test_what_is_sought_while_a_fetch_is_parked_does_not_wait_for_its_end(
         one.fetcher.poke()
         await one.until(lambda: one.progress.buffered)
         assert [offset for offset, _ in one.fetches[:2]] == [0, 100]
+        parked.set()
+
+
+async def test_second_requests_wait_longer_while_they_bring_nothing() -> None:
+    """The first request stays parked all the time: its node is not asked every 20 ms for what is not there."""
+    parked = asyncio.Event()
+    async with world(lambda offset: None, parked) as one:
+        one.fetcher._max_wait_ms = 500
+        await one.until(lambda: one.fetches)
+        one.progress.seek(100)
+        one.fetcher.poke()
+        await one.until(lambda: len(one.waits_ms) >= 5)
+        assert one.waits_ms[1:5] == [20, 40, 80, 80]
         parked.set()
