@@ -65,7 +65,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_report_header() -> str:
-    """Say at the top whether the tests marked `zookeeper` can run, and on what."""
+    """Report whether the `zookeeper` tests can run, and on what."""
     reason = why_unavailable()
     if reason is not None:
         return f"zookeeper: NOT AVAILABLE, {reason}"

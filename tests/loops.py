@@ -78,10 +78,7 @@ class StrictLoop(Strict, asyncio.SelectorEventLoop):
 
 
 class HastyLoop(StrictLoop):
-    """A loop whose timers ring a moment before the clock says so, and whose handles do not tell when.
-
-    So do uvloop's timers: its clock counts milliseconds, the sum of two is rounded, and what is near is no timer.
-    """
+    """A loop whose timers fire slightly early, and whose handles have no `when`, like uvloop's."""
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
         if when - self.time() < 0.001:

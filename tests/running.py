@@ -11,7 +11,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def running(*words: str, **options: Any) -> Iterator[dict[str, str]]:
-    """Run a command, and stop it in order. Yields what its ready line says."""
+    """Run a command, and stop it cleanly. Yields its ready line."""
     command = [sys.executable, "-m", "anabranch.cli.main", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options) as process:
         try:

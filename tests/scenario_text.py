@@ -36,7 +36,7 @@ INDENT: Final = "  "
 
 
 class NotUnderstood(Exception):
-    """A line of a scenario that says nothing the stage knows, or something that cannot be done now."""
+    """A line of a scenario that the stage does not know, or that is invalid now."""
 
 
 def phrase(*forms: str) -> Callable[[Method], Method]:
@@ -55,7 +55,7 @@ def pattern(form: str) -> re.Pattern[str]:
 
 
 class Stage:
-    """A machine and all that it needs around it; the methods marked with `phrase` are what a scenario may say."""
+    """A state machine with its surroundings; methods marked with `phrase` are the phrases of a scenario."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -68,9 +68,8 @@ class Stage:
         return {form: name for name, method in methods for form in getattr(method, "forms", ())}
 
     def perform(self, said: str) -> list[str]:
-        """Do what a line says, without its `>`, `?` or `given`. Returns the lines that it shows.
-
-        Raises NotUnderstood when no form matches.
+        """Perform a line, without its `>`, `?` or `given`. Returns the shown lines. Raises NotUnderstood if no form
+        matches.
         """
         self.lines = []
         for form, name in self.forms().items():

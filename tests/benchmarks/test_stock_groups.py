@@ -22,7 +22,7 @@ def rows(file: Path) -> list[dict[str, Any]]:
 
 
 def judged(course: Course, folder: Path) -> tuple[Ledger, int]:
-    """What came of a run, and how many records nobody was handed."""
+    """Return a run's outcome, and the number of undelivered records."""
     run = play(course, folder)
     assert (run.total, run.grown, run.killed) == (course.records, course.resizes, course.kills)
     ledger, stored = Ledger(), Counter[bytes]()

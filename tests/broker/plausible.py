@@ -77,7 +77,7 @@ REMEMBERED: Final = 6
 
 
 class Plausible:
-    """Makes requests, and learns from answers what the next ones could say."""
+    """Makes requests, and uses values of earlier responses in later ones."""
 
     def __init__(self, rng: random.Random, topics: Mapping[str, bytes]) -> None:
         self._rng = rng

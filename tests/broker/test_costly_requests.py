@@ -118,7 +118,7 @@ class Wire(Sink):
 
 
 class Hold:
-    """The longest stretch for which nobody else got the loop, in this thread's processor time."""
+    """The longest time in which the loop served no other task, in processor time."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -243,7 +243,7 @@ def test_more_than_the_limit_costs_nothing_but_its_bytes() -> None:
 
 
 def refused_or_named(case: Case, frame: bytes, served: dict[int, tuple[int, int]]) -> None:
-    """Decode a request with too many entries. Those in ORDERS name what there is: their own bytes are the bound."""
+    """Decode a request with too many entries. ORDERS are bounded only by their bytes."""
     if case.row.name in ORDERS:
         with contextlib.suppress(DecodeError):
             decode_request(frame, served, FEW // 2)

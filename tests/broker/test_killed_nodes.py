@@ -22,7 +22,7 @@ PROPERTIES = {
 
 
 class Writer:
-    """Sends numbered records until it is told to stop, and remembers which were acknowledged."""
+    """Sends numbered records until it is stopped, and keeps the acknowledged ones."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class UnsteadySession(MemorySession):
-    """Tells its server of every request."""
+    """Reports every request to its server."""
 
     async def _ask(self, request: Callable[[], T]) -> T:
         self._server.asked(self)  # type: ignore[attr-defined]

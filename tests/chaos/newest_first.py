@@ -35,7 +35,7 @@ class Reading:
         self.records: list[tuple[bytes, bytes, int, int]] = []
 
     def assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        """Begin anew: what was not committed comes again."""
+        """Restart at the committed offset."""
         self.left = {one.partition for one in partitions}
         self.records = []
 

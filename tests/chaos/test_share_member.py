@@ -59,7 +59,7 @@ async def some(member: ShareMember, count: int) -> list[SharedRecord]:
 async def said(
     member: ShareMember, verdict: Verdict, *records: SharedRecord, later: bool = False
 ) -> dict[int, bool | None]:
-    """What became of what was said, by offset."""
+    """Return the outcome of each acknowledgement, by offset."""
     outcome: dict[int, bool | None] = {}
 
     def sayings() -> list[Acknowledgement]:

@@ -17,7 +17,7 @@ WHERE = ("127.0.0.1", 9092)
 
 
 class Refused(ConnectionPool):
-    """Nobody listens, wherever it is."""
+    """Connections are refused everywhere."""
 
     attempts = 0
 

@@ -64,7 +64,7 @@ async def test_an_issuer_is_asked_once_in_the_life_of_a_token(tmp_path: Path) ->
 
 @contextmanager
 def answering(status: int, content: bytes, seen: list[str] | None = None) -> Iterator[str]:
-    """A server that always says the same, and writes down where it was asked."""
+    """A server with a fixed response that records request paths."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -108,7 +108,7 @@ class World:
         return next(node for node in self.cluster.nodes if node != self.controller)
 
     def fresh(self) -> str:
-        """A name that nobody has used."""
+        """A new name."""
         return next(self.names)
 
     async def call(self, request: Any, *, at: int | None = None, version: int | None = None, client: str = "c") -> Any:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class Rule(NamedTuple):
-    """One rule: what it says, and where it is held."""
+    """One rule: its text, and its tests."""
 
     number: str
     says: str

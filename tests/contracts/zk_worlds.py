@@ -73,7 +73,7 @@ def memory(session: ZkSession) -> MemorySession:
 
 
 class Cable:
-    """A TCP relay to the server that can be cut, mended, and made to swallow what the server says."""
+    """A TCP relay to the server that can be cut, restored, and made to drop responses."""
 
     def __init__(self, port: int) -> None:
         self._target = port

@@ -64,12 +64,12 @@ class FakeBroker:
         self.epoch = stat.czxid
 
     async def restart(self) -> None:
-        """The same broker in another life, faster than anybody notices: its data is what it was."""
+        """The same broker restarts unnoticed, with its data."""
         await self.session.delete(paths.broker(self.id))
         await self.register()
 
     async def die(self) -> None:
-        """The process is gone, and ZooKeeper knows it."""
+        """The process dies, and ZooKeeper ends its session."""
         await self.session.delete(paths.broker(self.id))
         await self.stop()
 

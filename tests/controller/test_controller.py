@@ -138,7 +138,7 @@ def count_requests(session: Any) -> list[None]:
 
 
 def leaders_of(broker: Any) -> set[int]:
-    """Whom a broker believes to lead anything."""
+    """The partitions' leaders in a broker's metadata."""
     return {row.leader for _, partitions in broker.metadata.values() for row in partitions.values()}
 
 

@@ -19,7 +19,7 @@ FACTS = ("topics", "partitions", "phases", "replica_phases", "indices", "adopted
 
 
 class Counting(dict[Any, Any]):
-    """Counts what is looked up, and what is gone through."""
+    """Counts lookups and iterations."""
 
     looks = 0
 

@@ -58,7 +58,7 @@ class Marked(World):
             del self.held[key]
 
     def deliver_marker(self) -> None:
-        """Whoever believes that it leads and may append, does."""
+        """A broker that believes to lead appends the marker."""
         leaders = (one for (one, partition), row in self.held.items() if partition == RETIRING and row.leader == one)
         for one in leaders:
             if self.marker and self.said_empty.get(one) != self.held[one, RETIRING].leader_epoch:

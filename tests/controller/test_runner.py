@@ -18,7 +18,7 @@ from tests.controller.cluster import TestCluster
 
 
 def kill_after(cluster: TestCluster, controller: Controller, acts: int) -> Callable[[str], None]:
-    """Let the controller's process end, as far as anybody can see, right after its n-th write or request."""
+    """End the controller's process right after its n-th write or request."""
     left = acts
 
     def acted(step: str) -> None:

@@ -100,7 +100,7 @@ def asked(world: World, broker: int) -> LeaderAndIsrRequest:
 
 
 def answer(world: World, term: Term, broker: int, request: LeaderAndIsrRequest | None = None) -> None:
-    """The broker's disk refuses what it was told of partition 0."""
+    """The broker's disk refuses partition 0."""
     row = LeaderAndIsrPartitionError(partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     topic = LeaderAndIsrTopicError(topic_id=world.topics["t"].body.topic_id, partition_errors=[row])
     response = LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=[topic])
@@ -108,7 +108,7 @@ def answer(world: World, term: Term, broker: int, request: LeaderAndIsrRequest |
 
 
 def refused(code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> tuple[Term, list[Effect]]:
-    """A topic of which broker 2 could not open its replica, and will be reminded."""
+    """A topic whose replica broker 2 could not open."""
     world = World()
     world.add_brokers(1, 2, 3)
     world.add_topic("t", {0: (1, 2, 3)})

@@ -301,7 +301,7 @@ class Term:
         }
 
     def join_isr(self, index: int, *joining: int, without: int | None = None, name: str = "t") -> None:
-        """The leader proposes these in its ISR, and whoever is alive if nobody is named; `without` one that lags."""
+        """The leader proposes these in its ISR, by default all live replicas; `without` excludes a lagging one."""
         partition = TopicPartition(name, index)
         committed = self.world.states[partition]
         leader = self.world.brokers.get(committed.state.leader)

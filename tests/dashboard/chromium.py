@@ -34,7 +34,7 @@ def found(names: tuple[str, ...]) -> str | None:
 
 
 def why_missing() -> str | None:
-    """What there is not; None if all is there."""
+    """Return what is missing; None if nothing is."""
     missing = [names[-1] for names in (CHROMIUM, DRIVER) if found(names) is None]
     return f"no {' and no '.join(missing)}; apt-get install chromium chromium-driver" if missing else None
 
@@ -84,7 +84,7 @@ class Page:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def see(self, selector: str, text: str = "") -> WebElement:
-        """Wait for something that says this."""
+        """Wait for an element with this text."""
         return self.until(
             lambda: next((one for one in self.find(selector) if text in one.text and one.is_displayed()), None),
             f"{selector} with {text!r}",
@@ -95,7 +95,7 @@ class Page:
         self.until(lambda: not self.find(selector), f"{selector} to be gone")
 
     def click(self, text: str, within: str = "body") -> None:
-        """Press the button that says this, or is called so."""
+        """Click the button with this text or label."""
 
         def press() -> bool:
             for one in self.find(f"{within} button"):
@@ -159,7 +159,7 @@ class Page:
         return list(self.driver.execute_async_script(script))
 
     def complaints(self) -> list[str]:
-        """What the console has said since the last time, of what is worse than a notice; but for refusals."""
+        """Return new console warnings and errors, except refusals."""
         logs: list[dict[str, Any]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
         said = [one["message"] for one in logs if one["level"] in ("SEVERE", "WARNING")]
         return [one for one in said if REFUSED not in one]

@@ -26,7 +26,7 @@ TOPICS: Final = {"orders": 4, "payments": 6, "clicks": 12}
 
 
 class Life:
-    """What goes on in one cluster."""
+    """The activity in one cluster."""
 
     def __init__(self, servers: str, producer: Producer, admin: Admin) -> None:
         self.servers = servers

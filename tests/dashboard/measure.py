@@ -96,7 +96,7 @@ def spent() -> tuple[float, int, float]:
 
 
 def frames(page: Page, what: str, *, scroll: bool = False) -> None:
-    """Measure for a while, and say what came of it."""
+    """Measure for a while, and print the result."""
     before, begin_s = spent(), time.perf_counter()
     rate, worst_ms = page.driver.execute_async_script(FRAMES, SECONDS, scroll)
     after, took_s = spent(), time.perf_counter() - begin_s

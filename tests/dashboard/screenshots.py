@@ -36,7 +36,7 @@ def see(page: Page, view: str) -> None:
 
 
 def views(page: Page, control: ControlClient) -> None:
-    """Each view, with what goes on in it."""
+    """Each view, with activity in it."""
     page.open()
     time.sleep(TRAFFIC_S)
     for view in ("lineage/orders", "groups", "transactions", "traffic", "rules", "events", "topics/clicks"):

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.browser
 
 
 def shown(page: Page, title: str, python: str) -> None:
-    """The last action is told, as curl and as Python."""
+    """The last action is shown as curl and as Python."""
     page.see(".done strong", title)
     page.see(".done .pill", "done")
     assert page.find(".done pre")[0].text.startswith("curl")

@@ -65,7 +65,7 @@ class Case:
     """The Kafka from which on there is what it asks for."""
 
     def versions_of(self, kafka: str) -> range:
-        """The versions at which it is told to this Kafka, and to ours in its clothes."""
+        """The versions for this Kafka, and for Anabranch with its profile."""
         if self.kafka > kafka:
             return range(0)
         first, last = accepted(kafka, self.api)

@@ -89,7 +89,7 @@ class Dialogue:
         return answer
 
     async def ends(self) -> None:
-        """Write down that the broker closes, or what it says instead."""
+        """Record that the broker closes, or its response."""
         frame = await self.frame("the end")
         if frame is not None:
             self._hear("the end", frame.hex())

@@ -286,7 +286,7 @@ async def delegation_tokens(talk: Talk) -> None:
 
 
 def unsigned(header: Any = None, **claims: Any) -> str:
-    """A token that nobody has signed."""
+    """An unsigned token."""
     now_s = int(time.time())
     told = {"sub": "alice", "exp": now_s + 600, "iat": now_s - 60, **claims}
     body = {name: one for name, one in told.items() if one is not None}
@@ -305,7 +305,7 @@ def shown(token: str, before: str = "n,,", after: str = "") -> bytes:
 
 
 async def bearing(talk: Talk, listener: str, *messages: bytes) -> None:
-    """A login by a token, and what a client says that is told that it is a bad one; in both ways of shaking hands."""
+    """A login with a token, and the client's answer to a refusal, in both handshake styles."""
     async with talk.to(listener) as peer:
         await peer.handshake("OAUTHBEARER")
         done = None
@@ -808,7 +808,7 @@ def trusting(**versions: ssl.TLSVersion) -> ssl.SSLContext:
 
 
 async def reaching(talk: Talk, listener: str, context: ssl.SSLContext) -> None:
-    """A connection by TLS, and what it ends with; what a client is told of a failure, in OpenSSL's words."""
+    """A TLS connection and its end; failures in OpenSSL's words."""
     try:
         async with talk.to(listener, context) as peer:
             await peer.send(peer.encoded(ME, 12))

@@ -19,7 +19,7 @@ def table(result: Comparison) -> str:
 
 
 def keep(result: Comparison, kafka: str = "3.9") -> None:
-    """Write down what SUPPORT.md tells: the counts, and why the rest differs."""
+    """Store the counts and reasons for SUPPORT.md."""
     counts = {
         api: {"answers": count, "equal": count - result.unequal[api]} for api, count in sorted(result.asked.items())
     }

@@ -40,7 +40,7 @@ def entry(name: str, kind: int = TOPIC, pattern: int = LITERAL, **changed: Any) 
 
 
 def filtering(name: str | None, kind: int = TOPIC, pattern: int = LITERAL, **changed: Any) -> dict[str, Any]:
-    """What a filter says, in both requests that have one."""
+    """The fields of a filter, in both requests that have one."""
     asked = {"principal_filter": None, "host_filter": None, "operation": ANY, "permission_type": ANY, **changed}
     return {"resource_type_filter": kind, "resource_name_filter": name, "pattern_type_filter": pattern, **asked}
 
@@ -234,7 +234,7 @@ def in_order(content: Any) -> Any:
 
 
 async def told(story: Callable[[Telling], Any], version: int, addresses: dict[int, tuple[str, int]]) -> Telling:
-    """Tell a story to a cluster."""
+    """Send a story's requests to a cluster."""
     run = Telling(Case("DescribeAcls", "0-3", story, 1, alone=False), version, addresses)
     await story(run)
     await run.close()

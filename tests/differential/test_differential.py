@@ -25,7 +25,7 @@ marked = [pytest.mark.kafka_jars, pytest.mark.zookeeper, pytest.mark.processes]
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    """The whole corpus; its absence is said aloud, because nothing else compares our answers with Kafka's."""
+    """The whole corpus; without Kafka the test is skipped loudly."""
     if reason := why_absent():
         pytest.skip(f"NOT COMPARED WITH KAFKA: {reason}")
     return asyncio.run(compared(CASES))

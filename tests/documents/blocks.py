@@ -66,7 +66,7 @@ class Block:
         return [Command(typed, shown) for typed, shown in found]
 
     def allows(self, status: int, command: Command) -> bool:
-        """Whether a command may end with this exit status: 0, unless it shows an error or a mark says otherwise."""
+        """Whether a command may end with this exit status: by default 0, or by an error or mark of the block."""
         if "status" in self.marks and command == self.commands[-1]:
             return str(status) in self.marks["status"].split(" or ")
         return (status != 0) == command.shown.startswith("Error: ")

@@ -150,7 +150,7 @@ class Session:
         self._shell.close()
 
     def real(self, text: str) -> str:
-        """Replace what a page names by what there is here."""
+        """Replace a page's names with local ones."""
         for shown, here in self._replaced.items():
             text = text.replace(shown, here)
         return PORT.sub(lambda found: self.ports[found[1]], text)

@@ -66,7 +66,7 @@ def labels(line: str) -> list[str]:
 
 
 def home(label: str) -> str:
-    """The place below docs/ that says what a label stands for."""
+    """The page and anchor below docs/ that define a label."""
     page = {"R": "resize.md", "I": "resize.md", "K": "resize.md", "D": "decisions/README.md"}.get(
         label[0], "checkers.md"
     )

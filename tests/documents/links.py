@@ -22,7 +22,7 @@ def pages(root: Path) -> list[Path]:
 
 @functools.cache
 def anchors(page: Path) -> frozenset[str]:
-    """What a link into a page may name: its headings, and the marks that were set by hand."""
+    """The anchors of a page: its headings, and explicit marks."""
     text = page.read_text()
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ +(.+)$", prose, re.MULTILINE)

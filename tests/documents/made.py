@@ -45,7 +45,7 @@ def invariants() -> Iterator[str]:
 
 
 def fields() -> Iterator[str]:
-    """The table of what a rule of faults can say."""
+    """The table of the fields of a fault rule."""
     yield "| field | meaning |"
     yield "|---|---|"
     for field in FIELDS:

@@ -69,7 +69,7 @@ def methods(owner: ast.ClassDef) -> Iterator[Function]:
 
 
 def signature(public: type[Any], own: ast.ClassDef) -> str:
-    """How an object is made: the constructor's own, or just the name where fields tell it."""
+    """The constructor's signature, or just the name if fields describe it."""
     made = next((node for node in own.body if isinstance(node, Function) and node.name == "__init__"), None)
     if made is None or issubclass(public, BaseException):
         return f"class {own.name}"
@@ -160,7 +160,7 @@ def docstring(node: ast.ClassDef | Function) -> str:
 
 
 def quoted(head: str, doc: str) -> Iterator[str]:
-    """A signature as code, and what is said of it."""
+    """A signature as code, and its docstring."""
     yield "```python"
     yield head
     yield "```"

@@ -61,7 +61,7 @@ def lines() -> list[tuple[str, str]]:
 
 
 def known_labels() -> frozenset[str]:
-    """Every label that stands for something, by the page that says what."""
+    """All defined labels, by page."""
     homes = (DOCS / "resize.md", DOCS / "checkers.md", DOCS / "decisions" / "README.md")
     return frozenset(one.upper() for page in homes for one in links.anchors(page) if re.fullmatch(r"[a-z]\d+", one))
 

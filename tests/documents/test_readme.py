@@ -30,7 +30,7 @@ def limited(language: str) -> list[str]:
 
 
 def commands(program: str) -> list[str]:
-    """What is typed: at a prompt, or as code in a sentence that says where its arguments go."""
+    """The commands of a page: at a prompt, or as code in a sentence."""
     typed = [line for block in limited("console") for line in re.findall(r"^\$ (.+)$", block, re.MULTILINE)]
     quoted = [one for page in PAGES for one in re.findall(r"`([^`\n]+)`", page.read_text())]
     words = rf"^(?:\.venv/bin/)?{program}(?: |$)"

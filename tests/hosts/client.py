@@ -85,7 +85,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def serve(load: Load, admin: Admin, word: str, number: int) -> None:
-    """Do what a line says."""
+    """Execute a command line."""
     goal = load.count + number
 
     async def is_acknowledged() -> bool:

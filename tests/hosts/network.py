@@ -82,7 +82,7 @@ class Network:
         return process
 
     def cut(self, host: str) -> None:
-        """Pull the cable: packets are lost, and no connection is told."""
+        """Unplug the cable: packets are lost, and connections stay open."""
         _ip("-n", self._switch, "link", "set", host, "down")
 
     def heal(self, host: str) -> None:

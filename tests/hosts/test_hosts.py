@@ -64,7 +64,7 @@ class Hosts:
         return self.network.run(host, what, [*ANABRANCH, what, listen, *rest, *more])
 
     def ask(self, line: str) -> object:
-        """Tell the client something, and wait for its answer."""
+        """Send a command to the client, and wait for its response."""
         assert self.client.stdin is not None
         self.client.stdin.write(f"{line}\n")
         self.client.stdin.flush()

@@ -64,7 +64,7 @@ def groups_cooperative(world: World, client: Client) -> None:
 
 
 def static_members(world: World, client: Client) -> None:
-    """A static member is killed and comes back within its session: nobody else notices."""
+    """A static member is killed and returns within its session: no rebalance."""
     topic = world.topic(client.name)
     with ExitStack() as stack:
         first = member(stack, world, client, topic, instance="first", session_ms=30000)
@@ -146,7 +146,7 @@ def leader_killed(world: World, client: Client) -> None:
 
 
 def coordinator_killed(world: World, client: Client) -> None:
-    """The group's coordinator is killed: the group goes on, and what it committed counts."""
+    """The group's coordinator is killed: the group continues from its commits."""
     topic = world.topic(client.name)
     survives(world, client, topic, lambda: world.coordinator(topic))
     with client.run("produce", servers=world.servers, topic=topic, first=10**7, count=7) as producer:
@@ -158,7 +158,7 @@ def coordinator_killed(world: World, client: Client) -> None:
 
 
 def survives(world: World, client: Client, topic: str, victim: Callable[[], int]) -> None:
-    """Somebody dies while a producer and a consumer are at work."""
+    """A node dies while a producer and a consumer run."""
     asked = {"servers": world.servers, "topic": topic}
     with (
         client.run("consume", **asked, group=topic, session_ms=SESSION_MS) as consumer,
@@ -206,7 +206,7 @@ def resized(world: World, client: Client) -> None:
 
 
 async def our_producer(world: World, topic: str, values: list[str]) -> None:
-    """A producer that knows of resizes."""
+    """A producer with generations."""
     from anabranch import Producer
 
     async with Producer(bootstrap_servers=world.servers) as producer:

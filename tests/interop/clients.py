@@ -126,7 +126,9 @@ CLIENTS: tuple[Client, ...] = (
 
 
 def install() -> None:
-    """What `make interop` needs beyond Python: kcat from Debian, clients from npm, franz-go by Go. Failing is told."""
+    """Install what `make interop` needs beyond Python: kcat from Debian, clients from npm, franz-go by Go. Failures are
+    printed.
+    """
     CACHE.mkdir(parents=True, exist_ok=True)
     if shutil.which("kcat") is None and shutil.which("apt-get") is not None:
         _try("kcat", ["apt-get", "install", "-y", "-q", "kcat"])

@@ -18,7 +18,7 @@ CELLS: Final = pytest.StashKey[dict[tuple[str, str], str]]()
 
 @pytest.fixture(autouse=True)
 def collect_what_other_clients_leave() -> Iterator[None]:
-    """Collect it here, quietly, rather than as somebody else's failure."""
+    """Collect garbage here, so that other tests do not fail on it."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -40,12 +40,12 @@ class Driver:
         self._reader.start()
 
     def told(self, *events: str) -> list[dict[str, Any]]:
-        """What it has told of these kinds."""
+        """Return the events of these kinds."""
         with self._changed:
             return [one for one in self.events if one["event"] in events]
 
     def listen(self, hear: Callable[[dict[str, Any]], None]) -> None:
-        """Let somebody hear of each event when it is told, from the first on."""
+        """Call a listener for each event, from the first on."""
         with self._changed:
             for one in self.events:
                 hear(one)
@@ -80,11 +80,11 @@ class Driver:
 
     @property
     def ended(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     def until(self, condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
-        """Wait for something that this driver, or somebody else, brings about."""
+        """Wait for a condition of any process."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not condition():
@@ -100,7 +100,7 @@ class Driver:
         assert self._process.returncode == 0, f"{self.what} failed; {self._story()}"
 
     def stop(self) -> None:
-        """Tell it to stop, and wait until it has."""
+        """Stop the driver, and wait until it has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()

@@ -130,7 +130,7 @@ class Run:
     stored: int = 0
 
     def of(self, *events: str) -> list[dict[str, Any]]:
-        """What the driver has told of these kinds."""
+        """Return the driver's events of these kinds."""
         return [one for one in self.told if one["event"] in events]
 
     def story(self, what: str) -> str:

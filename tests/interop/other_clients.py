@@ -79,5 +79,5 @@ def within(seconds: float, condition: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def numbered(count: int, keys: int = 7) -> list[Record]:
-    """Records whose value says their place, over a few keys."""
+    """Records with numbered values, over a few keys."""
     return [(b"key-%d" % (i % keys), b"%08d" % i) for i in range(count)]

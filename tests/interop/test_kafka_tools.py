@@ -37,7 +37,7 @@ COMPLAINTS = re.compile(
 
 @pytest.fixture(scope="module")
 def jars() -> Path:
-    """Where Kafka's jars are; their absence is said aloud, because nothing else compares our files with Kafka."""
+    """The directory of Kafka's jars; without them the test is skipped loudly."""
     given = os.environ.get(VARIABLE, "")
     if not given or not list(Path(given).glob("kafka_2.13-*.jar")) or java.why_missing() is not None:
         pytest.skip(f"NOT COMPARED WITH KAFKA: {VARIABLE}={given!r} has no kafka_2.13 jar, or there is no Java")
@@ -63,7 +63,7 @@ def dump(jars: Path, paths: list[Path], *options: str, may_complain: str = "(?i)
 
 
 def without_flags(text: str) -> str:
-    """`isvalid: true` says that all is well."""
+    """`isvalid: true` means no flags."""
     return text.replace("isvalid: true", "")
 
 

@@ -124,7 +124,7 @@ def lacking(client: Client, name: str) -> bool:
 
 
 def tried(client: Client, ways: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """What became of each: nothing to say of those that opened, the others' errors."""
+    """The result of each listener: empty for success, else the error."""
     with client.run("doors", topic="t", doors=[{"name": name, **door} for name, door in ways.items()]) as driver:
         driver.finish(60 + 60 * len(ways))
         return {one["door"]: one.get("error", "") for one in driver.told("in", "out")}

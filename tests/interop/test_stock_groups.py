@@ -204,7 +204,7 @@ def test_aiokafka_begins_anew_when_it_is_sent_away_with_its_question(anabranch: 
 
 
 def audit(deliveries: Iterable[Handed], folder: Path) -> int:
-    """What the audit of written-down deliveries says: 0 for nothing wrong."""
+    """The audit's exit status for delivery logs."""
     if reason := why_missing():
         pytest.skip(f"NOT AUDITED: {reason}")
     lines = [json.dumps(one._asdict()) for one in deliveries]

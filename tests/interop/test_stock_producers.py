@@ -30,7 +30,7 @@ names = (f"grown-{number}" for number in itertools.count())
 
 
 class Row(NamedTuple):
-    """What somebody sends; `partition` None leaves the choice to the client."""
+    """A record to send; without a partition the client chooses it."""
 
     partition: int | None
     key: bytes | None
@@ -191,7 +191,7 @@ def keyed(what: str, count: int = 40) -> list[Row]:
 
 
 def to_all(what: str, count: int) -> list[Row]:
-    """A record without a key for every partition, by hand."""
+    """A record without a key for every partition."""
     return [Row(index, None, f"{what}-to-{index}".encode()) for index in range(count)]
 
 

@@ -59,7 +59,7 @@ class Program:
         self.lines.extend(line.rstrip("\n") for line in self.process.stdout)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for something that it, or somebody else, brings about."""
+        """Wait for a condition of any process."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not condition():
             assert self.process.poll() is None, (what, self.lines[-20:])
@@ -114,7 +114,7 @@ async def counted(servers: str, topic: str, wanted: dict[str, int]) -> dict[str,
 
 
 def told(app: Program) -> list[str]:
-    """What it says, without what libraries log."""
+    """Its output without library logs."""
     return [line for line in list(app.lines) if line.startswith(("running", "died", "state "))]
 
 

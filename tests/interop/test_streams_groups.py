@@ -78,7 +78,7 @@ class Program:
         return self.lines[-1].split()
 
     async def end(self) -> list[str]:
-        """All that it has written, once it has ended: it is told to by a line."""
+        """Stop it by a line; return its whole output."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         async with asyncio.timeout(PATIENCE_S):

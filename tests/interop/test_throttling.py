@@ -35,7 +35,7 @@ async def limit(cluster: Cluster, key: str) -> None:
 
 
 def watched() -> tuple[dict[str, Any], list[float], list[int]]:
-    """Settings that listen, what the callback says (s), and what the statistics say (ms)."""
+    """Settings with callbacks, the callback's throttle time (s), and that of the statistics (ms)."""
     told: list[float] = []
     counted: list[int] = []
 

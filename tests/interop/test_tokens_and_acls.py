@@ -78,7 +78,7 @@ def read(config: dict[str, Any]) -> str:
 
 
 def story(servers: str) -> None:
-    """What alice may do, before and after the administrator says so."""
+    """Alice's operations before and after the ACLs."""
     from confluent_kafka import admin as kinds
     from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, AclPermissionType, AdminClient
 

@@ -272,7 +272,7 @@ def leader_for(cluster: Cluster, topic: str, key: str) -> int:
 
 
 def partition_for(cluster: Cluster, topic: str, key: str) -> PartitionImage:
-    """What any broker knows of the partition that a key belongs to."""
+    """The partition of a key, from any broker's metadata."""
     partitions = next(iter(cluster.nodes.values())).services.metadata.image.topics[topic].partitions
     return partitions[partition_of_group(key, len(partitions))]
 

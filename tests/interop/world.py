@@ -46,7 +46,7 @@ class World:
         return self.cluster.bootstrap_servers
 
     def name(self, what: str) -> str:
-        """A name that nobody else uses."""
+        """A new name."""
         return f"{what}-{next(self._numbers)}".replace(" ", "-")
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -75,7 +75,7 @@ class World:
         self.do(work())
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Who leads a partition; -1 when nobody does."""
+        """The partition's leader; -1 if it has none."""
         return int(self._partition(topic, partition).leader_id)
 
     def coordinator(self, key: str, kind: int = 0) -> int:

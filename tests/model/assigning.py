@@ -124,7 +124,7 @@ class Assigning:
         self.compared: set[tuple[int, ...]] = set()
 
     def initial(self) -> State:
-        """Nobody reads yet, and the coordinator has not heard of the resizes."""
+        """No reader yet, and the coordinator does not know the resizes."""
         many = len(self.units)
         return State(
             informed=False,
@@ -419,7 +419,7 @@ FOR_LATER = 1 << 30
 
 
 def with_nothing(lineage: Lineage, logs: Logs) -> Logs:
-    """The same logs; each first key epoch ends in something that nobody is handed: a marker, say."""
+    """The same logs; each first key epoch ends with an undeliverable record, such as a marker."""
     entries = list(logs.entries)
     for p in range(lineage.history[0][1]):
         key_epoch = lineage.key_epochs(p)[0]

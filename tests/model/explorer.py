@@ -25,7 +25,7 @@ class Forbidden(Exception):
 
 
 class Model(Protocol[State]):
-    """What the search needs to know of a model."""
+    """The interface of a model."""
 
     def initial(self) -> State:
         """Where it starts."""

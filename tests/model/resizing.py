@@ -85,7 +85,7 @@ class Resizing:
         return state.step == "done"
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """The controller's next step, a crash of it, or an election by whoever takes office."""
+        """The controller's next step, its crash, or its successor's election."""
         yield from self._repaired(state) if self.repaired else self._published(state)
         if state.crashes and state.step not in ("idle", "done", "takes office"):
             gone = state._replace(step="takes office", memory=(), crashes=state.crashes - 1)

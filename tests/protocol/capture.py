@@ -236,7 +236,7 @@ def kafka_python_0_10(servers: str) -> None:
 
 
 def kafkajs(servers: str) -> None:
-    """kafkajs, if KAFKAJS says where."""
+    """kafkajs, in the directory that KAFKAJS names."""
     script = Path(__file__).with_name("capture_kafkajs.js")
     subprocess.run(["node", script, servers], cwd=os.environ["KAFKAJS"], env={**os.environ}, timeout=60, check=True)
 
@@ -299,7 +299,7 @@ CLIENTS: dict[str, tuple[Callable[[str], None], Callable[[], bool]]] = {
 
 
 async def record(names: list[str]) -> None:
-    """Let each client do its work, one after the other, and save what it said and heard."""
+    """Run the clients one after the other, and store their exchanges."""
     recorder = Recorder()
     await recorder.start()
     with socket.socket() as free:  # the node reaches itself through the proxy, which has to know its port before

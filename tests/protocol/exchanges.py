@@ -36,7 +36,7 @@ class Exchange:
 
 
 def plain(message: Any, version: int) -> Any:
-    """A decoded message as JSON can say it: only the fields of the version, bytes in hex, records by their checksum."""
+    """A decoded message as JSON: only the version's fields, bytes in hex, records by their checksum."""
     found = {}
     for field in fields_of(type(message)):
         if field.exists(version):

@@ -45,7 +45,7 @@ _strategies: dict[type[Any], st.SearchStrategy[Any]] = {}
 
 
 def values_of(message: type[Any]) -> st.SearchStrategy[Any]:
-    """Any value of a message that its last version can say."""
+    """Any value of a message in its last version."""
     if message not in _strategies:
         parts = {field.name: _values_of_field(field) for field in fields_of(message)}
         _strategies[message] = st.builds(message, **parts)

@@ -132,7 +132,7 @@ def test_nonsense_is_refused() -> None:
 
 
 def about(*numbers: int, keys: dict[int, tuple[int, bytes]]) -> bytes:
-    """A run of events about keys of these numbers, of which it has some."""
+    """A run of events with these key numbers."""
     events = b"".join(audit.EVENT.pack(0, audit.NO_MARK, bytes(8), number) for number in numbers)
     told = [audit.numbered_key(number, *keys[number]) for number in sorted(keys)]
     return audit.encode_run(NOBODY, 0, [audit.Place(0, 6, 0, len(numbers))], events, told)

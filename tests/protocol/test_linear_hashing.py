@@ -15,7 +15,7 @@ hashes = st.integers(0, 2**31 - 1)
 
 @st.composite
 def resizes(draw: st.DrawFn) -> tuple[int, int, int]:
-    """A base, and two counts of which each may be below it."""
+    """A base, and two counts, each perhaps below it."""
     base = draw(bases)
     return base, draw(st.integers(1, 6 * base + 8)), draw(st.integers(1, 6 * base + 8))
 

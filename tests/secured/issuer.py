@@ -38,7 +38,7 @@ class Issuer:
         return {**key, "alg": self.algorithm, "use": "sig", **({} if self.key_id is None else {"kid": self.key_id})}
 
     def token(self, now_s: float, *, headers: dict[str, Any] | None = None, **claims: Any) -> str:
-        """A token of alice that lives for a minute, but for what is said; None leaves a claim out."""
+        """A token of alice that lives for a minute, with given claims; None omits a claim."""
         kept = {"sub": "alice", "iat": now_s, "exp": now_s + 60, **claims}
         told = {"kid": self.key_id} if self.key_id is not None else {}
         body = {name: one for name, one in kept.items() if one is not None}

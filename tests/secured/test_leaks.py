@@ -52,14 +52,14 @@ delegation.token.secret.key={OF_TOKENS}
 
 @dataclass
 class Running:
-    """The cluster's process, what it has told of where it is, and what it has said."""
+    """The cluster's process, its addresses, and its output."""
 
     process: asyncio.subprocess.Process
     told: dict[str, str]
     said: bytearray
 
     def command_line(self) -> bytes:
-        """As everybody on the machine may read it."""
+        """The process's command line, visible to all users."""
         return Path(f"/proc/{self.process.pid}/cmdline").read_bytes()
 
 

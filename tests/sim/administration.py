@@ -63,7 +63,7 @@ async def delete_records(admin: Admin, topic: str, index: int, before: int) -> i
 
 
 async def delete_unread(cluster: SimCluster, place: Place, before: int, *, within_s: float) -> bool:
-    """Delete records whoever has read them; return whether every live replica has deleted them in time."""
+    """Delete unread records; return whether all live replicas deleted them in time."""
     cluster.history.note_deletion(place, before, only_read=False)
     cluster.tell(f"delete records of {place[0]}-{place[1]} before {before}")
     return await as_administrator(cluster, lambda admin: delete_records(admin, *place, before), within_s=within_s)
@@ -98,7 +98,7 @@ async def update_feature(admin: Admin, name: str, level: int) -> None:
 
 
 async def producer_id(admin: Admin) -> int:
-    """A producer id for somebody without transactions, from any broker."""
+    """A producer id without transactions, from any broker."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=TIMEOUT_MS)
     response = await admin.network.call_any(request)
     _raise_first([response])

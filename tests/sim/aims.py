@@ -59,7 +59,7 @@ def aim(
 
 
 def calm(cluster: Any) -> bool:
-    """Whether everybody is up, every replica in sync, and no topic on its way anywhere."""
+    """Whether all nodes are up, every replica is in sync, and no topic is being changed."""
     return all(one.up for one in cluster.machines.values()) and cluster.all_in_isr() and cluster.resting()
 
 

@@ -67,7 +67,7 @@ async def session_ends(schedule: Any) -> bool:
 
 @aim("a controller sleeps while another does its work", {**CALM, "spares": 1})
 async def controller_sleeps(schedule: Any) -> bool:
-    """Its session lives. The first thing that it hears is a topic, whose partitions another one has made."""
+    """Its session lives. After it resumes, it first sees a topic whose partitions another controller created."""
     cluster, node = schedule.cluster, schedule.cluster.active_controller()
     if not node or not cluster.machines[node].up:
         return False
@@ -86,7 +86,7 @@ async def controller_sleeps(schedule: Any) -> bool:
 
 @aim("a controller is asked for producer ids while another takes over", {**CALM, "spares": 1})
 async def asked_while_replaced(schedule: Any) -> bool:
-    """Both sleep: the controller, before it hears of the question, and the broker, before it hears of the other one."""
+    """Both are frozen: the controller before the request, and the broker before it learns of the next controller."""
     cluster, node = schedule.cluster, schedule.cluster.active_controller()
     if not node or not calm(cluster):
         return False
@@ -117,7 +117,7 @@ async def asked_while_replaced(schedule: Any) -> bool:
 
 @aim("a replica sleeps over the end of its topic and the birth of a namesake", {**CALM, "spares": 1})
 async def namesake(schedule: Any) -> bool:
-    """It was moved elsewhere meanwhile, so nobody waited for it when the topic was deleted."""
+    """The replica was moved meanwhile, so the topic's deletion did not wait for it."""
     cluster, rng = schedule.cluster, schedule.rng
     if schedule.caretaker.side_exists or not calm(cluster):
         return False
@@ -148,7 +148,7 @@ async def namesake(schedule: Any) -> bool:
 
 @aim("a broker whose disk is full hears of a topic that is deleted", {**CALM, "spares": 1})
 async def reminded(schedule: Any) -> bool:
-    """It is told of its replica again when there may be room: not if that is gone, and others are waited for."""
+    """The controller repeats the replica's request when there may be space, but not after its deletion."""
     cluster, rng = schedule.cluster, schedule.rng
     if schedule.caretaker.side_exists or not calm(cluster):
         return False
@@ -197,7 +197,7 @@ async def unheard_of(schedule: Any) -> bool:
 
 @aim("a controller is replaced while a broker connects to it", {**CALM, "spares": 1, "counts": [3], "fault_s": 8.0})
 async def replaced_while_connecting(schedule: Any) -> bool:
-    """A leader wants to propose an ISR, and the way to the controller is long. Whoever is replaced lives on."""
+    """A leader proposes an ISR over a slow connection to the controller, and is replaced while it lives."""
     cluster, rng, controller = schedule.cluster, schedule.rng, schedule.cluster.active_controller()
     if not calm(cluster) or not controller:
         return False

@@ -31,9 +31,8 @@ def rot(cluster: SimCluster, node: int, place: tuple[str, int], rng: Any) -> boo
 
 @aim("a bit rots on a leader's disk while all brokers are dead", ROLLING)
 async def rotten(schedule: Any) -> bool:
-    """Everybody is in sync, and a sound one is registered too before there is a controller to elect anybody.
-
-    The former controller's session outlives it, and with it its place in /controller.
+    """All replicas are in sync, and an undamaged one is registered before a controller is elected. The former
+    controller's session outlives it.
     """
     cluster, rng, place = schedule.cluster, schedule.rng, (TOPIC, 0)
     node, controller = cluster.leader(*place), cluster.active_controller()
@@ -61,7 +60,7 @@ async def rotten(schedule: Any) -> bool:
 
 @aim("a flush of a leader's log fails", ROLLING, settings=SHORT_SEGMENTS)
 async def unflushable(schedule: Any) -> bool:
-    """It refuses appends from then on: somebody else has to lead, until it is started again and has caught up."""
+    """It refuses appends: another replica must lead until it has restarted and caught up."""
     cluster, place = schedule.cluster, (TOPIC, 0)
     node = cluster.leader(*place)
     if not calm(cluster) or node <= 0:

@@ -108,7 +108,7 @@ def position_of(reader: Any, index: int) -> int:
 
 
 def waits_behind(schedule: Any, index: int, other: Any) -> bool:
-    """Whether somebody else than `other` has fetched records of a partition behind a closed gate."""
+    """Whether a member other than `other` has fetched records behind a closed gate."""
     reader = owners(schedule).get(index)
     if reader is None or reader is other:
         return False

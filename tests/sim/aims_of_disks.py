@@ -66,9 +66,8 @@ def _sealed(cluster: SimCluster, node: int, place: tuple[str, int], offset: int)
     settings=SHORT_SEGMENTS,
 )
 async def dark_before_a_return(schedule: Any) -> bool:
-    """Records of the new leader epoch are on the disk, in segments that nobody scans; so must be where it began.
-
-    The former leader asks where its own epoch ended: what it has beyond is to be cut.
+    """Records of the new leader epoch are on disk in unscanned segments, and so must be the epoch's start. The former
+    leader truncates by it.
     """
     cluster, rng, place = schedule.cluster, schedule.rng, (TOPIC, 0)
     node = cluster.leader(*place)
@@ -145,9 +144,8 @@ async def dark_after_a_truncation(schedule: Any) -> bool:
     {**BUSY, "flushes": False, "writers": 2, "write_pause_s": 0.2, "commit_intervals_ms": (100,), "pace_s": 0.4},
 )
 async def believed_in(schedule: Any) -> bool:
-    """It follows now, and has not caught up: what the reader asks for is beyond its end, and nothing is lost.
-
-    The reader hears of leaders from the third replica's broker, to whom nobody has told the election yet.
+    """The follower lags: the reader's offset is beyond its end, and nothing is lost. The reader's metadata comes from
+    the third broker, which does not know the election.
     """
     cluster, place, controller = schedule.cluster, (TOPIC, 0), schedule.cluster.active_controller()
     node = cluster.leader(*place)

@@ -122,7 +122,7 @@ async def _send(schedule: Any, request: OffsetCommitRequest, row: Commit) -> Non
     {"copiers": 2, "readers": 1, "counts": [3], "keys": 8, "spares": 1, "fault_s": 8.0, "pace_s": 0.2},
 )
 async def zombie_copies(schedule: Any) -> bool:
-    """It wakes up before its transaction is too old, and goes on with it."""
+    """It resumes before its transaction times out, and continues it."""
     cluster, history = schedule.cluster, schedule.cluster.history
     known = len(history.transactions)
 

@@ -15,7 +15,7 @@ from tests.sim.loop import Process
 
 @aim("a leader is asked for its end as soon as it is elected", {**BUSY, "writers": 8, "flushes": False, "brokers": 3})
 async def asked_for_its_end(schedule: Any) -> bool:
-    """It has all that was acknowledged, and has not heard how much that is; the other follower cannot tell it."""
+    """It has all acknowledged records but not the high watermark; the other follower cannot provide it."""
     cluster, place = schedule.cluster, (TOPIC, 0)
     node = cluster.leader(*place)
     if not calm(cluster) or node <= 0:

@@ -53,7 +53,7 @@ async def _write(schedule: Any, topic: str, told: list[ErrorCode]) -> None:
     settings={"auto_create_topics_enable": True},
 )
 async def first_written_to(schedule: Any) -> bool:
-    """Too few are there for its replicas, or the only one that answers has just started. Nobody may hold on to that."""
+    """Too few brokers for its replicas, or the only responding one has just started. No client may cache that."""
     cluster, rng = schedule.cluster, schedule.rng
     if not calm(cluster):
         return False

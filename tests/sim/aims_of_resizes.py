@@ -27,9 +27,8 @@ from tests.sim.loop import Process
     resizing=True,
 )
 async def long_flushes(schedule: Any) -> bool:
-    """Readers are behind, and hear of the end of one key epoch while they flush what they got of another.
-
-    A leader tells no end before its followers have shown themselves, and those of one leader are slow to do so.
+    """Readers lag, and learn the end of one key epoch while they flush another's. Leaders wait for slow followers before
+    they report ends.
     """
     cluster, rng = schedule.cluster, schedule.rng
     leaders = sorted({one.leader for place, one in cluster.states() if place[0] == TOPIC and one.leader > 0})
@@ -75,7 +74,7 @@ async def slow_applications(schedule: Any) -> bool:
     resizing=True,
 )
 async def end_dies(schedule: Any) -> bool:
-    """Its followers have shown themselves in its epoch, so it may tell; and have not got the tail when it dies."""
+    """Its followers have fetched in its epoch, so it may report the end; they lack the tail when it dies."""
     cluster, rng = schedule.cluster, schedule.rng
     controller = cluster.active_controller()
     leaders = [one.leader for place, one in cluster.states() if place[0] == TOPIC and one.leader > 0]
@@ -240,7 +239,7 @@ async def empty_between(schedule: Any) -> bool:
     resizing=True,
 )
 async def tail_sleeps(schedule: Any) -> bool:
-    """Of what it was sent nobody else had anything: the first life ended where it began, and the next begins there."""
+    """No other replica had its records: the first incarnation ended where it began, and the next begins there."""
     cluster, resizer = schedule.cluster, schedule.operators[0]
     resizer.steps.clear()
     while resizer.task is not None and not resizer.task.done():

@@ -33,7 +33,7 @@ from tests.sim.ending import committed_offsets
     resizing=True,
 )
 async def long_search(schedule: Any) -> bool:
-    """The group goes on without it, another member reads and commits, and it is given the same partition again."""
+    """The group continues without it, another member reads and commits, and it gets the same partition again."""
     cluster, (_, joining, searching) = schedule.cluster, schedule.readers
     await stop_resizing(schedule)
     if joining.alive:
@@ -65,5 +65,5 @@ async def long_search(schedule: Any) -> bool:
 
 
 def is_lost(reader: Any) -> bool:
-    """Whether a reader has heard that its group has gone on without it."""
+    """Whether a reader has learned that its group removed it."""
     return bool(reader.consumer is not None and reader.consumer._core.membership.lost)

@@ -140,7 +140,7 @@ async def pending_is_met(schedule: Any) -> bool:
 
 @aim("a coordinator dies with what nobody else has", {**COPYING, "copies": [2], "aborts": 0.1})
 async def coordinator_dies(schedule: Any) -> bool:
-    """What it has told nobody but its own log is gone with it, and what it has promised must not be."""
+    """Unreplicated state is lost with it; promises must not be."""
     cluster = schedule.cluster
     row, node = await _next_to_end(schedule), _coordinator(schedule)
     if row is None or not node:

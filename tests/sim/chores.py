@@ -42,7 +42,7 @@ def chore(name: str) -> Callable[[Chore], Chore]:
 
 
 class Caretaker(Application):
-    """Does chores until it is told to stop."""
+    """Does chores until it is stopped."""
 
     def __init__(
         self, cluster: SimCluster, weights: dict[str, float], *, pause_s: float, with_copiers: bool = False
@@ -200,7 +200,7 @@ async def grow(caretaker: Caretaker) -> bool:
 
 @chore("write to the side")
 async def write(caretaker: Caretaker) -> bool:
-    """A few records, and a producer that is gone when all is known about them."""
+    """Write a few records with a temporary producer."""
     if not caretaker.side_exists:
         return False
     producer = Producer(

@@ -75,7 +75,7 @@ class Application(ABC):
         return self.name
 
     def clock_ms(self) -> int:
-        """What this client believes the time to be."""
+        """This client's wall clock."""
         return self.cluster.loop.time_of_day_ms() + self.skew_ms
 
     def tell(self, line: str) -> None:
@@ -148,7 +148,7 @@ class Writer(Application):
 
 
 def note_outcome(writer: Application, send: Send, receipt: asyncio.Future[RecordMetadata]) -> None:
-    """What the producer said of a record in the end."""
+    """Record the producer's final outcome of a record."""
     if receipt.cancelled():
         return
     error = receipt.exception()
@@ -287,7 +287,7 @@ class Reader(Application):
 
     @property
     def at_hand(self) -> set[tuple[str, int]]:
-        """Of which partitions the consumer has fetched records that it has not handed out."""
+        """The partitions with fetched, undelivered records."""
         rows = () if self.consumer is None else self.consumer._core.assignment
         return {(one.partition.topic, one.partition.partition) for one in rows if one.buffered}
 

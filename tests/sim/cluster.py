@@ -145,7 +145,7 @@ class SimCluster:
         )
 
     def boot(self, node_id: int) -> None:
-        """Start a machine's node and keep it started until somebody ends it."""
+        """Start a machine's node, and restart it until it is stopped."""
         machine = self.machines[node_id]
         machine.wanted = True
         if machine.booting is None or machine.booting.done():

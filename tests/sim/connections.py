@@ -78,7 +78,7 @@ class SimConnection:
             end.broken = True
 
     def die(self, process: Process, *, silently: bool) -> None:
-        """One process is gone."""
+        """One process has died."""
         end, other = (self.client, self.server) if self.client.process is process else (self.server, self.client)
         end.closing = True
         end.out.cut()
@@ -130,7 +130,7 @@ class Pipe:
         self.queue = kept
 
     def resume(self) -> None:
-        """The link or the reader goes on."""
+        """The link or the reader resumes."""
         if self.queue and self._armed is None:
             self._arm(max(self.queue[0][0], self.loop.time() + self.network.delay_s(*self.link)))
 

@@ -28,7 +28,7 @@ Batch = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class CommittedReader(Application):
-    """Somebody who reads committed records, and is asked by the probes where it begins."""
+    """A reader of committed records; the probes ask for its start offset."""
 
     def __init__(self, cluster: SimCluster, name: str) -> None:
         super().__init__(cluster, name)
@@ -244,7 +244,7 @@ class Auditor(CommittedReader):
 
 
 def uncopied(history: History) -> list[str]:
-    """The delivered records of which an auditor has not read the first copy and the copy of that."""
+    """Delivered records without an audited first copy and its copy."""
     read = {one.value for one in history.committed_reads if not one.transaction}
     copies = {copy.source: copy.value for one in history.transactions for copy in one.copies if copy.value in read}
     return sorted(

@@ -109,7 +109,7 @@ def high_watermark(planter: Planter) -> None:
 
 @defect("K407", "a leader that has not adopted the cut says where a key epoch ends")
 def not_adopted(planter: Planter) -> None:
-    """Nobody names an epoch when asking, and gates ask as soon as a plan is known, which here is at once."""
+    """Requests have no leader epoch, and gates ask as soon as a plan exists, which is immediate here."""
 
     def send(connection: Any, request: Any, **options: Any) -> Any:
         if isinstance(request, OffsetForLeaderEpochRequest) and request.replica_id == -1:

@@ -129,7 +129,7 @@ async def expire_session(schedule: Schedule) -> bool:
 
 @fault("unseat the controller")
 async def unseat_controller(schedule: Schedule) -> bool:
-    """Somebody deletes /controller, the documented way to force an election: the old one's session lives on."""
+    """An administrator deletes /controller to force an election: the old controller's session lives on."""
     zookeeper = schedule.cluster.zookeeper
     if paths.CONTROLLER not in zookeeper.tree.nodes:
         return False
@@ -237,11 +237,8 @@ async def disk_full(schedule: Schedule) -> bool:
 
 @fault("power failure")
 async def power_failure(schedule: Schedule) -> bool:
-    """One machine loses its page cache. Without flushing, that is survived only if nothing else goes wrong.
-
-    The active controller's machine is spared then: its successor cannot know that a broker which has registered again
-    is not the one that has the records. Kafka has the same hole: without flushing, nothing in ZooKeeper tells them
-    apart.
+    """One machine loses its page cache. Without flushing, only a single failure is survivable. The active controller's
+    machine is spared: its successor cannot know that a re-registered broker lost its records, as in Kafka.
     """
     cluster = schedule.cluster
     target = _target(schedule, brokers_only=True)
@@ -306,9 +303,8 @@ async def controller_fails(schedule: Schedule) -> bool:
 
 @fault("clock jumps")
 async def clock_jumps(schedule: Schedule) -> bool:
-    """The wall clock of a machine or a client goes wrong by up to an hour, and comes back. Timers do not notice.
-
-    Nor do nodes that run; one that starts meanwhile believes it.
+    """The wall clock of a machine or client is wrong by up to an hour, and recovers. Timers and running nodes do not
+    notice; a node that starts meanwhile uses it.
     """
     cluster, rng = schedule.cluster, schedule.rng
     clock = rng.choice([*cluster.machines.values(), *schedule.clients])
@@ -350,9 +346,8 @@ async def client_freezes(schedule: Schedule) -> bool:
 
 @fault("application blocks")
 async def application_blocks(schedule: Schedule) -> bool:
-    """It has records at hand, and does not ask for them for longer than its session, or than a rebalance may take.
-
-    Either its whole process stands still, or its heart goes on beating.
+    """It has fetched records, and does not poll for longer than its session or the rebalance timeout. Either its whole
+    process is frozen, or heartbeats continue.
     """
     cluster, rng = schedule.cluster, schedule.rng
     reader = rng.choice(schedule.readers)

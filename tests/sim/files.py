@@ -75,7 +75,7 @@ class SimDisk:
                     inode.before = None
 
     def lose_power(self) -> None:
-        """The page cache is gone."""
+        """The page cache is lost."""
         for names in self.directories.values():
             for inode in names.values():
                 if inode is not None:
@@ -116,7 +116,7 @@ class SimDisk:
 
 
 class DiskView:
-    """The disk in the hands of one process: what `Files` promises, as long as the process lives."""
+    """One process's view of the disk: implements `Files` as long as the process lives."""
 
     def __init__(self, disk: SimDisk, process: Process) -> None:
         self._disk = disk

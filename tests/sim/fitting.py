@@ -19,7 +19,7 @@ class Misfit(Exception):
 
 
 def check_fit(name: str, original: Any, value: Any) -> None:
-    """Raise `Misfit` if somebody who calls the original would fail with the replacement."""
+    """Raise `Misfit` if a caller of the original would fail with the replacement."""
     if isinstance(original, type) and isinstance(value, type):
         return  # an exception that nobody raises
     if _kind(original) != _kind(value):

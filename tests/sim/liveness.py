@@ -64,9 +64,8 @@ async def all_handed_out(
     *,
     limit_s: float,
 ) -> bool:
-    """Whether each group is handed all that the reader finds, in time; what is not is a failure of the run.
-
-    `groups` has the history of each group, and `ends` tells where the logs of the topic end.
+    """Whether each group gets all records of the reader in time; missing ones fail the run. `groups` has the history of
+    each group, and `ends` the log ends of the topic.
     """
     reader = LogReader(cluster)
     reader.start()

@@ -82,16 +82,15 @@ PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simula
 
 
 def outside() -> contextvars.Context:
-    """A context of the simulation itself, whoever asks for it."""
+    """A context of the simulation itself, for any caller."""
     context = contextvars.copy_context()
     context.run(PROCESS.set, None)
     return context
 
 
 class SimHandle(asyncio.Handle):
-    """A callback with its process; no handle tells when it is due, as uvloop's need not.
-
-    A schedule makes tens of thousands, so this sets what asyncio's constructors would set, without their detours.
+    """A callback with its process, without `when`, as in uvloop. A schedule makes tens of thousands, so this sets
+    asyncio's fields directly.
     """
 
     __slots__ = ("process", "wakes_task")
@@ -142,7 +141,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return EPOCH_MS + int(self._now * 1000)
 
     def elapsed_s(self) -> float:
-        """What `clients.clock` asks: it goes on for frozen processes."""
+        """The clock of `clients.clock`: it runs on for frozen processes."""
         return self._now
 
     def call_soon(

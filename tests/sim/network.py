@@ -43,7 +43,7 @@ class SimNetwork:
         loop.network = self
 
     def port_of_client(self) -> int:
-        """A port that no client has had: an address tells one connection from another, as in life."""
+        """A new port: an address identifies one connection."""
         self._clients += 1
         return EPHEMERAL_PORTS_FROM + self._clients
 
@@ -123,9 +123,8 @@ class SimNetwork:
         self._snares.pop((source, target), None)
 
     def release(self, pipe: Pipe, *, ends_after_s: float) -> None:
-        """What a stalled connection owes is delivered, and its end some time later, as two packets would be.
-
-        Whoever gave it up has reset it. Were both delivered at once, nobody would take up what was asked.
+        """Deliver a stalled connection's data, and its end later, as two packets. If both arrived at once, the request
+        would not be processed.
         """
         self.fired["overtaken on another connection"] += bool(pipe.queue)
         pipe.stalled = False
@@ -141,7 +140,7 @@ class SimNetwork:
         return len(hit)
 
     def process_died(self, process: Process, *, silently: bool) -> None:
-        """A kernel resets the connections of a process that is gone; a machine without power says nothing."""
+        """The kernel resets a dead process's connections; a machine without power does not."""
         for address in [key for key, server in self._listeners.items() if server.process is process]:
             del self._listeners[address]
         if silently:
@@ -151,7 +150,7 @@ class SimNetwork:
                 connection.die(process, silently=silently)
 
     def host_is_up(self, host: str) -> None:
-        """A machine is back: its kernel resets what others still believe to be connected."""
+        """A machine is back: its kernel resets old connections."""
         if host in self._dark:
             del self._dark[host]
             for connection in list(self._connections):
@@ -182,7 +181,7 @@ class SimNetwork:
         return self._sent
 
     def leaving(self, pipe: Pipe, data: bytes) -> None:
-        """A piece enters a pipe: perhaps the request that somebody waits for."""
+        """A piece enters a pipe: perhaps an awaited request."""
         if pipe.link in self._snares:
             key, caught = self._snares[pipe.link]
             if data[4:6] == key:  # behind the size of the frame

@@ -56,7 +56,7 @@ class Caught:
 
 
 def seldom(rows: Iterable[Caught]) -> list[str]:
-    """Which bugs were caught by schedules most of which missed what they aim at: the next ones to escape."""
+    """Bugs that were caught by schedules which mostly missed their aim."""
     return [
         f"{row.name}: its aim came about in only {row.aimed} of {row.schedules} schedules"
         for row in rows

@@ -99,7 +99,7 @@ def flush_for_ever(planter: Planter) -> None:
     aim="a session ends while a topic is made",
 )
 def session_over(planter: Planter) -> None:
-    """Both that know better: who writes topics, and the dispatcher, which would say that ZooKeeper has not answered."""
+    """Both checks: the topic writers, and the dispatcher's answer that ZooKeeper does not respond."""
     from anabranch.broker.dispatch import dispatcher
     from anabranch.controller import topic_admin
 

@@ -71,7 +71,7 @@ def late_end_accepted(planter: Planter) -> None:
     aim="requests meet a pending transition",
 )
 def pending_not_tested(planter: Planter) -> None:
-    """It gets the identity that the last one has, which goes on."""
+    """It gets the identity of the last transaction, which continues."""
 
     async def init_producer_id(coordinator: Any, transactional_id: str, timeout_ms: int, expected: Any) -> Any:
         found = coordinator.transaction(transactional_id)

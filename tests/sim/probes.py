@@ -83,7 +83,7 @@ class Probes:
         self._history = cluster.history
 
     def ends(self, partition: Partition) -> dict[int, int]:
-        """The real log end of each member of a leader's maximal ISR; -1 where no process could tell."""
+        """The real log end of each member of a leader's maximal ISR; -1 if unknown."""
         return self.ends_of(partition.maximal_isr, partition.topic, partition.index)
 
     def ends_of(self, members: Iterable[int], topic: str, index: int) -> dict[int, int]:

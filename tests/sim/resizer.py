@@ -45,7 +45,7 @@ KINDS: Final = {
 
 @dataclass(frozen=True)
 class Step:
-    """One resize to ask for. `waits`: until it is done; `for_removal`: before it, until what drains is gone."""
+    """One resize. `waits`: until it is done; `for_removal`: first until drained partitions are removed."""
 
     count: int
     waits: bool

@@ -85,7 +85,7 @@ async def controller_fails(schedule: ResizeSchedule) -> bool:
 
 @_fault("leaders of affected partitions die one after another")
 async def leaders_die(schedule: ResizeSchedule) -> bool:
-    """While a plan is under way: whoever leads a partition that it affects, and perhaps whoever leads it next."""
+    """During a plan: the leader of an affected partition, and perhaps the next one."""
     cluster, rng = schedule.cluster, schedule.rng
     place = await schedule.affected_place()
     if place is None:
@@ -109,7 +109,7 @@ async def leaders_die(schedule: ResizeSchedule) -> bool:
 
 @_fault("a leader of an affected partition freezes")
 async def leader_freezes(schedule: ResizeSchedule) -> bool:
-    """It goes on later as a leader that has not heard of the resize."""
+    """It resumes later as a leader without knowledge of the resize."""
     cluster, rng = schedule.cluster, schedule.rng
     place = await schedule.affected_place()
     leader = -1 if place is None else cluster.leader(*place)
@@ -126,7 +126,7 @@ async def leader_freezes(schedule: ResizeSchedule) -> bool:
 
 @_fault("a leader dies with a tail that nobody else has")
 async def tail_is_lost(schedule: ResizeSchedule) -> bool:
-    """Its followers hear nothing of it when a resize cuts the partition: what it then says of the cut dies with it."""
+    """Its followers do not get it before a resize cuts the partition: the reported end is lost with the leader."""
     cluster, rng, controller = schedule.cluster, schedule.rng, schedule.cluster.active_controller()
     leaders = sorted({one.leader for place, one in cluster.states() if place[0] == TOPIC and one.leader > 0})
     leaders = [one for one in leaders if one != controller and cluster.machines[one].up]
@@ -155,9 +155,8 @@ async def tail_is_lost(schedule: ResizeSchedule) -> bool:
 
 @_fault("offsets are reset with their lineage")
 async def offsets_reset(schedule: ResizeSchedule) -> bool:
-    """The group's members stop, an administrator takes it back in one partition or all, and they start again.
-
-    What `anabranch groups reset --reset-lineage` does. Forward would lose records, and is left out.
+    """The members stop, an administrator resets one partition or all backwards, and they restart, as with `anabranch
+    groups reset --reset-lineage`. Forward resets would lose records.
     """
     cluster, history = schedule.cluster, schedule.cluster.history
     if schedule.busy["offsets are reset with their lineage"] > 1:

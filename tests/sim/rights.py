@@ -60,7 +60,7 @@ Life = tuple[int, int]
 
 
 def entries_about(guest: str) -> list[Entry]:
-    """What may be said of a guest; every subset of it makes some sense."""
+    """The possible ACLs of a guest; every subset is valid."""
 
     def acl(operation: Operation, permission: Permission) -> Acl:
         return Acl("User:ANONYMOUS", guest, operation, permission)
@@ -74,7 +74,7 @@ def entries_about(guest: str) -> list[Entry]:
 
 
 def allowed(entries: frozenset[Acl], host: str, operation: Operation) -> bool:
-    """What Kafka's rules say, for the few words that are used here."""
+    """Kafka's decision, for the operations used here."""
     said = {(one.permission, one.operation) for one in entries if one.host == host}
     if not entries:
         return True
@@ -119,13 +119,13 @@ class Referee:
     # --- what is true
 
     def wish(self, entry: Entry, *, there: bool) -> Wish:
-        """Somebody asks."""
+        """A request for a change."""
         wish = Wish(entry, there, len(self.states[entry[0]]) - 1)
         self._wishes.append(wish)
         return wish
 
     def granted(self, wish: Wish, life: Life) -> None:
-        """A process says that it is so: it was at some time in between, and this process knows of it."""
+        """A process confirms the change: it was in force in between, and this process knows it."""
         wish.answered = True
         pattern, acl = wish.entry
         states = self.states[pattern]
@@ -190,7 +190,7 @@ class Referee:
     def answered(
         self, life: Life, known: dict[ResourcePattern, int], guest: str, operation: Operation, refused: bool
     ) -> None:
-        """Judge an answer by all states that the process may have gone by since it was asked."""
+        """Judge a response by all states that the process may have had since the request."""
         choices = [states[known[pattern] :] for pattern, states in self.states.items()]
         verdicts = {allowed(frozenset().union(*each), guest, operation) for each in itertools.product(*choices)}
         self.fired["refused" if refused else "served"] += 1

@@ -234,7 +234,7 @@ class Schedule:
 
     @property
     def clients(self) -> list[Application]:
-        """Everybody who may die or freeze."""
+        """All processes that may die or freeze."""
         return [*self.readers, *self.writers, *self.copiers, *self.auditors]
 
     # --- the phases
@@ -322,7 +322,7 @@ class Schedule:
 
 @contextlib.contextmanager
 def listening(cluster: SimCluster) -> Iterator[_Noticed]:
-    """Hear what is logged, whatever this process has been told to log: it is part of the story and its fingerprint."""
+    """Record all log lines, at any log level: they are part of the story and its fingerprint."""
     root, noticed = logging.getLogger(), _Noticed(cluster)
     level, disabled = root.level, root.manager.disable
     root.addHandler(noticed)

@@ -115,7 +115,7 @@ class Instance(Application):
 
 
 class Feeder(Application):
-    """Sends keyed records until it is told to stop; waits as long as it takes for each to be stored."""
+    """Sends keyed records until it is stopped; waits until each is stored."""
 
     def __init__(self, cluster: SimCluster, name: str, *, keys: int, pause_s: float) -> None:
         super().__init__(cluster, name)

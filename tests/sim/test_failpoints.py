@@ -29,7 +29,7 @@ DONE_BEFORE = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.UNKNOWN_TOPIC
 
 
 async def insist(cluster: SimCluster, name: str, work: Callable[[Admin], Awaitable[object]]) -> None:
-    """Ask until it is done, whoever dies meanwhile; a repeated request may find its own success."""
+    """Retry until it is done, through crashes; a repeated request may find its own success."""
     for attempt in range(60):
         try:
             async with Admin(cluster.bootstrap, request_timeout_ms=3000, rng=cluster.rng(f"{name}-{attempt}")) as admin:
@@ -82,7 +82,7 @@ async def administration(cluster: SimCluster) -> None:
 
 
 async def record_with_generation(cluster: SimCluster) -> None:
-    """The first record with a generation; whoever asked for this step, it is acknowledged only when that is written."""
+    """The first record with a generation is acknowledged only after the mark is written."""
     async with Producer(cluster.bootstrap, request_timeout_ms=1000, rng=cluster.rng("producer")) as producer:
         await producer.send_and_wait("t", b"value", key=b"key")
     assert znodes.decode_topic("", cluster.zookeeper.tree.nodes[paths.topic("t")].data).has_generations
@@ -96,7 +96,7 @@ async def moved(admin: Admin, cluster: SimCluster) -> None:
 
 
 async def outages(cluster: SimCluster) -> None:
-    """One broker dies, all die, one stops in order, and so does whoever is in office."""
+    """One broker dies, all die, one stops cleanly, and so does the active controller."""
     cluster.crash(1)
     await asyncio.sleep(4)
     cluster.boot(1)
@@ -127,7 +127,7 @@ async def epoch_raised_by_hand(cluster: SimCluster) -> None:
 
 
 async def leaders_at_any_price(cluster: SimCluster) -> None:
-    """The one replica in sync is gone, and somebody decides not to wait for it."""
+    """The only in-sync replica is dead, and an administrator requests an unclean election."""
     await left_alone(cluster)
     cluster.crash(3)
     await cluster.until(lambda: cluster.leader("stock", 0) == -1, 10, "nobody leads")
@@ -153,7 +153,7 @@ async def left_alone(cluster: SimCluster) -> None:
 
 
 async def led_by_2(admin: Admin, cluster: SimCluster) -> None:
-    """A controller that has not heard of a death yet says that no election is needed: then it is asked again."""
+    """A controller that does not know a death yet answers that no election is needed: then retry."""
     await elect(admin, "stock", [0], unclean=True)
     if cluster.leader("stock", 0) != 2:
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)

@@ -117,7 +117,7 @@ class Race:
         self.cluster.history.stored += records(PLACE, bytes(leader.log.read(0, 1 << 20, limit_offset=end)))
 
     def lost(self) -> list[str]:
-        """What the judges of the log say; nobody read here, so they cannot say more."""
+        """The violations of the log checkers; without readers there are no others."""
         assert not self.cluster.history.failures
         return [line for line in data_plane.a4_unseen(self.cluster.history) if "never delivered" not in line]
 

@@ -79,7 +79,7 @@ def the_start_is_where_the_last_leader_says(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_coordinator_trusts_its_topics(patch: pytest.MonkeyPatch) -> None:
-    """Found by these schedules: one that has just started knows of no topics."""
+    """Found by these schedules: a new coordinator knows no topics."""
     product = ShareCoordinator._known
 
     def known(coordinator: ShareCoordinator, key: Any) -> Any:
@@ -91,7 +91,7 @@ def a_coordinator_trusts_its_topics(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_lost_answer_is_not_said_again(patch: pytest.MonkeyPatch) -> None:
-    """Found by these schedules: the member's heartbeat says again what it wants, and is told nothing."""
+    """Found by these schedules: the member's heartbeat repeats its request, and gets nothing."""
     product = share_heartbeat._update_member
 
     def stay(decision: Any, request: Any, sender: Any) -> None:
@@ -104,7 +104,7 @@ def a_lost_answer_is_not_said_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_change_is_stored_when_it_is_asked_for(patch: pytest.MonkeyPatch) -> None:
-    """A member hears that what it said holds, and nobody waits for the coordinator."""
+    """A member gets a success before the coordinator has stored the change."""
     product = SharedPartitions._store
 
     async def store(partitions: SharedPartitions, one: Any, batches: Any) -> None:

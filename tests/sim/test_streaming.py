@@ -29,7 +29,7 @@ def test_some_schedules_are_without_violation() -> None:
 
 
 class OutlivedPartitions(Removals):
-    """Two partitions get state and no record, and are removed while nobody lives who could pass it on."""
+    """Two partitions get state but no records, and are removed while no instance can hand it on."""
 
     def __init__(self, directory: Path, heir: int) -> None:
         super().__init__(0, directory)

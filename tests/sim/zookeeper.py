@@ -45,7 +45,7 @@ class Change(NamedTuple):
 
 
 class SimZooKeeper(MemoryZooKeeper):
-    """The server. `on_change` hears of every change, in order."""
+    """The server. `on_change` gets every change, in order."""
 
     def __init__(self, loop: SimLoop, rng: random.Random, *, delay_ms: tuple[float, float] = (0.3, 4.0)) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class SimZooKeeper(MemoryZooKeeper):
         return self.clients
 
     def host_died(self, process: Process) -> None:
-        """Nobody pings for these sessions any more."""
+        """These sessions get no more pings."""
         for session in self.sessions_of(process.host):
             if session.process is process:
                 session.die()

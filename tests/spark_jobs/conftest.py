@@ -16,7 +16,7 @@ from tests.spark_jobs.live import LiveCluster
 
 
 def kafka_jars() -> list[str]:
-    """Spark's own Kafka connector, where somebody has put it."""
+    """Spark's Kafka connector, if it is installed."""
     directory = os.environ.get("ANABRANCH_SPARK_KAFKA_JARS")
     return sorted(map(str, Path(directory).glob("*.jar"))) if directory else []
 
@@ -35,7 +35,7 @@ def live() -> Iterator[LiveCluster]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session as the audit uses it, but that it does not wait for the second to be over before it looks again."""
+    """A session like the audit's, but without a minimal pause between batches."""
     if why_missing() is not None:
         pytest.skip(f"NO SPARK: {why_missing()}")
     conf = {"spark.jars": ",".join(kafka_jars())} if kafka_jars() else {}

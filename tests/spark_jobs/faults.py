@@ -59,7 +59,7 @@ class Case(NamedTuple):
 
 @dataclass
 class Scene:
-    """A history, a key that nobody reads twice in it, and which two deliveries of the key the fault is about."""
+    """A history, one of its keys with a single reader, and the two deliveries of the fault."""
 
     history: History
     key: bytes
@@ -118,7 +118,7 @@ def hand_out_again(scene: Scene) -> Handed:
 
 
 def hand_out_twice(scene: Scene) -> Handed:
-    """A record is handed out twice in a row, by the same member, which has not gone back."""
+    """The same member delivers a record twice in a row, without a seek."""
     twin = replace(scene.one(scene.sequence), pause_ms=0)
     scene.history.handed.insert(scene.at(scene.sequence) + 1, twin)
     return twin

@@ -157,9 +157,8 @@ def make(
     crashes: int = 3,
     numbered: bool = True,
 ) -> History:
-    """`records` of each key in each generation, delivered by members of which `crashes` die in each generation.
-
-    Every other offset is free, as if a transaction's marker stood there.
+    """`records` of each key in each generation, delivered by members, `crashes` of which die per generation. Every
+    other offset is free, like a transaction marker's.
     """
     history = History()
     lineage = Lineage(base_of(counts[0]), list(enumerate(counts)))
@@ -278,7 +277,7 @@ class Audited:
 
     @property
     def lines(self) -> list[str]:
-        """Everything it says, sorted."""
+        """All of its output, sorted."""
         return sorted([*(one.line() for one in self.violations), *(one.line() for one in self.tallies)])
 
 
@@ -292,9 +291,8 @@ def audit(
     at_once: bool = False,
     forget_ms: int = FORGET_MS,
 ) -> Audited:
-    """The checks over audit records, in batches that end at `cuts`; records of the topic come in the same portions.
-
-    `at_once`: as a batch job does it, of which all is one batch.
+    """The checks over audit records, in batches that end at `cuts`, with the topic's records in the same portions.
+    `at_once`: one batch, like a batch job.
     """
     buckets: defaultdict[int, Bucket] = defaultdict(lambda: Bucket(pending=Pending(keep=at_once)))
     violations: list[Violation] = []

@@ -53,14 +53,14 @@ BUSY_PATIENCE_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an audit has to say, whatever happens to its processes."""
+    """The audit's expected result, whatever happens to its processes."""
 
     lines: list[str]
     beside: str
 
     @classmethod
     def of(cls, audited: histories.Audited, together: Tallies) -> Self:
-        """What the pure checks say, and what is counted beside them."""
+        """The results of the pure checks, and the tallies."""
         return cls(audited.lines, json.dumps(together.as_json(), sort_keys=True))
 
 
@@ -82,7 +82,7 @@ def counted(target: Target) -> dict[str, Any]:
 
 
 class Driver:
-    """An audit in a process of its own; if it is told to, it only waits for its end after `hold` batches."""
+    """An audit in its own process; optionally it waits for its end after `hold` batches."""
 
     def __init__(self, target: Target, hold: int = 0) -> None:
         words = ["--rows", str(target.rows_per_trigger), "--hold", str(hold)]
@@ -191,7 +191,7 @@ def disturb(target: Target, victims: Iterator[str], rng: random.Random) -> int:
 
 
 def differences(target: Target, expected: Expected) -> list[str]:
-    """What an audit says that it should not, and the other way round."""
+    """Unexpected and missing results of an audit."""
     said, lines = told(target), expected.lines
     found = [f"+ {line}" for line in said if line not in lines] + [f"- {line}" for line in lines if line not in said]
     if len(said) != len(lines) and not found:
@@ -202,7 +202,7 @@ def differences(target: Target, expected: Expected) -> list[str]:
 
 
 def write_down(live: LiveCluster, seed: int) -> Expected:
-    """Store a history with every kind of violation, and what its consumers tell; what the pure checks make of it."""
+    """Store a history with every kind of violation and its audit events; return the pure checks' result."""
     history, missing = faults.everything(random.Random(seed))
     history, written = live.write_history(TOPIC, EXPECT, history)
     written = faults.spoil(written, missing)

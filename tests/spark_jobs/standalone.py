@@ -46,7 +46,7 @@ class Worker:
         return [pid for pid, parent, line in _processes() if parent == self.process.pid and "Backend" in line]
 
     def kill(self) -> None:
-        """The machine is gone: the worker, its executors, and their Python workers."""
+        """The machine fails: the worker, its executors, and their Python workers."""
         doomed = {self.process.pid}
         while True:
             more = {pid for pid, parent, _ in _processes() if parent in doomed} - doomed
@@ -131,7 +131,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def said(log_path: Path, pattern: re.Pattern[str]) -> re.Match[str]:
-    """Wait until a process has said something."""
+    """Wait for a process's output."""
     deadline_s = time.perf_counter() + TIMEOUT_S
     while (found := pattern.search(log_path.read_text(errors="replace"))) is None:
         assert time.perf_counter() < deadline_s, log_path.read_text(errors="replace")[-2000:]

@@ -83,7 +83,7 @@ def test_service_that_waits_for_commands_restarts_a_query_that_was_too_slow(
 
 
 def check_backfill(found: backfill.Backfill, expected: Audited) -> None:
-    """A batch job says the same."""
+    """A batch job has the same result."""
     assert sorted([*found.violations, *(tally.line() for tally in found.tallies)]) == expected.lines
     assert found.judgement == expected.verdict
 

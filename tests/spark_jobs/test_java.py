@@ -16,7 +16,7 @@ SAYS = "    java.home = {home}\\n    java.specification.version = {release}\\n  
 
 
 def installed(home: Path, version: str, *, modules: str = "java.base") -> Path:
-    """A home whose `java` says its version as the real ones do, and otherwise its arguments."""
+    """A home whose `java` prints a version like real ones, and otherwise its arguments."""
     release = "1.8" if version.startswith("1.8") else version.partition(".")[0]
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)

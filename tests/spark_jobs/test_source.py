@@ -139,7 +139,7 @@ class Query:
         self.batches: list[list[bytes]] = []
 
     def take(self, *happenings: Callable[[], None]) -> list[bytes]:
-        """The keys that are new, sorted; between these happenings the query goes on."""
+        """The new keys, sorted; the query continues between these events."""
         self.batches = []
         query = (
             self._spark.readStream.format("anabranch")

@@ -27,7 +27,7 @@ def live() -> Iterator[LiveCluster]:
 
 
 class Told:
-    """What a query says of itself."""
+    """A query's reported state."""
 
     def __init__(self) -> None:
         self.recentProgress: list[dict[str, Any]] = []

@@ -36,7 +36,7 @@ def servers() -> Iterator[str]:
 
 
 def healthy(anabranch: Command, *words: str) -> Result:
-    """What `anabranch health` says in the end: asked again for a minute, as by whoever looks after a server."""
+    """The last output of `anabranch health`, which is retried for a minute."""
     deadline_s = time.monotonic() + 60
     while True:
         result = anabranch("health", *words)

@@ -77,7 +77,7 @@ def survivors(group: int) -> list[str]:
 
 
 def assert_nothing_survives(group: int) -> None:
-    """A Python worker that is still importing notices a moment later that its JVM is gone."""
+    """A Python worker that is still importing ends shortly after its JVM."""
     deadline = time.monotonic() + STOP_TIMEOUT_S
     while left := survivors(group):
         assert time.monotonic() < deadline, left
@@ -138,7 +138,7 @@ def check_batch(process: subprocess.Popen[str], directory: Path) -> None:
 
 
 def check_service(process: subprocess.Popen[str], live: LiveCluster, directory: Path) -> None:
-    """A service obeys, says what it cannot do, and dies at once when it is told to."""
+    """A service executes commands, reports errors, and stops immediately when told to."""
     topic = live.create("served", 2)
     live.produce(topic, deliveries(b"k", [(0, 0, 0), (1, 0, 1)]))
     assert process.stdout is not None

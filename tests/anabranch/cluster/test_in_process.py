@@ -81,7 +81,7 @@ async def create(cluster: Cluster, name: str, partitions: int = 1, replicas: int
 
 
 async def describe(cluster: Cluster, name: str, node_id: int | None = None) -> MetadataResponseTopic:
-    """What a broker says about a topic."""
+    """Return a broker's description of a topic."""
     node_id = node_id or next(iter(cluster.nodes))
     asked = [MetadataRequestTopic(name=name)]
     request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, generation_aware=True)

@@ -30,7 +30,6 @@ ANABRANCH = (sys.executable, "-m", "anabranch.cli.main")
 
 
 async def active_controller(cluster: ProcessCluster) -> bytes:
-    """What /controller says."""
     session = await open_kazoo(cluster.zookeeper)
     try:
         data, _ = await session.get("/controller")
@@ -118,7 +117,7 @@ class Up:
         )
 
     def end(self, how: signal.Signals) -> tuple[int, str]:
-        """Status, and what it had said on stderr; nothing of it is left."""
+        """Stop the process; return its status and stderr."""
         self.process.send_signal(how)
         _, said = self.process.communicate(timeout=100)
         for _ in range(1000):

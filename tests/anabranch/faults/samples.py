@@ -69,7 +69,7 @@ def served() -> list[tuple[Api, int]]:
 
 
 class Inner:
-    """A dispatcher that does what it is told, and remembers what it was asked."""
+    """A dispatcher with given behavior that records requests."""
 
     throttling = None
     long_polls = frozenset[int]()
@@ -103,7 +103,7 @@ SURROUNDINGS = NodeContext(1, FakeServices.metadata.topic_name, lambda session: 
 
 
 def armed(rule: Rule | None = None, **said: Any) -> ActiveRule:
-    """A rule at work, of which nobody hears."""
+    """An active rule without listeners."""
     return ActiveRule(rule or Rule(**{"name": "test", **said}), lambda *_: None)
 
 

@@ -18,7 +18,7 @@ from tests.anabranch.control.test_states import produce
 
 
 def exchanges(kafka: RunningCluster, path: Path) -> None:
-    """What a producer and an Admin say, with a record that takes several packets."""
+    """The exchanges of a producer and an Admin, with a record of several packets."""
     from confluent_kafka import Producer
 
     kafka.topic("orders")

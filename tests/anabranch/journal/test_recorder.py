@@ -32,7 +32,7 @@ class Book:
 
 
 class Failing(Inner):
-    """Raises what it is told to."""
+    """Raises the given exception."""
 
     error: BaseException
 

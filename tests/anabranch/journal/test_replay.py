@@ -31,7 +31,7 @@ async def recorded_cluster() -> AsyncIterator[tuple[Cluster, Journal]]:
 
 
 async def said(topic: str = "t") -> list[RecordedExchange]:
-    """What a transactional producer and a consumer in a group say."""
+    """The requests of a transactional producer and a group member."""
     async with recorded_cluster() as (cluster, journal):
         await make_topics(cluster.bootstrap_servers, topic)
         await aiokafka(cluster.bootstrap_servers, topic)

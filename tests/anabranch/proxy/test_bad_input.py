@@ -200,7 +200,7 @@ async def test_mutated_answers_of_the_upstream_cost_their_own_connection(caplog:
     hostile = False
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Ask the cluster, and answer with what it says, changed in a few places."""
+        """Forward a request to the cluster, and change a few bytes of the response."""
         there, here = await connect(cluster.bootstrap_servers, trusting())
         try:
             while True:

@@ -17,7 +17,7 @@ READ, INTERCEPTED, OWN, HANDSHAKE = 1001, 1002, 1003, 17
 
 
 class Marks:
-    """Marks the answers that it sees; what becomes of a request is told by its API key."""
+    """Marks the responses that it sees; the API key determines a request's handling."""
 
     def handling_of(self, head: RequestHeader) -> Handling:
         return {

@@ -18,7 +18,7 @@ from anabranch.runtime.heap_trimming import (
 
 
 class PretendedHeap(Heap):
-    """Has as much free as a test says."""
+    """A heap with a given free size."""
 
     def __init__(self) -> None:
         self.known = True
@@ -34,7 +34,7 @@ class PretendedHeap(Heap):
 
 
 class Story:
-    """A process that looks every few seconds, and works as much as a test says."""
+    """A process that checks every few seconds, with given work."""
 
     def __init__(self) -> None:
         self.heap = PretendedHeap()

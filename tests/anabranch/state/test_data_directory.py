@@ -40,7 +40,7 @@ def up(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def refused(*words: str) -> str:
-    """What a command says that ends with status 1."""
+    """Return the output of a command that ends with status 1."""
     ended = subprocess.run([*ANABRANCH, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert ended.returncode == 1, ended
     assert ended.stdout == ""

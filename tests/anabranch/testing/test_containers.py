@@ -34,7 +34,7 @@ def docker(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def engine() -> str:
-    """The engine's network driver names. Without an engine nothing here can be tested, and that is said."""
+    """The engine's network driver names; without an engine the tests are skipped loudly."""
     try:
         asked = docker("info", "--format", "{{json .ServerVersion}}")
     except FileNotFoundError:

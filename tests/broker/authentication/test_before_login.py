@@ -121,7 +121,7 @@ def altered(content: bytes, rng: random.Random) -> bytes:
 
 
 async def one(cluster: Cluster, rng: random.Random) -> None:
-    """A connection that sends some pieces, and hears what it gets until the broker, which sees its end, closes."""
+    """Send some pieces on a connection; return the received bytes once the broker closes."""
     reader, writer = await asyncio.open_connection(*cluster.address(1))
     try:
         for _ in range(rng.randint(1, 5)):

@@ -62,7 +62,7 @@ async def one_broker(protocol: str, **more: str) -> AsyncIterator[Cluster]:
 
 
 async def asked(cluster: Cluster, arguments: SecurityArguments) -> str:
-    """The principal as which a broker believes a client, which asks it something."""
+    """Return the principal of a client, as a broker authenticates it."""
     host, port = cluster.address(1)
     connection = await Connection.open(host, port, client_id="test", security=make_security(**arguments))
     try:

@@ -79,7 +79,7 @@ def test_what_settings_allow_is_taken(settings: dict[str, Any], claims: dict[str
 
 
 def forged() -> dict[str, str]:
-    """Tokens of alice that nobody has signed, by way of deceit."""
+    """Tokens of alice without a valid signature."""
     header, body, signature = ISSUER.token(NOW_S).split(".")
     claims = part({"sub": "admin", "iat": NOW_S, "exp": NOW_S + 60})
     public = json.dumps(ISSUER.public).encode()

@@ -36,7 +36,7 @@ def address(cluster: Cluster) -> tuple[str, int]:
 
 
 def heard(where: tuple[str, int], context: ssl.SSLContext) -> str:
-    """What a client that sends something right behind its handshake hears of it."""
+    """Return the response to data that follows the handshake immediately."""
     with socket.create_connection(where, timeout=30) as plain:
         try:
             with context.wrap_socket(plain, server_hostname="localhost") as secured:

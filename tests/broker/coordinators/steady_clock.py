@@ -12,7 +12,7 @@ STEP_MS_MAX: Final = 20
 
 
 class SteadyClock:
-    """Milliseconds that run with the loop's, in steps of 20 at most: a machine that stops makes nobody late."""
+    """Milliseconds that follow the loop's, in steps of at most 20: a machine's pause makes no timer late."""
 
     def __init__(self) -> None:
         self._now_ms = NOW_MS

@@ -126,7 +126,7 @@ class StockMember:
         return ErrorCode(answer.error_code)
 
     async def told_to_rejoin(self) -> frozenset[int]:
-        """Wait for the heartbeat that says so, and take part again."""
+        """Wait for a heartbeat with REBALANCE_IN_PROGRESS, and rejoin."""
         await asked_until(self.heartbeat, lambda code: code is ErrorCode.REBALANCE_IN_PROGRESS)
         return await self.take_part()
 

@@ -105,7 +105,7 @@ def coordinator_of(kafka: RunningCluster, group: str) -> int | None:
 
 
 def shared(members: list[Member]) -> bool:
-    """Whether every partition is one member's, and nobody has more than its share."""
+    """Whether every partition has one owner, and the assignment is balanced."""
     owned = Counter(one for member in members for one in member.owned)
     return owned == Counter(range(6)) and max(len(one.owned) for one in members) == 6 // len(members)
 

@@ -32,7 +32,7 @@ async def open_transaction(world: TransactionWorld, *indexes: int) -> Identity:
 
 
 async def without_leader(world: TransactionWorld, index: int, topic: str = "t") -> None:
-    """The partition is offline, as far as the metadata says."""
+    """The partition is offline in the metadata."""
     one = world.assigned[topic, index]
     await world.assign(topic, index, Assigned(one.replicas, -1, one.leader_epoch + 1, one.isr, one.partition_epoch + 1))
 
@@ -230,7 +230,7 @@ async def looked_up(world: TransactionWorld, times: int) -> None:
 
 
 async def forget(world: TransactionWorld, *indexes: int) -> None:
-    """Take partitions out of everybody's metadata."""
+    """Remove partitions from the metadata of all brokers."""
     for index in indexes:
         del world.assigned["t", index]
     for broker in world.brokers.values():

@@ -205,7 +205,7 @@ async def mixed(t: Teller) -> None:
 
 
 async def fenced(t: Teller) -> None:
-    """A second producer comes while a transaction is open; then the first one goes on."""
+    """A second producer starts during a transaction; then the first one continues."""
     e = await t.init()
     mine = t.id
     await t.produce(e, 0)
@@ -236,7 +236,7 @@ async def fenced_of_version_0(t: Teller) -> None:
 
 
 async def late(t: Teller) -> None:
-    """A producer that takes longer than it said."""
+    """A producer exceeds its transaction timeout."""
     e = await t.init(timeout_ms=200)
     mine = t.id
     await t.produce(e, 0)
@@ -247,7 +247,7 @@ async def late(t: Teller) -> None:
 
 
 async def unknown(t: Teller) -> None:
-    """A transactional id that nobody knows."""
+    """An unknown transactional id."""
     t.id = 1_000_000
     await t.produce(0, 0)
     await t.offsets(0)

@@ -61,13 +61,13 @@ class GroupWorld(SteadyCluster):
         return set(self.brokers) if known is None else set(known.replicas)
 
     async def create_topic(self, partitions: int = 4, topic: str = TOPIC) -> None:
-        """Known to everybody's metadata; the records in it do not matter here."""
+        """Add the topic to all brokers' metadata, without records."""
         for index in range(partitions):
             self.assigned[topic, index] = Assigned(tuple(self.brokers), min(self.brokers), 0, tuple(self.brokers))
         await self.publish()
 
     def delete_topic(self, topic: str, broker_id: int = 1) -> None:
-        """Tell a broker's metadata that a topic of one partition is gone."""
+        """Remove a topic of one partition from a broker's metadata."""
         metadata = self.brokers[broker_id].services.metadata
         row = UpdateMetadataPartitionState(
             partition_index=0, controller_epoch=1, leader=-2, leader_epoch=1, isr=[], zk_version=1, replicas=[]

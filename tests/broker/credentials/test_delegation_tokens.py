@@ -71,7 +71,7 @@ async def everywhere(cluster: Cluster, token_id: str, known: bool = True) -> Non
 
 
 async def principal_of(cluster: Cluster, node: int, arguments: SecurityArguments) -> str:
-    """As whom a broker believes a client."""
+    """Return a client's principal, as a broker authenticates it."""
     connection = await Connection.open(*cluster.address(node), client_id="test", security=make_security(**arguments))
     try:
         return next(reversed(cluster.nodes[node].server._connections)).peer.principal

@@ -23,7 +23,7 @@ PRODUCER = (7, 0)
 
 
 def resized(**more: object) -> dict[str, object]:
-    """What a LeaderAndIsr says after a resize that touched the partition."""
+    """A LeaderAndIsr after a resize that affected the partition."""
     return {"replicas": (1,), "generation": 1, "gen_start": ((0, 0), (1, 1)), **more}
 
 

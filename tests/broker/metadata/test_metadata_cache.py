@@ -260,7 +260,7 @@ def test_what_is_shown_is_the_same_in_one_update_or_in_many(
 
 
 class Untraversed(dict[str, TopicImage]):
-    """May be looked into, and copied, and not be gone through."""
+    """A dict that may be read and copied, but not iterated."""
 
     def __iter__(self) -> Any:
         raise AssertionError("all topics are gone through")

@@ -14,7 +14,7 @@ from anabranch.broker.metrics.endpoint import Endpoint
 
 @dataclass(frozen=True)
 class Scrape:
-    """What one scrape has told: (name, labels) -> value."""
+    """The result of one scrape: (name, labels) -> value."""
 
     values: Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 

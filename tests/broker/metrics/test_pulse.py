@@ -13,7 +13,7 @@ from anabranch.controller.zk.session import ConnectionLoss
 
 
 class Loop:
-    """Time goes by as the test says."""
+    """A loop with given time."""
 
     def __init__(self) -> None:
         self.now_s = 100.0

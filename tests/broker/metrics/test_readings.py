@@ -119,7 +119,7 @@ async def two_brokers(cluster: Cluster, admin: Admin) -> None:
 
 
 def deafen_after_bump(cluster: Cluster) -> asyncio.Lock:
-    """Broker 2 takes up the bump of partition 1, and then nothing that the controller says until the lock is free."""
+    """Broker 2 applies the bump of partition 1, and then waits with controller requests for the lock."""
     turn = cluster.nodes[2].services.fence.turn
     held: list[asyncio.Task[bool]] = []
 
@@ -261,7 +261,7 @@ def test_the_page_names_every_metric() -> None:
 
 
 def has_what_is_shown(seen: Scrape) -> None:
-    """Each name that the dashboard asks for is told, with the labels by which it asks and which it writes."""
+    """Whether each metric of the dashboard exists with the labels that it uses."""
     queries = [
         (target["expr"], target["legendFormat"])
         for panel in json.loads(DASHBOARD.read_text())["panels"]

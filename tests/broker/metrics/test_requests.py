@@ -24,7 +24,7 @@ def request(client: str | None = "app") -> DecodedRequest:
 
 
 class Measured:
-    """A dispatcher whose requests take what they are told to."""
+    """A dispatcher whose requests take given times."""
 
     audiences = requests = cast(Any, {})
     throttling = None

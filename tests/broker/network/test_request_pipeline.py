@@ -28,7 +28,7 @@ VERSION = 8
 
 
 class Producing:
-    """A handler of Produce whose requests do as they are told, and a client that sends them."""
+    """A Produce handler with given behavior, and a client."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []

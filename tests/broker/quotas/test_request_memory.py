@@ -31,7 +31,7 @@ SMALL = request_frame(12, 0, struct.pack(">h", 1) + b"g" + struct.pack(">ih", 0,
 
 
 def large(size_bytes: int = LARGE, correlation_id: int = 7) -> bytes:
-    """A Heartbeat that nobody would send: with bytes behind its end, as a newer version's might have."""
+    """A Heartbeat with trailing bytes, as of a newer version."""
     frame = request_frame(12, 0, struct.pack(">h", 1) + b"g" + struct.pack(">ih", 0, 0), correlation_id=correlation_id)
     return frame + bytes(size_bytes - len(frame))
 
@@ -47,7 +47,7 @@ async def heartbeat(ctx: RequestContext, request: Any) -> HeartbeatResponse:
 
 @contextlib.asynccontextmanager
 async def crowd(server: Server, count: int, size_bytes: int, sent_bytes: int) -> AsyncIterator[list[Peer]]:
-    """Peers of which each has sent a part of a request, as far as it was read."""
+    """Peers that have each sent a part of a request."""
     async with contextlib.AsyncExitStack() as stack:
         peers = [await stack.enter_async_context(peer(server.port)) for _ in range(count)]
         for one in peers:

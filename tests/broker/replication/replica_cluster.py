@@ -140,7 +140,7 @@ def _without_power() -> None:
 
 @dataclass
 class Assigned:
-    """What the scripted controller believes about a partition."""
+    """A partition in the scripted controller's view."""
 
     replicas: tuple[int, ...]
     leader: int
@@ -247,7 +247,7 @@ class ReplicaCluster:
     # -- the controller's part ------------------------------------------------------------------------------------
 
     async def assign(self, topic: str, index: int, new: Assigned, *, only: Iterable[int] | None = None) -> None:
-        """Make this so, and tell all brokers, or `only` some."""
+        """Set this assignment, and send it to all brokers, or to `only` some."""
         self.assigned[topic, index] = new
         await self.publish(only)
         await self.tell(topic, index, only)
@@ -271,7 +271,7 @@ class ReplicaCluster:
         await self.assign(topic, 0, Assigned(replicas, leader, epoch, isr, partition_epoch, **more), only=only)
 
     async def tell(self, topic: str, index: int, only: Iterable[int] | None = None) -> dict[int, ErrorCode]:
-        """Send LeaderAndIsr; what each broker said."""
+        """Send LeaderAndIsr; return each broker's response."""
         request = self.leader_and_isr(topic, index)
         said = {}
         for broker in [self.brokers[one] for one in (only or self.brokers)]:

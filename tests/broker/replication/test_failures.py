@@ -41,7 +41,7 @@ class Failures:
         await action()
 
     async def produce(self) -> None:
-        """To whoever believes to lead: some of these are lost, and then they must not be acknowledged."""
+        """Produce to any broker that believes to lead: some records are lost, and must not be acknowledged."""
         for broker in list(self.cluster.brokers.values()):
             if not broker.replicas.partition("t", 0).is_leader:
                 continue
@@ -52,11 +52,11 @@ class Failures:
                 self.acknowledged.append(value)
 
     async def elect(self) -> None:
-        """A new leader from the ISR; everybody alive is told."""
+        """Elect a new leader from the ISR, and tell all live brokers."""
         await self._elect(None)
 
     async def split_brain(self) -> None:
-        """A new leader, of which only one other broker hears at once."""
+        """Elect a new leader, and tell only one other broker at once."""
         await self._elect(self.rng.choice(sorted(self.cluster.brokers)))
 
     async def _elect(self, only: int | None) -> None:

@@ -30,7 +30,7 @@ Told = dict[str, tuple[int, int, list[str]]]
 
 
 class Asker:
-    """Who asks broker 1 in a session, and looks into it."""
+    """A client of broker 1 with access to its fetch session."""
 
     def __init__(self, cluster: ReplicaCluster, replica: int = -1, **more: Any) -> None:
         self.cluster = cluster
@@ -51,7 +51,7 @@ class Asker:
         return sorted(str(name) for name, _ in self.session.news)
 
     async def answer(self, forgotten: str = "", **offsets: int) -> FetchResponse:
-        """Ask, and hear."""
+        """Send a request and return the response."""
         request = fetch_request(0, **{key: value for key, value in self.more.items() if key not in ("named", "rack")})
         named = self.more.get("named", {})
         request.topics = [fetch_request(offset, topic=topic, **named).topics[0] for topic, offset in offsets.items()]
@@ -69,7 +69,7 @@ class Asker:
         return response
 
     async def ask(self, forgotten: str = "", **offsets: int) -> Told:
-        """What is told: error, high watermark, records."""
+        """Return error, high watermark and records."""
         return told(await self.answer(forgotten, **offsets))
 
     async def waiting(self) -> asyncio.Task[FetchResponse]:
@@ -382,7 +382,7 @@ async def test_a_request_whose_connection_is_lost_leaves_the_news_to_the_next_on
 
 @asynccontextmanager
 async def follower_at_rest() -> AsyncIterator[tuple[ReplicaCluster, Asker]]:
-    """Broker 2 is played by hand, and has everything."""
+    """Broker 2 is simulated, and has all records."""
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         asker = Asker(cluster, 2)

@@ -12,7 +12,7 @@ from anabranch.broker.storage.files import Buffer, File, Files
 
 
 class Crash(Exception):
-    """The process is gone; what it wrote before is there."""
+    """The process has died; earlier writes remain."""
 
 
 class FaultyFiles:
@@ -71,7 +71,7 @@ class FaultyFiles:
         self.inner.rename(source, target)
 
     def count(self, grows_bytes: int | None = None) -> None:
-        """One operation; those that need space say how much."""
+        """Count one operation, with the space that it needs."""
         if self.crash_after is not None:
             if self.crash_after <= 0:
                 raise Crash

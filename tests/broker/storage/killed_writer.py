@@ -167,7 +167,7 @@ def one_round(directory: str, seed: int, promised: Promised) -> None:
 
 
 def take(content: bytes, promised: Promised) -> None:
-    """Believe what was said before the end; the last word may be half a word."""
+    """Parse the messages before the kill; the last one may be incomplete."""
     stream = io.BytesIO(content)
     while True:
         try:

@@ -48,7 +48,7 @@ def records(log: PartitionLog) -> list[tuple[int, bytes | None, Value]]:
 
 
 def view(log: PartitionLog) -> dict[bytes | None, Value]:
-    """What a consumer that reads everything believes."""
+    """Return what a consumer of all records gets."""
     return {key: value for _, key, value in records(log) if value is not None or key is None}
 
 

@@ -33,7 +33,7 @@ STEPS = st.tuples(
 
 
 class Aborted(Protocol):
-    """An aborted transaction, as a log or an answer tells of it."""
+    """An aborted transaction in a log or response."""
 
     @property
     def producer_id(self) -> int: ...
@@ -44,7 +44,7 @@ class Aborted(Protocol):
 
 @dataclass(eq=False)
 class Transaction:
-    """One transaction of one producer. `commit` is None while nobody has decided."""
+    """One transaction of one producer; `commit` is None until it is decided."""
 
     producer_id: int
     first_offset: int
@@ -141,7 +141,7 @@ class ReadCommittedMachine(RuleBasedStateMachine):
 
     @rule(steps=st.lists(STEPS, min_size=1, max_size=8), lag=st.integers(0, 4), max_bytes=st.integers(200, 2000))
     def write(self, steps: list[tuple[str, int, int]], lag: int, max_bytes: int) -> None:
-        """Some batches and markers, of which the copy gets some and the high watermark covers some."""
+        """Write batches and markers, and advance the copy and the high watermark."""
         for kind, producer_id, count in steps:
             match kind:
                 case "plain":

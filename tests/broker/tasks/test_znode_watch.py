@@ -15,7 +15,7 @@ from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 
 
 class Reader:
-    """Counts its reads; each takes the next of what it is told to do."""
+    """Counts its reads, with given results."""
 
     def __init__(self) -> None:
         self.reads: asyncio.Queue[int] = asyncio.Queue()

@@ -19,7 +19,7 @@ NAMES = ("interval.ms", "match", "metrics")
 
 
 async def alter(cluster: Cluster, name: str, **configs: str) -> Any:
-    """Set a subscription to this and nothing else; without anything it is gone."""
+    """Replace a subscription; without settings, remove it."""
     given = {key.replace("_", "."): value for key, value in configs.items()}
     rows = [
         AlterableConfig(name=key, config_operation=SET if key in given else DELETE, value=given.get(key))

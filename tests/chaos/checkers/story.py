@@ -96,7 +96,7 @@ class Story:
         self.history.resets.append(OffsetsReset(self.history.tick(), group, offsets, "ok"))
 
     def delete(self, before: int, place: tuple[str, int] = P, *, only_read: bool = True) -> None:
-        """Somebody asks to delete records, and the log begins behind them."""
+        """A client deletes records, and the log start moves."""
         self.history.note_deletion(place, before, only_read=only_read)
         self.history.log_starts[place] = before
 
@@ -140,7 +140,7 @@ class Story:
                 self.history.copied.append(Stored(place, offset, 0, "k", row, producer, 0, sequence))
 
     def read(self, value: str, *, reader: str = "r", transaction: str = "") -> None:
-        """A committed record is given to somebody, wherever the log has it."""
+        """A committed record is delivered, from any place of the log."""
         place, offset = next(((one.place, one.offset) for one in self.history.copied if one.value == value), (OUT, 99))
         self.history.committed_reads.append(
             CommittedRead(self.history.tick(), reader, 1, place, offset, value, transaction)

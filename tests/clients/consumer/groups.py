@@ -155,7 +155,7 @@ class History:
         assert len(self.distinct) == expected, "I12"
 
     def callbacks_out_of_order(self, lineage: Lineage) -> list[str]:
-        """I5, for key epochs of which something was handed out to a member that did not crash."""
+        """I5, for key epochs with delivered records of members that did not crash."""
         found: list[str] = []
         flushed_at: dict[int, int] = {}
         unflushed: dict[KeyEpoch, int] = {}
@@ -279,7 +279,7 @@ class Reader:
         await self.consumer.stop()
 
     async def crash(self) -> None:
-        """Gone without a commit and without a word; the coordinator hears at once that its session is over."""
+        """Crash without a commit; the coordinator expires the session at once."""
         await self._end()
         owned = self.consumer.assignment()
         session = self.consumer._session

@@ -166,7 +166,7 @@ class Member:
         return Assigned(tuple(self.gets), group_generation=given.group_generation)
 
     def thrown_out(self) -> None:
-        """The coordinator no longer knows the member, and the member hears of it."""
+        """The coordinator removes the member, and the member learns it."""
         self.membership.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def first(self) -> PartitionProgress:

@@ -146,7 +146,7 @@ async def test_a_damaged_record_is_told_of_and_passed_by_a_seek(tmp_path: Path) 
             await restore(cluster, where)
 
     async def restore(cluster: Cluster, where: TopicPartition) -> None:
-        """What reads changelogs tells of it too, instead of waiting for ever."""
+        """Readers of changelogs also report damage instead of waiting."""
         config = NetworkConfig(bootstrap_servers=parse_servers(cluster.bootstrap_servers))
         questions, arrived = Network(config, random.Random(1)), asyncio.Event()
         reader = ChangelogReader(config, random.Random(2), arrived.set, questions)

@@ -34,7 +34,7 @@ Answer = Callable[[int], PartitionData | None]
 
 
 class World:
-    """One partition, one peer, one fetcher. `epoch` is what the peer's metadata says."""
+    """One partition, one peer, one fetcher; `epoch` is the peer's metadata."""
 
     def __init__(self, answer: Answer, parked: asyncio.Event | None = None) -> None:
         self.answer = answer

@@ -6,7 +6,7 @@ from anabranch.protocol.order_gates import UNKNOWN
 
 
 def gate(*counts: int, epochs: dict[int, int] | None = None) -> TopicGate:
-    """A topic resized through `counts`; leader epoch = the class generation, unless said otherwise."""
+    """A topic resized through `counts`; leader epochs equal class generations by default."""
     lineage = Lineage(1, list(enumerate(counts)))
     views = {
         partition: PartitionView(

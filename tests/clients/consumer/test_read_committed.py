@@ -59,7 +59,7 @@ class Log:
         self.end += count
 
     def fetch(self, offset: int, batches: int) -> tuple[bytes, list[AbortedTransaction]]:
-        """Whole batches from the one that holds `offset` on, and what a leader tells of the aborted among them."""
+        """Return whole batches from the one with `offset`, and the leader's list of aborted transactions."""
         rows = [row for row in self.batches if row[1] > offset][:batches]
         upper = rows[-1][1] if rows else offset
         aborted = [

@@ -268,7 +268,7 @@ NEW_GROUPS = {
 
 
 class SilentBroker(ConsumerGroupMembership):
-    """A member beside a broker that tells no session, such as a Kafka 4."""
+    """A broker that does not report its session timeout, like Kafka 4."""
 
     def full_request(self, ids: Mapping[str, bytes]) -> ConsumerGroupHeartbeatRequest:
         request = super().full_request(ids)

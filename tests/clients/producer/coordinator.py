@@ -45,7 +45,7 @@ class Coordinator:
         """How many more questions are answered with CONCURRENT_TRANSACTIONS."""
 
     def answer(self, question: TransactionCall, code: ErrorCode = ErrorCode.NONE) -> Any:
-        """Do what is asked, unless `code` says otherwise."""
+        """Process the request, or return `code`."""
         request = question.request
         if code == ErrorCode.NONE and question.step is not Step.COMMIT_OFFSETS:
             code = self._refusal(question)

@@ -158,7 +158,7 @@ def test_keys_begin_again_when_their_transaction_was_not_committed() -> None:
 
 
 class Timed(AuditMarks):
-    """Says of each record when it was last given the mark that it travels with."""
+    """Records when each record last got its mark."""
 
     def __init__(self, world: MarkedWorld, seed: int) -> None:
         super().__init__(random.Random(seed))

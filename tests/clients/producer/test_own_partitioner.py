@@ -26,7 +26,7 @@ KEY = next(b"%d" % n for n in range(100) if murmur2(b"%d" % n) % 3 == 1)
 
 
 class Always:
-    """Says the same of every record, and remembers what it was asked."""
+    """Always returns the same partition, and records its calls."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer

@@ -53,7 +53,7 @@ class Bench:
         return [batch for batches in drained.requests.values() for batch in batches]
 
     def sent(self) -> list[Batch]:
-        """What goes out once the coordinator knows of the partitions."""
+        """Return the batches sent once the coordinator has the partitions."""
         self.drain()
         self.ask()
         return self.drain()

@@ -93,7 +93,7 @@ class Thread:
         )
 
     def offset_sums(self) -> dict[TaskId, int]:
-        """Its own tasks, and for the first thread of a process all that nobody has."""
+        """The sums of the process's tasks; its first thread adds unassigned ones."""
         mine = {*self.tasks.active, *self.tasks.standby}
         if self.process.threads[0] is self:
             others = self.process.threads[1:]
@@ -259,7 +259,7 @@ class Group:
     # -- rebalances ----------------------------------------------------------------------------------------------
 
     def rebalance_if_due(self) -> bool:
-        """A rebalance, when somebody wants one."""
+        """Rebalance if a member requests it."""
         if not any(one.rejoin_at_ms is not None and one.rejoin_at_ms <= self.now_ms for one in self.threads):
             return False
         self.generation += 1
@@ -400,7 +400,7 @@ class Judge:
             raise Violation(f"{warmups} warm-ups, and no more than {self.group.config.max_warmup_replicas} may be")
 
     def rest(self, rebalances: int) -> None:
-        """Everything runs somewhere, once; everybody speaks the same version; another rebalance changes nothing."""
+        """Every task runs once, all members use one version, and another rebalance changes nothing."""
         group = self.group
         self.seen["rebalances until rest"] += rebalances
         owned = Counter(task for thread in group.threads for task in thread.tasks.active)

@@ -31,7 +31,7 @@ PATIENCE_S: Final = 15
 async def inquest(
     admin: Admin, group: str, topic: str, output: Output, expected: Mapping[bytes, Any], instances: Sequence[Instance]
 ) -> str:
-    """Everything that is known of an application that does not say what it has to, for a person to read."""
+    """A readable report of a failed application."""
     questions: Mapping[str, Callable[[], Awaitable[list[str]]]] = {
         "output": lambda: _output(admin, topic, output, expected),
         "group": lambda: _group(admin, group),

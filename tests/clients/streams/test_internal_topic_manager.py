@@ -15,7 +15,7 @@ CHANGELOG = "app-counts-changelog"
 
 
 class WatchedAdmin(Admin):
-    """Tells when a topic could not be made."""
+    """Reports failed topic creations."""
 
     refused: asyncio.Event
 

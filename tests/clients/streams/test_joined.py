@@ -21,7 +21,7 @@ ORDERS, PRICES = TOPICS = ("orders", "prices")
 
 
 class Application:
-    """Two topics, of which one is resized when it likes; a task per partition, with one store for both."""
+    """Two topics, one of which is resized at any time; a task per partition, with one store for both."""
 
     def __init__(self, lineage: Lineage, rng: random.Random) -> None:
         self.whole, self.rng = lineage, rng
@@ -109,7 +109,7 @@ class Application:
         return done
 
     def run(self) -> None:
-        """In any order, until nobody can do anything."""
+        """Run in any order until no step is possible."""
         steps = [(self.hand_over, (partition,)) for partition in self.partitions]
         reads = [(self.process, (topic, partition)) for partition in self.partitions for topic in TOPICS]
         resizes = [(self.resize, (topic,)) for topic in TOPICS]

@@ -25,7 +25,7 @@ CHANGELOG = "app-counts-changelog"
 
 
 class Sleeper(threading.Thread):
-    """An instance that falls asleep over the next record once it is told to."""
+    """An instance that blocks in the next record on demand."""
 
     def __init__(self, world: World, **settings: Any) -> None:
         super().__init__(name="sleeper")

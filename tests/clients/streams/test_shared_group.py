@@ -42,7 +42,7 @@ GROUP_ID = "app"
 
 
 class Java:
-    """The instance of Kafka Streams, as it tells of itself."""
+    """The instance of Kafka Streams, by its output."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process

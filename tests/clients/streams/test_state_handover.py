@@ -87,7 +87,7 @@ class Application:
         return done
 
     def run(self) -> None:
-        """In any order, until nobody can do anything."""
+        """Run in any order until no step is possible."""
         steps = [(step, partition) for step in (self.process, self.hand_over) for partition in self.partitions]
         while any(step(partition) for step, partition in self.rng.sample(steps, len(steps))):
             pass

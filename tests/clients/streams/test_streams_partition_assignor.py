@@ -310,7 +310,7 @@ def test_tasks_run_where_the_replicas_of_their_partitions_are(cluster: Cluster) 
 
 
 def rolling(cluster: Cluster, *threads: Thread) -> int:
-    """Rebalances until nobody wants another one."""
+    """Rebalance until no member requests another one."""
     for count in range(1, 10):
         answers = threads[0].lead(*threads[1:])
         wishes = [one.assignor.on_assignment(answers[one.name], count) for one in threads]

@@ -58,7 +58,7 @@ def place(assignor: TaskAssignor, cluster: Cluster) -> Placement:
 
 
 def after(cluster: Cluster, placement: Placement) -> Cluster:
-    """The group some time later: what was placed is running, or has caught up; the rest is gone from disk."""
+    """The group later: placed tasks run or have caught up; others are deleted from disk."""
     return dataclasses.replace(
         cluster,
         clients=tuple(

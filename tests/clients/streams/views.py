@@ -13,7 +13,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 @dataclass
 class View:
-    """A `ConsumerView`. A topic with a lineage has the partitions of its newest count, unless `present` says else."""
+    """A `ConsumerView`. A topic with a lineage has its newest partitions, or those of `present`."""
 
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     """The assigned partitions."""

@@ -21,7 +21,7 @@ PARTITIONS = 4
 
 
 class World:
-    """A cluster, somebody who feeds it, and somebody who reads what comes out."""
+    """A cluster with a producer and a consumer of the application's topics."""
 
     def __init__(self, cluster: Cluster, admin: Admin, producer: Producer, directory: Path) -> None:
         self.cluster, self.admin, self.producer, self.directory = cluster, admin, producer, directory
@@ -49,9 +49,8 @@ class World:
         await self.producer.flush()
 
     async def counted(self, *instances: Streams) -> None:
-        """Wait until the output is what it has to be; an instance that fails fails the test.
-
-        At least once is what it says: a commit that a rebalance refuses is processed again, and counted again.
+        """Wait for the expected output; a failed instance fails the test. With at-least-once, records after a refused
+        commit count again.
         """
         if all(one.config.exactly_once for one in instances):
             await self.output("out", lambda table: table == self.expected, *instances)

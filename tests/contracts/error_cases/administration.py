@@ -205,7 +205,7 @@ async def on_one_broker(world: World, broker_id: int) -> str:
 
 
 async def until_led(world: World, topic: str, leader: int) -> None:
-    """Wait until every node believes in this leader."""
+    """Wait until every node has this leader."""
 
     def led() -> bool:
         found = [node.services.metadata.partition(topic, 0) for node in world.cluster.nodes.values()]

@@ -82,7 +82,7 @@ async def read_offsets_as_a_stranger(world: World) -> Any:
 
 @case(ErrorCode.GROUP_ID_NOT_FOUND, kafka_version="4.1")
 async def describe_no_such_group(world: World) -> Any:
-    """ConsumerGroupDescribe of a group that nobody has heard of."""
+    """ConsumerGroupDescribe of an unknown group."""
     group = world.fresh()
     return await world.call(
         ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False),

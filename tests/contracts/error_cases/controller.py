@@ -40,7 +40,7 @@ def proposing(
 def ordering(
     world: World, topic: str, at: int, *, controller_epoch: int | None = None, topic_id: bytes | None = None
 ) -> LeaderAndIsrRequest:
-    """What a controller would say of a topic's only partition."""
+    """A controller's request for a topic's only partition."""
     controller = world.cluster.nodes[world.controller].controller
     assert controller is not None
     epoch = controller.epoch if controller_epoch is None else controller_epoch
@@ -125,7 +125,7 @@ async def order_about_another_topic(world: World) -> Any:
 
 @case(ErrorCode.FEATURE_UPDATE_FAILED, alone=True)
 async def finalize_while_somebody_else_does(world: World) -> Any:
-    """UpdateFeatures of a controller that does not know yet what somebody else has just written."""
+    """UpdateFeatures of a controller that has not read another writer's latest change."""
     controller = world.cluster.nodes[world.controller].controller
     assert controller is not None and controller._runner is not None
     state = controller._runner.state

@@ -209,7 +209,7 @@ async def delete_a_group_in_use(world: World) -> Any:
 
 @case(ErrorCode.GROUP_ID_NOT_FOUND)
 async def delete_no_group(world: World) -> Any:
-    """DeleteGroups of a group that nobody has heard of."""
+    """DeleteGroups of an unknown group."""
     group = world.fresh()
     return await world.call(DeleteGroupsRequest(groups_names=[group]), at=await coordinator(world, group))
 

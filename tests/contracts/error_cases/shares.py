@@ -83,7 +83,7 @@ async def one_session_too_many(world: World) -> Any:
 
 @case(ErrorCode.INVALID_RECORD_STATE, kafka_version="4.2")
 async def acknowledge_what_is_not_held(world: World) -> Any:
-    """ShareAcknowledge of records that are in flight with nobody."""
+    """ShareAcknowledge of records that no member holds."""
     topic, group, member = await world.topic(), world.fresh(), world.fresh()
     at = world.leader(topic)
     key = name_of(key_of(world, topic, group))

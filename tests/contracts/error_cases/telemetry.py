@@ -14,7 +14,7 @@ ON = {"kafka_version": "4.1", "client_telemetry_enable": "true", "telemetry_max_
 
 
 async def push(world: World, *, unknown: int = 0, metrics: bytes = b"OTLP", codec: int = 0) -> Any:
-    """Push as a new client does, for a subscription that is this far from the one that it was told of."""
+    """Push like a new client, for a subscription id with this difference."""
     at = min(world.cluster.nodes)
     client = uuid.uuid5(uuid.NAMESPACE_URL, world.fresh()).bytes
     told = await world.call(GetTelemetrySubscriptionsRequest(client_instance_id=client), at=at)
@@ -48,7 +48,7 @@ async def push_in_no_compression(world: World) -> Any:
 
 @case(ErrorCode.INVALID_RECORD, **ON)
 async def push_what_does_not_decompress(world: World) -> Any:
-    """PushTelemetry of bytes that are not in the compression that they are said to be in."""
+    """PushTelemetry of bytes in another compression than declared."""
     return await push(world, codec=4)
 
 

@@ -123,7 +123,7 @@ async def verify_what_was_not_added(world: World) -> Any:
 
 @case(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 async def describe_no_transaction(world: World) -> Any:
-    """DescribeTransactions of a transactional id that nobody has used."""
+    """DescribeTransactions of an unknown transactional id."""
     name = world.fresh()
     _, at, _, _ = await producer(world)
     while True:

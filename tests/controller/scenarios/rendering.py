@@ -85,7 +85,7 @@ def replicas(body: TopicBody, index: int) -> str:
 
 
 def request(asked: Any) -> str:
-    """A request to a broker. UpdateMetadata names the partitions that it tells of, and what hides or marks them."""
+    """A request to a broker. UpdateMetadata lists its partitions and flags."""
     match asked:
         case LeaderAndIsrRequest():
             return leader_and_isr(asked)

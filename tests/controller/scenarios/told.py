@@ -30,7 +30,7 @@ class ToldWorld(World):
     """Brokers that have refused the last request, for the controller's epoch in it."""
 
     def deliver(self, effect: effects.SendToBroker) -> ResponseReceived | None:
-        """Hand a request to a broker: its answer, or None if it is gone, silent, or has seen a later controller."""
+        """Deliver a request to a broker; return its response, or None if it is dead, silent, or fences it."""
         self.fenced.clear()
         receiver = self.brokers.get(effect.broker_id)
         alive = receiver is not None and receiver.epoch == effect.broker_epoch
@@ -56,7 +56,7 @@ class ToldWorld(World):
 
 
 class ToldTerm(Term):
-    """A controller that says what it does, and may be made to die at a step (`controller.failpoints`)."""
+    """A controller that prints its actions, and may die at a failpoint (`controller.failpoints`)."""
 
     world: ToldWorld
 

@@ -48,7 +48,7 @@ def beat(
 
 
 def describe(*groups: str) -> ConsumerGroupDescribeRequest:
-    """What there is of groups."""
+    """Describe all groups."""
     return ConsumerGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=True)
 
 

@@ -281,9 +281,8 @@ async def administered(run: Run, found: Group) -> None:
 
 
 async def without_topic(run: Run, found: Group) -> None:
-    """Delete the only topic that it has read, and look at it when its offsets are gone.
-
-    What names the topic is left out: Kafka's coordinators hear of the deletion some time after its brokers.
+    """Delete its only topic, and describe the group after its offsets. Responses with the topic are excluded: Kafka's
+    coordinators learn of a deletion later than its brokers.
     """
     await run.prepare(DeleteTopicsRequest(topic_names=[found.topic], timeout_ms=10000), version=3)
     known = MetadataRequest(topics=[MetadataRequestTopic(name=found.topic)], allow_auto_topic_creation=False)

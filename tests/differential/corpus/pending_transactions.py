@@ -91,7 +91,7 @@ async def initialized_while_completing(run: Run) -> None:
 
 
 def going_on(producer: Producer) -> InitProducerIdRequest:
-    """What a producer asks that goes on after a failure."""
+    """The requests of a producer that continues after a failure."""
     return init(producer.transactional_id, producer_id=producer.id, epoch=producer.epoch)
 
 

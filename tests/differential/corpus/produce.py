@@ -111,7 +111,7 @@ async def odd_headers(run: Run) -> None:
 
 @case("Produce", "3-11")
 async def odd_records(run: Run) -> None:
-    """The header and the checksum are right, the records are not what they say."""
+    """Batches with a valid header and checksum, and malformed records."""
     from anabranch.protocol.records.batch import HEADER_BYTES
     from tests.broker.storage.batches import batch_of
 

@@ -48,7 +48,7 @@ Said = tuple[int, int, Sequence[int]]
 
 
 def beat(group: str, member: str = "a", epoch: int = 0, *topics: str, **more: Any) -> ShareGroupHeartbeatRequest:
-    """A heartbeat; with topics it says what the member subscribes to."""
+    """A heartbeat; with topics it subscribes."""
     names = list(topics) or None
     return ShareGroupHeartbeatRequest(
         group_id=group, member_id=member, member_epoch=epoch, subscribed_topic_names=names, **more
@@ -56,7 +56,7 @@ def beat(group: str, member: str = "a", epoch: int = 0, *topics: str, **more: An
 
 
 def describe(*groups: str) -> ShareGroupDescribeRequest:
-    """What there is of groups."""
+    """Describe all groups."""
     return ShareGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=True)
 
 

@@ -134,7 +134,7 @@ async def settle(run: Run, request: StreamsGroupHeartbeatRequest, good: Callable
 
 
 def calm(answer: Any) -> bool:
-    """Whether nothing is wrong, and nobody waits."""
+    """Whether the group is healthy and nothing waits."""
     return not answer.status
 
 

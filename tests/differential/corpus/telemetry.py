@@ -32,7 +32,7 @@ def get(client_instance_id: bytes) -> GetTelemetrySubscriptionsRequest:
 
 
 async def subscribe(run: Run, name: str, **configs: str | None) -> None:
-    """Change a subscription, and wait until the broker goes by it: a later one, about one client alone, tells."""
+    """Change a subscription, and wait until the broker applies it, by a later one for one client."""
     changes = [
         (DELETE if value is None else SET, key.replace("_", "."), value) for key, value in sorted(configs.items())
     ]

@@ -91,7 +91,7 @@ async def of_a_partition_that_is_led_elsewhere(run: Run) -> None:
 
 
 async def coordinator_of(run: Run, key: str, kind: int = 0) -> tuple[int, int]:
-    """The coordinator, and somebody else."""
+    """Return the coordinator, and another broker."""
     answer = await run.settled(
         FindCoordinatorRequest(coordinator_keys=[key], key_type=kind),
         lambda answer: answer.coordinators[0].error_code == 0,

@@ -22,7 +22,7 @@ from tests.interop.drivers.common import Arguments, Door, doors, drive, emit, re
 
 
 async def produce(asked: Arguments) -> None:
-    """Tell of every record what became of it."""
+    """Print the outcome of every record."""
     producer = AIOKafkaProducer(
         bootstrap_servers=asked.servers,
         enable_idempotence=True,
@@ -55,10 +55,9 @@ async def _collect(waiting: list[tuple[int, Any]]) -> None:
 
 
 class Told(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Tells of every rebalance."""
+    """Prints every rebalance."""
 
     def on_partitions_revoked(self, revoked: Any) -> None:
-        """They are gone."""
         emit("revoked", partitions=sorted(one.partition for one in revoked))
 
     def on_partitions_assigned(self, assigned: Any) -> None:
@@ -67,7 +66,7 @@ class Told(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 async def consume(asked: Arguments) -> None:
-    """Tell of every record."""
+    """Print every record."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=asked.servers,
         group_id=asked.group,

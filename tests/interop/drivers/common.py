@@ -35,13 +35,13 @@ DOOR_S = 60.0
 
 
 def emit(event: str, **fields: Any) -> None:
-    """Tell something."""
+    """Print an event."""
     sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
     sys.stdout.flush()
 
 
 class Arguments:
-    """What the driver was told, and whether it was told to stop."""
+    """The driver's arguments, and whether it should stop."""
 
     def __init__(self) -> None:
         self.command = sys.argv[1]
@@ -81,7 +81,6 @@ def record(number: int) -> tuple[bytes, bytes]:
 
 
 def text(data: bytes | None) -> str | None:
-    """As it is told."""
     return None if data is None else data.decode()
 
 

@@ -35,7 +35,7 @@ moves: list[str] = []
 
 
 def produce(asked: Arguments) -> None:
-    """Tell of every record what became of it."""
+    """Print the outcome of every record."""
 
     def delivered(error: Any, message: Any) -> None:
         if error is None:
@@ -88,7 +88,7 @@ def consumer_of(asked: Arguments) -> Consumer:
 
 
 def consume(asked: Arguments) -> None:
-    """Tell of every record."""
+    """Print every record."""
     consumer = consumer_of(asked)
     while not asked.stopped:
         message = consumer.poll(0.1)
@@ -137,11 +137,9 @@ def copy(asked: Arguments) -> None:
 
 
 def copy_some(asked: Arguments, producer: Producer, consumer: Consumer) -> None:
-    """One transaction. Raises KafkaException when there can be no other with this producer.
-
-    What came in a call that moved partitions is left: some of it may be another member's now, and the positions below
-    would not have it. Who it is in the group is asked before: librdkafka forgets that when its session has ended, and
-    brokers take offsets from nobody in particular, as clients before KIP-447 sent them.
+    """One transaction. Raises KafkaException if the producer is unusable. Records of a call that moved partitions are
+    skipped: they may be another member's. The group metadata is read before: librdkafka drops it at the session's end,
+    and brokers accept offsets without it, as before KIP-447.
     """
     moves.clear()
     member = consumer.consumer_group_metadata()

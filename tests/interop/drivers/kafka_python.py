@@ -17,7 +17,7 @@ WAIT_S = 60
 
 
 def produce(asked: Arguments) -> None:
-    """Tell of every record what became of it."""
+    """Print the outcome of every record."""
     settings: dict[str, Any] = {"enable_idempotence": True}
     if asked.old:
         settings = {"enable_idempotence": False, "api_version": (0, 9)}
@@ -52,10 +52,9 @@ def _collect(waiting: list[tuple[int, Any]]) -> None:
 
 
 class Told(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Tells of every rebalance."""
+    """Prints every rebalance."""
 
     def on_partitions_revoked(self, revoked: Any) -> None:
-        """They are gone."""
         emit("revoked", partitions=sorted(one.partition for one in revoked))
 
     def on_partitions_assigned(self, assigned: Any) -> None:
@@ -64,7 +63,7 @@ class Told(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 def consume(asked: Arguments) -> None:
-    """Tell of every record."""
+    """Print every record."""
     assignor = CooperativeStickyAssignor if asked.assignor == "cooperative" else RangePartitionAssignor
     consumer = KafkaConsumer(
         bootstrap_servers=asked.servers.split(","),

@@ -75,7 +75,7 @@ def consume(asked: Arguments) -> None:
 
 
 def rebalances(stderr: object) -> None:
-    """What kcat says of its group."""
+    """The group's rebalances in kcat's output."""
     for line in stderr:  # type: ignore[attr-defined]
         if found := REBALANCED.search(line):
             partitions = [int(one) for one in re.findall(r"\[(\d+)\]", found[1])]
@@ -105,7 +105,7 @@ def transact(asked: Arguments) -> None:
 
 
 def through(door: Door, topic: str) -> None:
-    """A record out and back; kcat is told to stop trying as soon as it says why it cannot."""
+    """Produce and consume a record; kcat is stopped at its first error."""
     words = ["-b", door.servers]
     properties = {
         "security.protocol": door.protocol,

@@ -66,7 +66,7 @@ def summary(records: list[Record]) -> Walked:
 
 
 def agreed(content: bytes, count: int) -> bool:
-    """Whether both the walk and the decoder take the records, which then say the same."""
+    """Whether the walk and the decoder both accept the records, with equal results."""
     try:
         records = decoded(content, count)
     except DecodeError:

@@ -44,7 +44,7 @@ def jars_or_skip() -> Path:
 
 
 def group(rng: random.Random, assignor: str, *, alike: bool) -> tuple[GroupSpec, str]:
-    """A group whose targets are those of an earlier life of it, and the line that tells Kafka of it."""
+    """A group with targets of an earlier state, and the line that describes it to Kafka."""
     counts = {name: rng.randint(1, 12) for name in rng.sample("tuvwxyz", rng.randint(1, 6))}
     names = [f"m{number:02}" for number in range(rng.randint(1, 9))]
     one = rng.sample(sorted(counts), rng.randint(1, len(counts)))

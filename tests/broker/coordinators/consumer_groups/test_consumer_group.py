@@ -70,7 +70,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def lose_an_answer(self, name: str) -> None:
-        """The coordinator takes the heartbeat, and the client never hears of it."""
+        """The coordinator processes the heartbeat, and the response is lost."""
         if name in self.clients:
             one = dataclasses.replace(self.clients[name])
             self._act(name, self.clients[name], lambda: one.beat(full=True))
@@ -144,7 +144,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), how=st.sampled_from(["join", "beat", "leave"]))
     def die_before_it_is_replicated(self, name: str, how: str) -> None:
-        """The coordinator dies with its last records, which nobody was told of; the client tries again later."""
+        """The coordinator dies with its last, unacknowledged records; the client retries later."""
         if (name in self.clients) == (how == "join") or name in self.absent:
             return
         one = dataclasses.replace(self.clients[name]) if how != "join" else Client(self.drive, f"{name}?", ["t"])

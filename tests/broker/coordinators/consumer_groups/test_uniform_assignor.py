@@ -95,7 +95,7 @@ def groups(draw: st.DrawFn, *, alike: bool) -> GroupSpec:
 
 
 def check(group: GroupSpec, targets: Mapping[str, Assignment]) -> None:
-    """Each partition that somebody may have is somebody's, once, and nobody has what it did not subscribe to."""
+    """Each assignable partition has one owner, which subscribes to it."""
     wanted = set().union(*(member.topics for member in group.members.values()))
     given_out = Counter(one for target in targets.values() for one in each(target))
     assert given_out == Counter((topic, index) for topic in wanted for index in group.partitions[topic])

@@ -156,7 +156,7 @@ class Client:
 
 
 def settle(*clients: Any, rounds: int = 10) -> int:
-    """Let everybody send heartbeats until nothing changes; says how many rounds that took."""
+    """Let all members send heartbeats until nothing changes; return the number of rounds."""
     for count in range(rounds):
         before = [(one.epoch, one.owned, one.said) for one in clients]
         for one in clients:

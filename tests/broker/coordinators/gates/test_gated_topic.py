@@ -13,7 +13,7 @@ PARENT = KeyEpoch(0, 0)
 
 
 def image(*counts: int, epochs: Mapping[int, int] | None = None) -> TopicImage:
-    """A topic resized through `counts`; leader epochs are those of its generations, unless said otherwise."""
+    """A topic resized through `counts`; leader epochs equal its generations by default."""
     history = tuple(enumerate(counts))
     lineage = Lineage(1, history)
     partitions = {

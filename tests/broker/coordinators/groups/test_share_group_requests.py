@@ -49,7 +49,7 @@ async def ask(member: Member, request: Any) -> Any:
 
 
 async def offsets(member: Member) -> list[tuple[int, int, int]]:
-    """Partition, start and what is left, as administrators are told."""
+    """Partition, start offset and lag, as in DescribeShareGroupOffsets."""
     group = DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
     (told,) = (await ask(member, DescribeShareGroupOffsetsRequest(groups=[group]))).groups
     assert told.error_code == ErrorCode.NONE, told

@@ -30,7 +30,7 @@ class Shard:
 
 
 class Journal:
-    """One that is read to its end when it is told."""
+    """A journal whose load ends on demand."""
 
     topic = "__consumer_offsets"
 

@@ -55,7 +55,7 @@ def joined(answer: JoinGroupResponse, named: Names) -> str:
 
 
 def written(effect: Persist, named: Names) -> str:
-    """The record of the group, with everybody's assignment."""
+    """Print the group's record with all assignments."""
     value = effect.value
     rows = [f"{named(row.member_id)} {text(row.assignment)}" for row in value.members]
     return f"write group generation {value.generation}: " + ("; ".join(rows) or "no members")

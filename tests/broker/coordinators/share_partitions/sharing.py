@@ -108,7 +108,7 @@ class Member:
         session_epoch: int | None = None,
         **more: Any,
     ) -> Got:
-        """Acquire records, and say of others what became of them, by partition."""
+        """Acquire records, and acknowledge others, by partition."""
         topics = []
         for topic_id, indexes in self.assigned.items():
             rows = [
@@ -152,7 +152,7 @@ class Member:
     async def acknowledge(
         self, first: int, last: int, *types: int, index: int = 0, broker: int = 1, session_epoch: int | None = None
     ) -> tuple[int, int]:
-        """Say what became of records; the error of the request and that of the partition."""
+        """Acknowledge records; return the error codes of request and partition."""
         (topic_id,) = self.assigned
         batch = share_acknowledge.AcknowledgementBatch(
             first_offset=first, last_offset=last, acknowledge_types=list(types)

@@ -236,7 +236,7 @@ def test_offsets_that_were_passed_over_come_batch_by_batch_as_new_ones_do() -> N
 
 
 def delivered(one: SharePartition, batches: list[tuple[int, int]], times: int) -> None:
-    """Hand everything out so often, and take it back."""
+    """Deliver everything this often, and release it."""
     for _ in range(times):
         acquire(one, "a", batches)
         one.complete(one.release("a"))

@@ -38,7 +38,7 @@ def fresh(*members: str) -> Group:
 
 
 def after(members: Group, dealt: Mapping[str, Tasks], *gone: str, new: Iterable[str] = ()) -> Group:
-    """The group with its last targets, when some have gone and others have come."""
+    """The group with its last targets, after members left and joined."""
     return {one: (members[one][0], dealt[one]) for one in members if one not in gone} | fresh(*new)
 
 

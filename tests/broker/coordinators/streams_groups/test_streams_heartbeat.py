@@ -543,7 +543,7 @@ def beat_or_begin_anew(client: Client) -> None:
 
 
 def answer_is_lost(client: Client) -> None:
-    """The client says everything anew with its next heartbeat."""
+    """The client repeats everything in its next heartbeat."""
     try:
         client.driver.send(client.request())
     except KafkaError as error:

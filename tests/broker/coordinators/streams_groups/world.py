@@ -114,7 +114,7 @@ class Driver:
         return fresh
 
     def fail_over(self) -> None:
-        """Another coordinator goes on; timers begin anew."""
+        """Another coordinator takes over, with new timers."""
         self.group = self.replayed()
         streams_heartbeat.restart_session_timers(self.group, self.settings, self.now_ms)
 
@@ -175,7 +175,7 @@ class Client:
         return StreamsGroupHeartbeatRequest(group_id="g", member_id=self.member_id, **more)
 
     def beat(self, **more: Any) -> StreamsAnswer:
-        """A heartbeat; what it is told is given up or taken up at once, and said with the next one."""
+        """Send a heartbeat; apply the response at once, and report it in the next one."""
         owned = self.owned
         decision = self.driver.send(self.request(**more))
         answer: StreamsAnswer = decision.answer

@@ -21,12 +21,11 @@ SAID: Final[Mapping[MemberState, str]] = {
 
 
 def answer(told: HeartbeatAnswer) -> str:
-    """`epoch 2, has orders-0`; without partitions where the member is told nothing of them."""
+    """`epoch 2, has orders-0`; without partitions if the response has none."""
     return f"epoch {told.epoch}" + ("" if told.assignment is None else f", has {partitions(told.assignment)}")
 
 
 def record(written: Record) -> str:
-    """What one record says."""
     key, content = written
     return _SHOWN[type(key)](key, content)
 

@@ -29,13 +29,12 @@ STATUS: Final[Mapping[int, str]] = {
 
 
 def answer(told: StreamsAnswer) -> str:
-    """`epoch 2, has 0_0`; without tasks where the member is told nothing of them; and what is not as it should be."""
+    """`epoch 2, has 0_0`, with the status; without tasks if the response has none."""
     said = f"epoch {told.epoch}" + ("" if told.assigned is None else f", has {tasks(told.assigned)}")
     return "; ".join([said, *(STATUS[code] for code, _ in told.status)])
 
 
 def record(written: Record) -> str:
-    """What one record says."""
     key, content = written
     return _SHOWN[type(key)](key, content)
 
