@@ -27,8 +27,8 @@ from tests.sim.loop import Process
     resizing=True,
 )
 async def long_flushes(schedule: Any) -> bool:
-    """Readers lag, and learn the end of one key epoch while they flush another's. Leaders wait for slow followers before
-    they report ends.
+    """Readers lag, and learn the end of one key epoch while they flush another's. Leaders wait for slow followers
+    before they report ends.
     """
     cluster, rng = schedule.cluster, schedule.rng
     leaders = sorted({one.leader for place, one in cluster.states() if place[0] == TOPIC and one.leader > 0})

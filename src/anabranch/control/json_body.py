@@ -18,7 +18,7 @@ INT32_MAX: Final = 2**31 - 1
 """The largest partition number and id."""
 SHOWN_CHARS: Final = 40
 KINDS: Final[Mapping[str, str]] = {
-    "string": "a text",
+    "string": "a string",
     "integer": "a number of 32 bits",
     "number": "a number",
     "boolean": "true or false",

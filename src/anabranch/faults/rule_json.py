@@ -12,7 +12,7 @@ from anabranch.faults.rule import FIELDS, HINTS, Rule, is_set
 from anabranch.protocol.suggestion import suggest
 
 NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
-SAID: Final = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+SAID: Final = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 class InvalidRule(ValueError):

@@ -86,7 +86,7 @@ def test_what_waits_to_be_delivered_is_shown_and_what_was_passed_over() -> None:
 def test_a_violation_is_told_with_the_record_before_it() -> None:
     told = text_of(view.violation_line(EARLY.story()))
     before, then = (next(line.split() for line in told.splitlines() if word in line) for word in ("before  ", "then"))
-    assert before[3:9] == ["0000000000000007", "5", "2", "0", "1", "r1.2"]
+    assert before[2:8] == ["0000000000000007", "5", "2", "0", "1", "r1.2"]
     assert then[1:7] == ["0000000000000007", "4", "0", "12", "1", "r1.2"]
 
 

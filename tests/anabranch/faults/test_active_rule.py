@@ -77,7 +77,7 @@ async def test_a_test_waits_for_hits() -> None:
     assert not waiting.done()
     rule.hit(VIEW)
     await waiting
-    with pytest.raises(TimeoutError, match="after 0 s rule test has hit 2 of 2 requests"):
+    with pytest.raises(TimeoutError, match="after 0 s rule test has hit 2 of 2 matching requests"):
         await rule.wait_hit(3, timeout_s=0)
     with pytest.raises(TimeoutError, match="rule test matched no request"):
         await armed().wait_hit(timeout_s=0)

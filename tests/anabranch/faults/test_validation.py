@@ -30,7 +30,7 @@ FAIL = {"error": "REQUEST_TIMED_OUT"}
         ({"api": "Produce", "error": "NOT_CONTROLLER"}, "Produce never returns NOT_CONTROLLER; .*NOT_ENOUGH"),
         (
             {"api": "Produce", "versions": "0-10", "error": "TRANSACTION_ABORTABLE"},
-            "Produce answers .* from version 11 on",
+            "Produce returns .* from version 11 on",
         ),
         ({"api": "UpdateMetadata", **FAIL}, "only brokers and controllers send UpdateMetadata; add between_brokers"),
         ({"api": "Heartbeat", "topic": "a", "hold": True}, "Heartbeat has no topic; APIs that have one are .*Produce"),

@@ -25,7 +25,7 @@ def test_words_are_read_from_texts_too() -> None:
         ({"topics": "a"}, "unknown filters: topics; the filters are api, versions"),
         ({"times": 1}, "unknown filters: times"),
         ({"api": "Produced"}, "unknown API 'Produced'; did you mean Produce"),
-        ({"api": "Heartbeat", "topic": "a"}, "Heartbeat names no topic"),
+        ({"api": "Heartbeat", "topic": "a"}, "Heartbeat has no topic"),
         ({"brokers": "4"}, "there is no broker 4; there are 1"),
         ({"partition": "x"}, "partition is a number, not 'x'"),
         ({"after": "x"}, "after is a number, not 'x'"),
