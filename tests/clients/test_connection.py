@@ -210,7 +210,7 @@ async def test_nonsense_closes_the_connection_with_one_log_line(caplog: pytest.L
         call = connection.send(heartbeat(1))
         await peer.saw(2)
         peer.writers[0].write(b"\x00\x00\x00\x05\x00\x00\x00\x63\x00")
-        with pytest.raises(ConnectionError, match="nonsense"):
+        with pytest.raises(ConnectionError, match="malformed response"):
             await call
         await connection.close()
     lines = [record for record in caplog.records if record.name == "anabranch.clients.connection"]

@@ -41,7 +41,7 @@ def test_a_rule_for_a_block(ours: ControlClient) -> None:
 
 def test_a_rule_that_hits_nothing_fails_its_block(ours: ControlClient) -> None:
     never = Rule(name="never", api=("DeleteTopics",), hold=True)
-    with pytest.raises(RuleNeverHit, match="rule never has no hits: no request came"), ours.faults(never):
+    with pytest.raises(RuleNeverHit, match="rule never has no hits: no request matched it"), ours.faults(never):
         pass
     with ours.faults(api="DeleteTopics", hold=True, optional=True):
         pass

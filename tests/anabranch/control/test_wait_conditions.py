@@ -60,7 +60,7 @@ async def test_what_is_missing() -> None:
             assert await missing(group="g", state="Stable", members=1) == ""
             assert await missing(group="g", members=2) == "g has 1 members"
             await consumer.commit()
-            assert "behind" in await missing(group="g", lag=0)
+            assert "lag of" in await missing(group="g", lag=0)
             assert await missing(group="g", lag=3) == ""
         assert await missing(group="g", state="Stable") == "g is Empty"
         active = next(one for one, node in cluster.nodes.items() if node.controller and node.controller.active)
