@@ -57,7 +57,7 @@ async def resized_topic(cluster: Cluster) -> bytes:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=1)])
         await admin.wait_for_topic(TOPIC)
         async with Producer(cluster.bootstrap_servers) as producer:
-            await producer.send(TOPIC, b"sent", key=b"k", timestamp_ms=1_700_000_000_000)
+            await producer.send(TOPIC, b"stamped", key=b"k", timestamp_ms=1_700_000_000_000)
             await producer.flush()
         await admin.create_partitions(TOPIC, 2)
         known = await admin.wait_until(lambda seen: len(seen.topics[TOPIC].partitions) == 2, TOPIC)

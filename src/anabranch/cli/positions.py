@@ -17,4 +17,4 @@ def parse_position(text: str, *, option: str, now: datetime, others: str = "") -
     try:
         return positions.parse_position(text, now=now, others=others)
     except ValueError as error:
-        raise click.UsageError(f"{option} takes {error}") from None
+        raise click.UsageError(f"{option} must be {error}") from None
