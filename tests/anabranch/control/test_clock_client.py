@@ -37,8 +37,8 @@ def test_what_cannot_be_done_is_refused(control: ControlClient) -> None:  # noqa
         ({"advance": -1}, "a clock can be advanced by 0 seconds to 100 years, not by"),
         ({"pace": "fast"}, "pace is a number"),
         ({"pace": -1}, "0 or more"),
-        ({"skip": "1s"}, "say"),
-        ({}, "say"),
+        ({"skip": "1s"}, "send"),
+        ({}, "send"),
     ]:
         with pytest.raises(ControlError, match=reason) as refused:
             control.ask("POST", "/v1/clock", body)

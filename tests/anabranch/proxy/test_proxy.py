@@ -197,7 +197,7 @@ async def test_an_upstream_that_names_what_is_no_address(
         proxy.ports.add_broker(2, *place)
         with pytest.raises((ConnectionError, TimeoutError)):
             await asked(f"127.0.0.1:{proxy.ports.brokers[2].port}", MetadataRequest(topics=[]))
-        assert "does not answer" in caplog.text
+        assert "does not respond" in caplog.text
         assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
 
 
@@ -210,7 +210,7 @@ async def test_an_upstream_that_is_away_is_told_of_once_and_comes_back(caplog: p
                 for _ in range(3):
                     with pytest.raises((ConnectionError, TimeoutError)):
                         await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))
-                told = [one.message for one in caplog.records if "does not answer" in one.message]
+                told = [one.message for one in caplog.records if "does not respond" in one.message]
                 assert len(told) == 1 and f"127.0.0.1:{port}" in told[0]
                 async with Cluster(1, port=port):
                     assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers

@@ -177,7 +177,7 @@ def test_marker_that_cannot_be_followed_is_refused_and_markers_of_a_class_count(
     told = run(tmp_path).stdout
     assert "1 passed, 4 errors" in told
     for reason in (
-        "@pytest.mark.anabranch: it has no 'broker'; did you mean brokers?",
+        "@pytest.mark.anabranch: unknown argument 'broker'; did you mean brokers?",
         "@pytest.mark.anabranch: it takes keyword arguments, such as rules=, not 'Produce'",
         "brokers is a number from 1 on, not '3'",
         "@pytest.mark.anabranch: brokers: anabranch_cluster is shared by the session",
