@@ -192,7 +192,7 @@ async def test_upstream_that_ends_in_the_handshake_is_reported_in_one_line(
         for _ in range(5):
             assert await ask(proxy.bootstrap_servers, framed(request_frame(18, 0))) == b"", "the client is closed"
     assert not bugs(caplog)
-    assert sum("does not answer" in one.getMessage() for one in caplog.records) == 1
+    assert sum("does not respond" in one.getMessage() for one in caplog.records) == 1
 
 
 async def test_mutated_answers_of_the_upstream_cost_their_own_connection(caplog: pytest.LogCaptureFixture) -> None:

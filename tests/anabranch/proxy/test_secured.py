@@ -116,7 +116,7 @@ async def test_what_comes_to_a_port_with_tls_without_it_and_an_upstream_of_anoth
         stranger = ssl.create_default_context()
         servers = cluster.bootstrap_servers_of("SASL_SSL")
         async with Proxy(settings(servers, tls=own_tls(), upstream_tls=stranger)) as proxy:
-            assert "certificate" in caplog.text and "does not answer" in caplog.text
+            assert "certificate" in caplog.text and "does not respond" in caplog.text
             host, port = proxy.bootstrap_servers.split(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(b"\0\0\0\x0a" * 10)
