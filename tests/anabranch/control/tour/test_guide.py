@@ -86,7 +86,7 @@ def test_a_story_that_is_left_is_put_right() -> None:
                 await guide.begin(on, "other")
             assert on.clock is not None
             on.clock.run_at(0)
-            with pytest.raises(ActionRefused, match="stands still"):
+            with pytest.raises(ActionRefused, match="is stopped"):
                 await guide.begin(on, "leader")
 
     run(leave())
