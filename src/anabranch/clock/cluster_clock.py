@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 STOPS: Final = 1000
 """The approximate maximum number of stops of a move."""
+PACE_MAX: Final = 1_000_000
+"""Eleven days in a second. A faster clock leaves the range of dates, and a float becomes infinite."""
 CANCELLED_MIN: Final = 100
 """Cancelled timers are dropped from this number on, once they are half of all: as in asyncio."""
 
@@ -104,8 +106,8 @@ class ClusterClock:
 
     def run_at(self, scale: float) -> None:
         """Set the pace; 0 stops the clock. ValueError for an invalid pace."""
-        if not (0 <= scale < math.inf):
-            raise ValueError(f"the pace of a clock must be 0 or more, not {scale}")
+        if not 0 <= scale <= PACE_MAX:
+            raise ValueError(f"the pace of a clock must be 0 or more, at most {PACE_MAX:,}, not {scale}")
         self._set(self.now_s())
         self._scale = scale
 

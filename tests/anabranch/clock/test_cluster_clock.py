@@ -150,6 +150,8 @@ def test_what_is_no_move() -> None:
                 await clock.advance(wrong)
             with pytest.raises(ValueError, match="0 or more"):
                 clock.run_at(wrong)
+        with pytest.raises(ValueError, match="at most 1,000,000"):
+            clock.run_at(1e300)
 
     on_clocks(main())
 
