@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -176,9 +177,21 @@ def test_their_program_resizes_and_spark_audits_it(project: Project, tmp_path: P
             done = project.run(
                 str(project.python), "-m", "anabranch.cli.main", "audit", *words, path=str(project.folder)
             )
-            assert done.returncode == 0, done.stdout + done.stderr
+            assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+            assert running_with(tmp_path) == []
+            assert not (tmp_path / "spark-temporary").exists()
         finally:
             process.terminate()
+
+
+def running_with(directory: Path) -> list[Path]:
+    """The processes whose command line names the directory, as that of a Spark does."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.fsencode(directory) in (process / "cmdline").read_bytes():
+                found.append(process)
+    return found
 
 
 def test_their_type_checker_sees_our_types(project: Project) -> None:

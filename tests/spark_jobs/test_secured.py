@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
+from anabranch.audit import results
 from anabranch.cli import audit as command
 from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.certificates import CertificateAuthority
@@ -48,22 +49,33 @@ def test_a_topic_is_looked_up_read_and_written(locked: LiveCluster, spark: Spark
 
 
 @pytest.mark.spark
-def test_no_output_of_a_stream_has_the_password(
+@pytest.mark.parametrize("backfill", [False, True], ids=["stream", "batch"])
+def test_no_output_of_an_audit_has_the_password(
     locked: LiveCluster,
     spark: SparkSession,
+    backfill: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """As it prints and writes it. `tests.anabranch.cli.test_audit` has the log of a Spark, and other ways to audit."""
+    """The report, the verdict, the checkpoint, Spark's log and what is printed; and what a violation leaves.
+
+    `tests.anabranch.cli.test_audit` looks at what a service leaves that is a process.
+    """
     monkeypatch.setattr(session, "AuditSpark", lambda *_, **__: contextlib.nullcontext(spark))
-    topic, servers = locked.create("told", 2), locked.cluster.bootstrap_servers_of(LISTENER)
+    topic, servers = locked.create(f"told-{backfill}", 2), locked.cluster.bootstrap_servers_of(LISTENER)
     locked.produce(topic, deliveries(b"k", [(1, 0, 1), (0, 0, 0)]))
-    wish = replace(WISH, bootstrap_servers=servers, topic=topic, out=tmp_path, client=client_of())
+    wish = replace(WISH, bootstrap_servers=servers, topic=topic, out=tmp_path, client=client_of(), backfill=backfill)
     assert command.run(wish) == 1, "there is a violation"
-    written = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert any(path.name == "report.html" for path in written)
-    told = {"stdout and stderr": "".join(capsys.readouterr()).encode(), **written}
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert any(line.startswith("│ out of order") and "1" in line for line in out.splitlines()), out
+    assert json.loads((wish.directory / results.VERDICT).read_text())["clean"] is False
+    assert "Order audit" in (wish.directory / results.REPORT).read_text()
+    assert len(list((wish.directory / "violations").glob("*.parquet"))) == 1
+    log = Path(spark.sparkContext.getConf().get("spark.local.dir") or "").parent / "spark.log"
+    told = {"stdout": out.encode(), "log": log.read_bytes()}
+    told |= {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert {place for place, content in told.items() if leaks(content, PASSWORD.encode())} == set()
 
 
