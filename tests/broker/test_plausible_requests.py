@@ -31,7 +31,7 @@ from tests.broker.test_bad_input import RULING
 from tests.protocol.messages import as_sent, own_tags
 
 CONNECTIONS = 8
-REQUESTS = int(os.environ.get("ANABRANCH_PLAUSIBLE", "12000"))
+REQUESTS = int(os.environ.get("ANABRANCH_PLAUSIBLE", "5000"))
 SEED = time.time_ns() if "ANABRANCH_PLAUSIBLE" in os.environ else 253
 ANSWER_MS = 60_000
 LEFT_OUT = {*("DeleteTopics", "SaslHandshake", "SaslAuthenticate"), *RULING}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.anabranch.control.hostile_http import Target, run, targets
 
-CASES = 400
+CASES = 160
 pytestmark = pytest.mark.timeout(300)
 
 

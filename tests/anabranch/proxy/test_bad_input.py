@@ -25,7 +25,7 @@ from tests.broker.mutated_frames import framed, mutated_frames
 from tests.broker.serving import request_frame, until
 from tests.secured.certificates import files
 
-FRAMES = 200
+FRAMES = 100
 HANDSHAKE = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100)
 QUIET_S = 0.05
 """A damaged answer may be one that never ends."""
