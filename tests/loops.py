@@ -7,28 +7,42 @@ assertion holds. A test that expects one of them gives its loop an exception han
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import uvloop
 
-LOOKS: Final = 50
+LOOKS: Final = 200
 """Of so many looks for garbage one goes through everything, the others through what is new."""
 _looks = itertools.count(1)
+_holds_back = False
 
 
 def collect_garbage(*, everything: bool = False) -> None:
     """Collect what has been made since the last look, and once in a while everything.
 
-    A look at all objects of a whole session takes 0.1 s, and there are more than a thousand. What survives one look is
+    A look at all objects of a whole session takes 0.4 s, and there are more than a thousand. What survives one look is
     therefore left out of the next ones (`gc.freeze`), until it is looked at again with all the rest.
     """
     if everything or next(_looks) % LOOKS == 0:
         gc.unfreeze()
     gc.collect()
-    gc.freeze()
+    if not _holds_back:
+        gc.freeze()
+
+
+@contextlib.contextmanager
+def looked_at_again() -> Iterator[None]:
+    """What is new in the block is not left out of the first look behind it."""
+    global _holds_back
+    _holds_back = True
+    try:
+        yield
+    finally:
+        _holds_back = False
 
 
 class Strict(asyncio.AbstractEventLoop):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.loops import LOOPS
+from tests.loops import LOOPS, collect_garbage, looked_at_again
 
 kept: list[asyncio.Task[None]] = []
 
@@ -83,6 +84,24 @@ async def test_a_test_that_expects_it_listens_itself() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(str(context["exception"])))
     await a_task_that_dies_unobserved()
     assert heard == ["oops"]
+
+
+class Ring:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_outlives_a_look_is_found_by_the_first_one_behind_the_block() -> None:
+    with looked_at_again():
+        ring = Ring()
+        found = weakref.ref(ring)
+        collect_garbage()
+        del ring
+    assert found() is not None
+    collect_garbage()
+    assert found() is None
 
 
 def brings_its_own_loop(test: ast.stmt) -> bool:

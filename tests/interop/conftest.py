@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Generator, Iterator
@@ -9,20 +10,22 @@ from typing import Any, Final
 
 import pytest
 
-from tests.loops import collect_garbage
+from tests.loops import collect_garbage, looked_at_again
 
 pytest.register_assert_rewrite("tests.interop.capabilities")
 
+_tests = itertools.count(1)
 CELLS: Final = pytest.StashKey[dict[tuple[str, str], str]]()
 
 
 @pytest.fixture(autouse=True)
 def collect_what_other_clients_leave() -> Iterator[None]:
-    """Collect garbage here, so that other tests do not fail on it."""
-    yield
+    """Collect garbage here, so that other tests do not fail on it; each 20th time also what outlived its test."""
+    with looked_at_again():
+        yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        collect_garbage(everything=True)
+        collect_garbage(everything=next(_tests) % 20 == 0)
 
 
 @pytest.hookimpl(wrapper=True)
