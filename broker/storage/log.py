@@ -338,11 +338,6 @@ class PartitionLog:
         """Return the first record whose timestamp is at least `timestamp_ms`, or None."""
         return self.segments.search(timestamp_ms, self.log_start_offset)
 
-    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
-        """Return the first record with the latest timestamp of the log (ListOffsets -3), or None."""
-        latest_ms = self.max_timestamp_ms
-        return None if latest_ms == NO_TIMESTAMP else self.offset_for_timestamp(latest_ms)
-
     @property
     def max_timestamp_ms(self) -> int:
         """Return the latest timestamp of the log, -1 if it has none."""

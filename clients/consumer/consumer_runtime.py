@@ -10,7 +10,6 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 from anabranch.clients.clock import follow_loop_ms
@@ -218,9 +217,7 @@ class ConsumerRuntime:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def _check_started(self) -> None:

@@ -149,7 +149,7 @@ def test_one_batch_may_pass_the_size_limit() -> None:
 def test_search_by_time(files: Files) -> None:
     log = opened(files)
     assert log.offset_for_timestamp(0) is None
-    assert log.offset_of_max_timestamp() is None
+    assert log.max_timestamp_ms == -1
     for number in range(30):
         append(
             log, batch(3, timestamp_ms=1000 + 10 * number, compression="gzip" if number % 2 else "none"), epoch=number
@@ -166,7 +166,7 @@ def test_search_by_time(files: Files) -> None:
             None,
         )
         assert log.offset_for_timestamp(timestamp_ms) == expected
-    assert log.offset_of_max_timestamp() == (1292, 89, 29)
+    assert log.max_timestamp_ms == 1292
     log.increment_log_start_offset(50)
     assert log.offset_for_timestamp(0) == (1162, 50, 16)
 
@@ -177,9 +177,7 @@ def test_search_by_time_in_disorder() -> None:
         append(log, batch(timestamp_ms=timestamp_ms))
     found = {timestamp: log.offset_for_timestamp(timestamp) for timestamp in (0, 501, 900, 901, 951)}
     assert {ts: answer and answer.offset for ts, answer in found.items()} == {0: 0, 501: 1, 900: 1, 901: 5, 951: None}
-    latest = log.offset_of_max_timestamp()
-    assert latest is not None
-    assert latest.offset == 5
+    assert log.max_timestamp_ms == 950
 
 
 # --------------------------------------------------------------------------------------------- producers, transactions

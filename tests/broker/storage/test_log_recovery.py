@@ -122,7 +122,7 @@ def test_reopening_restores_everything(files: Files) -> None:
         assert (again.log_start_offset, again.log_end_offset, again.size_bytes) == (0, 48, log.size_bytes)
         assert again.epochs.entries == log.epochs.entries == ((0, 0), (1, 16), (2, 32))
         assert everything(again) == everything(log)
-        assert again.offset_of_max_timestamp() == log.offset_of_max_timestamp()
+        assert again.max_timestamp_ms == log.max_timestamp_ms
         one, other = again.producers.get(7), log.producers.get(7)
         assert one is not None
         assert other is not None

@@ -59,7 +59,6 @@ def test_searches_by_time(records: bytes) -> None:
         else:
             assert found is None or found.timestamp_ms < 2**63
     assert log.offset_for_timestamp(NOW_MS + 10) is None
-    log.offset_of_max_timestamp()
     within = log.offset_for_timestamp(NOW_MS)
     assert within is not None and within.offset == 0
     log.increment_log_start_offset(4)
