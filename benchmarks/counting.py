@@ -33,7 +33,7 @@ RECORDS: Final = 120_000
 KEYS: Final = 1_000
 ROUNDS: Final = 3
 AIM_TIMES: Final = 2.0
-PATIENCE_S: Final = 180.0
+TIMEOUT_S: Final = 180.0
 WAIT_S: Final = 60.0
 FAUST: Final = os.environ.get("ANABRANCH_FAUST")
 COUNTED: Final = re.compile(r"counted (\d+) in ([\d.e-]+) s and ([\d.e-]+) s")
@@ -113,7 +113,7 @@ def run(command: list[str], records: int) -> Rates:
         text=True,
         env={**os.environ, RECORDS_VARIABLE: str(records), "PYTHONPATH": str(Path(__file__).parent.parent)},
     )
-    watch = threading.Timer(PATIENCE_S, process.kill)
+    watch = threading.Timer(TIMEOUT_S, process.kill)
     watch.start()
     said: list[str] = []
     try:

@@ -39,7 +39,7 @@ ROUNDS: Final = 3
 LARGE: Final = 1000
 """Larger clusters fail over once, because their creation dominates the run."""
 TOPIC_PARTITIONS: Final = 100
-PATIENCE_MS: Final = 300_000
+TIMEOUT_MS: Final = 300_000
 AT_ONCE: Final = 64
 
 
@@ -95,7 +95,7 @@ async def lose(cluster: Cluster, victim: Node) -> float:
 
 async def all_show(nodes: Any, condition: Any) -> None:
     """Wait until the metadata of all these nodes meets the condition."""
-    shown = await asyncio.gather(*(node.services.metadata.wait_until(condition, PATIENCE_MS) for node in nodes))
+    shown = await asyncio.gather(*(node.services.metadata.wait_until(condition, TIMEOUT_MS) for node in nodes))
     assert all(shown), "no failover in five minutes"
 
 

@@ -16,7 +16,7 @@ from anabranch.runtime.task_dump import END
 QUIET_S = 60.0
 """How long without progress counts as stalled, on slow machines too."""
 ACCOUNT_BYTES = 12_000
-ACCOUNT_PATIENCE_S = 5.0
+ACCOUNT_TIMEOUT_S = 5.0
 
 
 class Instance:
@@ -113,7 +113,7 @@ class Instance:
         self._child.signal(signal.SIGQUIT)
         begun = asyncio.get_running_loop().time()
         while END not in self._child.log_tail() and not self._child.ended:
-            if asyncio.get_running_loop().time() > begun + ACCOUNT_PATIENCE_S:
+            if asyncio.get_running_loop().time() > begun + ACCOUNT_TIMEOUT_S:
                 lines.append("does not answer a signal")
                 break
             await asyncio.sleep(0.02)

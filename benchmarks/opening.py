@@ -29,7 +29,7 @@ REBALANCE_MS: Final = 100
 """The time allowed for the rebalance."""
 RESIZES: Final = 12
 KEYS: Final = 64
-PATIENCE_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 CLASSIC: Final = {"heartbeat.interval.ms": HEARTBEAT_MS, "topic.metadata.refresh.interval.ms": 200}
 PROTOCOLS: Final[dict[str, dict[str, Any]]] = {
     "classic, range": {**CLASSIC, "partition.assignment.strategy": "range"},
@@ -66,7 +66,7 @@ class Members:
 
     def until_read(self, ends: dict[int, int]) -> None:
         """Poll until all assigned partitions are read."""
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + TIMEOUT_S
         while True:
             places = [place for one in self._members for place in one.position(one.assignment())]
             read = {place.partition: place.offset for place in places}
@@ -87,8 +87,8 @@ class Members:
                 begun_s = time.perf_counter()
                 one.commit(offsets=places, asynchronous=False)
         while child not in self.assigned():
-            if time.perf_counter() - begun_s > PATIENCE_S:
-                raise TimeoutError(f"partition {child} was not assigned within {PATIENCE_S:g} s")
+            if time.perf_counter() - begun_s > TIMEOUT_S:
+                raise TimeoutError(f"partition {child} was not assigned within {TIMEOUT_S:g} s")
             self.poll()
         return 1000 * (time.perf_counter() - begun_s)
 
@@ -131,7 +131,7 @@ def openings_ms(bootstrap: str, name: str, resizes: int) -> list[float]:
                 members.poll()
             ends = asyncio.run(grow(bootstrap, topic, count))
             members.until_read(ends)
-            deadline_s = time.monotonic() + PATIENCE_S
+            deadline_s = time.monotonic() + TIMEOUT_S
             while asyncio.run(withheld(bootstrap, topic)) != {count}:
                 if time.monotonic() > deadline_s:
                     raise TimeoutError(f"{topic}: the coordinator withholds nothing")

@@ -42,7 +42,7 @@ KEYS: Final = 2000
 """Keys per writer. One record per key is in flight at a time, so the keys form the batches."""
 LAG_MAX: Final = 50_000
 """How far readers may lag before the writers wait."""
-PATIENCE_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 TELL_EVERY_S: Final = 5.0
 KAFKA: Final = "4.1"
 PROPERTIES: Final = {
@@ -126,7 +126,7 @@ class Run:
         finally:
             self.ending.set()
             for process in (*self.writers, *self.readers):
-                process.join(PATIENCE_S)
+                process.join(TIMEOUT_S)
                 process.kill()
 
     def _create(self) -> None:
@@ -134,7 +134,7 @@ class Run:
         if not self.course.gates:
             config["reshard.legacy.consumers"] = "ignore"
         (created,) = self.admin.create_topics([NewTopic(TOPIC, FIRST_COUNT, 3, config=config)]).values()
-        created.result(PATIENCE_S)
+        created.result(TIMEOUT_S)
 
     def _start(self, target: Any, *words: Any) -> Any:
         process = self.context.Process(target=target, args=words, daemon=True)
@@ -164,7 +164,7 @@ class Run:
                 and stored >= course.records * (self.killed + 0.7) / (course.kills + 1)
             ):
                 self.readers[0].kill()
-                self.readers[0].join(PATIENCE_S)
+                self.readers[0].join(TIMEOUT_S)
                 self.killed += 1
                 self._fill_up()
             for process in self.writers:
@@ -184,26 +184,26 @@ class Run:
 
     def _grow(self) -> None:
         (grown,) = self.admin.create_partitions([NewPartitions(TOPIC, FIRST_COUNT + self.grown + 1)]).values()
-        grown.result(PATIENCE_S)
+        grown.result(TIMEOUT_S)
         self.grown += 1
 
     def _until_committed(self) -> None:
         """Wait until the group has committed every partition's end. TimeoutError without progress."""
         places = [TopicPartition(TOPIC, index) for index in range(FIRST_COUNT + self.grown)]
         found = self.admin.list_offsets({one: OffsetSpec.latest() for one in places})  # type: ignore[no-untyped-call]
-        ends = {place.partition: one.result(PATIENCE_S).offset for place, one in found.items()}
+        ends = {place.partition: one.result(TIMEOUT_S).offset for place, one in found.items()}
         seen, moved_s = -1, time.monotonic()
         while True:
             asked = [ConsumerGroupTopicPartitions(GROUP, places)]
             (answer,) = self.admin.list_consumer_group_offsets(asked).values()
-            committed = {one.partition: max(one.offset, 0) for one in answer.result(PATIENCE_S).topic_partitions}
+            committed = {one.partition: max(one.offset, 0) for one in answer.result(TIMEOUT_S).topic_partitions}
             if committed == ends:
                 return
             if (so_far := sum(committed.values())) > seen:
                 seen, moved_s = so_far, time.monotonic()
-            if time.monotonic() - moved_s > PATIENCE_S:
+            if time.monotonic() - moved_s > TIMEOUT_S:
                 missing = {index: (committed[index], end) for index, end in ends.items() if committed[index] != end}
-                raise TimeoutError(f"nothing was committed for {PATIENCE_S:g} s; partitions behind: {missing}")
+                raise TimeoutError(f"nothing was committed for {TIMEOUT_S:g} s; partitions behind: {missing}")
             self._tell(self.total)
             time.sleep(0.2)
 

@@ -96,11 +96,11 @@ class Network:
         Raises ConnectionError if no node answers in time, and AuthenticationFailed at once if one refuses the login.
         Logs once if it takes longer than a moment.
         """
-        patience = self._loop.call_later(QUIET_S, self._log_waiting)
+        slow_log = self._loop.call_later(QUIET_S, self._log_waiting)
         try:
             await self._find_cluster()
         finally:
-            patience.cancel()
+            slow_log.cancel()
         self._plan_refresh(self.config.metadata_max_age_ms)
 
     def _log_waiting(self) -> None:

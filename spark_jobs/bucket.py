@@ -38,11 +38,11 @@ from anabranch.spark_jobs.verdict import (
     unread_of,
 )
 
-PATIENCE_MS: Final = 10 * 60 * 1000
+LOSS_TIMEOUT_MS: Final = 10 * 60 * 1000
 """The event time after which a skipped record counts as lost."""
 QUIET_MS: Final = 60 * 60 * 1000
 """After this time without a delivery, a line (a key of one producer) keeps only its last place."""
-assert QUIET_MS > PATIENCE_MS, "a key with pending events is not idle"
+assert QUIET_MS > LOSS_TIMEOUT_MS, "a key with pending events is not idle"
 SENDERS_KEPT: Final = 256
 LEVEL: Final = 1
 """The compression level, with which the state store copies a third per batch: about 30 bytes per key."""
@@ -112,10 +112,10 @@ class Bucket:
         """
         found: list[Violation] = []
         keys, rows = self.lines.skipped.columns()
-        due = (rows[:, _TOLD] == 0) & (self.clock_ms - rows[:, _SKIP_TIME] >= PATIENCE_MS)
+        due = (rows[:, _TOLD] == 0) & (self.clock_ms - rows[:, _SKIP_TIME] >= LOSS_TIMEOUT_MS)
         for first in np.unique(keys[due]).tolist():
             line = Line(skipped=[self.skip(first, row) for row in self.lines.skipped.get(first)])
-            found += line.lost(self.clock_ms, PATIENCE_MS)
+            found += line.lost(self.clock_ms, LOSS_TIMEOUT_MS)
             self.lines.skipped.put(first, [self.flat(skip) for skip in line.skipped])
         self.lines.fall_quiet(self.clock_ms - QUIET_MS)
         found += self._forget_lines(self.clock_ms - self.forget_ms)

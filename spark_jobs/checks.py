@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from anabranch.protocol.audit import NO_PRODUCER
 from anabranch.spark_jobs import lines
-from anabranch.spark_jobs.bucket import NEVER_MS, NO_SENDER, PATIENCE_MS, QUIET_MS, Bucket, salt
+from anabranch.spark_jobs.bucket import LOSS_TIMEOUT_MS, NEVER_MS, NO_SENDER, QUIET_MS, Bucket, salt
 from anabranch.spark_jobs.columns import Column
 from anabranch.spark_jobs.events import Events
 from anabranch.spark_jobs.lines import PLACE
@@ -228,7 +228,7 @@ class _Batch:
             event = self._event(number)
             if newest is None and now_ms - bucket.begun_ms > bucket.forget_ms:
                 line.began = max(0, event.sequence)
-            finding = line.judge(event, late=bool(late[number]), clock_ms=now_ms, patience_ms=PATIENCE_MS)
+            finding = line.judge(event, late=bool(late[number]), clock_ms=now_ms, timeout_ms=LOSS_TIMEOUT_MS)
             self._violations += finding.violations
             self._again[number] = REDELIVERED in finding.counts
             for kind in finding.counts:

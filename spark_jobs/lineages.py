@@ -12,16 +12,16 @@ from anabranch.spark_jobs.reader import TopicReader
 from anabranch.spark_jobs.source_options import OPEN, Client
 
 
-def ask(servers: str, topics: Iterable[str], client: Client = OPEN, *, patience_s: float = 10.0) -> dict[str, Lineage]:
+def ask(servers: str, topics: Iterable[str], client: Client = OPEN, *, timeout_s: float = 10.0) -> dict[str, Lineage]:
     """Return topic -> lineage of the ordered topics; `client` has the security properties.
 
-    Raises KafkaError or OSError if no broker answers within `patience_s`.
+    Raises KafkaError or OSError if no broker answers within `timeout_s`.
     """
     wanted = [MetadataRequestTopic(name=topic) for topic in sorted(set(topics))]
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, generation_aware=True)
     if not wanted:
         return {}
-    with TopicReader(servers, client, patience_s=patience_s) as reader:
+    with TopicReader(servers, client, timeout_s=timeout_s) as reader:
         response: MetadataResponse = reader._retry(lambda: reader._ask_any(request))
     return {
         topic.name: Lineage(topic.base, [(step.generation, step.count) for step in topic.history])

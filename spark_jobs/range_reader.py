@@ -2,7 +2,7 @@
 
 A range may have fewer records than offsets: markers, compaction and aborted transactions leave gaps. So a range ends
 with a record at or beyond its end, or with the end of the log. librdkafka handles leaders that die or move;
-`patience_s` without progress is an error.
+`timeout_s` without progress is an error.
 
 While brokers restarted, a consumer of librdkafka 2.16 was seen to read nothing for a minute, and then to hang in
 `close`. So a stuck consumer is replaced by another, and its end is not awaited.
@@ -28,11 +28,11 @@ LOOK_UP_S: Final = 10.0
 SILENCE_S: Final = 1.0
 """After this time without a record the partition's existence is checked, because librdkafka does not report a missing
 one."""
-GONE_PATIENCE_S: Final = 30.0
+GONE_TIMEOUT_S: Final = 30.0
 """How long a partition may be missing: a broker that has just started knows no topics until a controller sends them."""
 FRESH_START_S: Final = 15.0
 """After this time without a record another consumer is tried: longer than an election takes."""
-CLOSE_PATIENCE_S: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 5.0
 END: Final = "the end of a consumer"
 """The name of the thread that closes a consumer."""
 
@@ -44,8 +44,8 @@ class LostRecords(RuntimeError):
 class RangeReader:
     """A consumer without a group. Reads a range at a time; keeps its connections in between."""
 
-    def __init__(self, servers: str, client: Mapping[str, Any], *, patience_s: float = 60.0) -> None:
-        self._patience_s = patience_s
+    def __init__(self, servers: str, client: Mapping[str, Any], *, timeout_s: float = 60.0) -> None:
+        self._timeout_s = timeout_s
         self._settings: dict[str, Any] = {
             "bootstrap.servers": servers,
             "client.id": "anabranch-source",
@@ -68,7 +68,7 @@ class RangeReader:
 
     def close(self) -> None:
         """Disconnect; a consumer that takes too long to close is left to its thread."""
-        _closing(self._consumer).join(CLOSE_PATIENCE_S)
+        _closing(self._consumer).join(CLOSE_TIMEOUT_S)
 
     def __enter__(self) -> RangeReader:
         return self
@@ -89,7 +89,7 @@ class RangeReader:
 
     def _records(self, wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[list[Message]]:
         position = wanted.start
-        watch = _Watch(self._patience_s)
+        watch = _Watch(self._timeout_s)
         while position < wanted.end:
             before, records = position, []
             for message in self._consumer.consume(min(RECORDS_PER_BATCH, wanted.end - position), POLL_S):
@@ -147,8 +147,8 @@ class RangeReader:
 class _Watch:
     """Measures the time without records, and how long the partition was missing during it."""
 
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         self.progress()
 
     def progress(self) -> None:
@@ -159,7 +159,7 @@ class _Watch:
     def silent(self) -> bool:
         """Whether to check (again) that the partition exists."""
         now_s = time.perf_counter()
-        if now_s - self._asked_s < min(SILENCE_S, self._patience_s / 2):
+        if now_s - self._asked_s < min(SILENCE_S, self._timeout_s / 2):
             return False
         self._asked_s = now_s
         return True
@@ -168,19 +168,19 @@ class _Watch:
         """Whether the partition has been missing for so long that it counts as removed."""
         now_s = time.perf_counter()
         self._missing_s = (self._missing_s or now_s) if missing else None
-        return self._missing_s is not None and now_s - self._missing_s >= min(GONE_PATIENCE_S, self._patience_s / 2)
+        return self._missing_s is not None and now_s - self._missing_s >= min(GONE_TIMEOUT_S, self._timeout_s / 2)
 
     def stuck(self) -> bool:
         """Whether to try another consumer."""
         now_s = time.perf_counter()
-        if now_s - self._fresh_s < min(FRESH_START_S, self._patience_s / 2):
+        if now_s - self._fresh_s < min(FRESH_START_S, self._timeout_s / 2):
             return False
         self._fresh_s = now_s
         return True
 
     def over(self) -> bool:
-        """Whether no record has arrived for `patience_s`."""
-        return time.perf_counter() - self._progress_s > self._patience_s
+        """Whether no record has arrived for `timeout_s`."""
+        return time.perf_counter() - self._progress_s > self._timeout_s
 
 
 def _closing(consumer: Consumer) -> threading.Thread:

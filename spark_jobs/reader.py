@@ -1,7 +1,7 @@
 """A blocking client for Spark's driver: plain sockets around the sans-I/O connection.
 
 It queries topics, partitions and offsets; `range_reader` reads records. A leader that moved or died is looked up again,
-with pauses, until it answers or `patience_s` is over: a broker's death must not fail a query that could wait.
+with pauses, until it answers or `timeout_s` is over: a broker's death must not fail a query that could wait.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EARLIEST: Final = -2
 READ_COMMITTED: Final = 1
 RECEIVE_BYTES: Final = 256 * 1024
 PAUSE_S: Final = 0.1
-GONE_PATIENCE_S: Final = 5.0
+GONE_TIMEOUT_S: Final = 5.0
 """How long a partition may be missing from its topic: a broker that has just started may not know it yet."""
 CALL_TIMEOUT_S: Final = 15.0
 API_VERSIONS_SENT: Final = 3
@@ -99,13 +99,13 @@ def _at_once(work: Coroutine[Any, Any, Result]) -> Result | None:
 class TopicReader:
     """Queries the topics of one cluster, and their offsets."""
 
-    def __init__(self, bootstrap_servers: str, client: Client = OPEN, *, patience_s: float = 60.0) -> None:
+    def __init__(self, bootstrap_servers: str, client: Client = OPEN, *, timeout_s: float = 60.0) -> None:
         """Create a reader; `client` has the security properties. Raises ValueError, OSError."""
         self._bootstrap = [_address(part) for part in bootstrap_servers.split(",") if part.strip()]
         if not self._bootstrap:
             raise ValueError('bootstrap.servers is empty: write "127.0.0.1:9092"')
         self._security = secured.security(client)
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._links: dict[Address, _Link] = {}
         self._known = list(self._bootstrap)
 
@@ -222,8 +222,8 @@ class TopicReader:
                 final = isinstance(error, AuthenticationFailed) or (
                     isinstance(error, KafkaError) and not error.code.retriable
                 )
-                patience_s = min(GONE_PATIENCE_S if isinstance(error, PartitionGone) else inf, self._patience_s)
-                if final or time.perf_counter() - begun > patience_s:
+                timeout_s = min(GONE_TIMEOUT_S if isinstance(error, PartitionGone) else inf, self._timeout_s)
+                if final or time.perf_counter() - begun > timeout_s:
                     raise
                 self.close()
             # Executors are Spark's own processes, without a loop or other work.

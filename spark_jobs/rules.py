@@ -13,7 +13,7 @@ Only deliveries that are not plainly the next of their key come here (`checks.Bu
 Along a key's path generations rise (R2), so a key without numbers is judged by generation first, then by offset; where
 there is no lineage, each partition is judged alone.
 
-What is passed over is lost when the time of events has gone `patience_ms` beyond it. Time is that of the events of the
+What is passed over is lost when the time of events has gone `timeout_ms` beyond it. Time is that of the events of the
 bucket, as they stand in the audit topic, so the answer does not depend on how the topic is cut into batches.
 """
 
@@ -72,7 +72,7 @@ class Line:
     began: int = 0
     """Its first sequence: more than 0 if earlier ones may have been forgotten."""
 
-    def judge(self, event: Event, *, late: bool, clock_ms: int, patience_ms: int) -> Finding:
+    def judge(self, event: Event, *, late: bool, clock_ms: int, timeout_ms: int) -> Finding:
         """Judge one delivery. `clock_ms`: the event time so far; `late`: known to have happened earlier."""
         if event.sequence < 0:
             return self._judge_place(event, late=late)
@@ -85,7 +85,7 @@ class Line:
             return Finding((DELIVERED,))
         skip = self._take_skipped(event.sequence)
         if skip is not None:
-            told = self._tell_if_lost(skip, clock_ms, patience_ms)
+            told = self._tell_if_lost(skip, clock_ms, timeout_ms)
             self._read(event)
             if late or (event.partition == newest.partition and happened_before(event, newest)):
                 return Finding((DELIVERED, LATE), told)
@@ -95,10 +95,10 @@ class Line:
             return Finding((LATE,))
         return self._judge_seen(event, newest)
 
-    def lost(self, clock_ms: int, patience_ms: int) -> Iterator[Violation]:
+    def lost(self, clock_ms: int, timeout_ms: int) -> Iterator[Violation]:
         """Yield the sequences that have become lost by now; each is reported once."""
         for index, skip in enumerate(self.skipped):
-            if not skip.told and clock_ms - skip.by.time_ms >= patience_ms:
+            if not skip.told and clock_ms - skip.by.time_ms >= timeout_ms:
                 self.skipped[index] = skip._replace(told=True)
                 yield loss(skip)
 
@@ -161,9 +161,9 @@ class Line:
         self.skipped[at : at + 1] = [one for one in rest if one.first <= one.last]
         return skip
 
-    def _tell_if_lost(self, skip: Skip, clock_ms: int, patience_ms: int) -> tuple[Violation, ...]:
-        """Report the loss of sequences that arrive after `patience_ms`: until now they were lost."""
-        if skip.told or clock_ms - skip.by.time_ms < patience_ms:
+    def _tell_if_lost(self, skip: Skip, clock_ms: int, timeout_ms: int) -> tuple[Violation, ...]:
+        """Report the loss of sequences that arrive after `timeout_ms`: until now they were lost."""
+        if skip.told or clock_ms - skip.by.time_ms < timeout_ms:
             return ()
         self.skipped = [
             one._replace(told=True) if skip.first <= one.first <= skip.last else one for one in self.skipped

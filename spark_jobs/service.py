@@ -43,7 +43,7 @@ from anabranch.spark_jobs.violations import Violations
 
 log = logging.getLogger(__name__)
 
-LOOK_UP_PATIENCE_S: Final = 2.0
+LOOK_UP_TIMEOUT_S: Final = 2.0
 STARTS_MAX: Final = 6
 TOO_SLOW: Final = "Python worker failed to connect back"
 """Spark's error when the Python processes of a query's driver exceed a fixed start limit of ten seconds, as on a busy
@@ -250,7 +250,7 @@ def look_up(servers: str, topics: Iterable[str | None], client: Client = OPEN) -
     Raises CannotAudit if no broker answers or a topic does not exist.
     """
     try:
-        with TopicReader(servers, client, patience_s=LOOK_UP_PATIENCE_S) as reader:
+        with TopicReader(servers, client, timeout_s=LOOK_UP_TIMEOUT_S) as reader:
             return {topic: reader.topic_id(topic) for topic in topics if topic is not None}
     except KafkaError as error:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from anabranch.spark_jobs.positions import Positions
-from anabranch.spark_jobs.range_reader import GONE_PATIENCE_S, LostRecords, RangeReader
+from anabranch.spark_jobs.range_reader import GONE_TIMEOUT_S, LostRecords, RangeReader
 from anabranch.spark_jobs.ranges import OffsetRange, admit, losses, ranges, split
 from anabranch.spark_jobs.secured import of_librdkafka
 from anabranch.spark_jobs.source_options import CLIENT_OPTIONS, EARLIEST, LATEST, Offsets, Options
@@ -129,7 +129,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             (topic, index) for topic, its in start.items() for index in its.keys() - earliest.get(topic, {}).keys()
         }
         self._missing_s = {one: self._missing_s.get(one, now_s) for one in missing}
-        believed = [one for one, since_s in self._missing_s.items() if now_s - since_s >= GONE_PATIENCE_S]
+        believed = [one for one, since_s in self._missing_s.items() if now_s - since_s >= GONE_TIMEOUT_S]
         return {one: self._newest[one] for one in believed if one in self._newest}
 
     def reportLatestOffset(self) -> Offsets | None:

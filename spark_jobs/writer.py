@@ -25,9 +25,9 @@ COMPRESSION: Final = "lz4"
 class TopicWriter:
     """Writes into one topic of one cluster."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, client: Client = OPEN, *, patience_s: float = 60.0) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, client: Client = OPEN, *, timeout_s: float = 60.0) -> None:
         """Create a writer; `client` has the security properties. Raises ValueError, OSError."""
-        self._cluster = TopicReader(bootstrap_servers, client, patience_s=patience_s)
+        self._cluster = TopicReader(bootstrap_servers, client, timeout_s=timeout_s)
         self._topic = topic
 
     def write(self, records: Iterable[tuple[bytes, bytes]], timestamp_ms: int) -> None:

@@ -46,7 +46,7 @@ PAUSE_S: Final = 0.1
 """The pause between two attempts, while a coordinator is unavailable."""
 SHARE_OF_TIME: Final = 0.5
 """The part of the request's timeout for this check."""
-PATIENCE_MIN_S: Final = 1.0
+TIMEOUT_MIN_S: Final = 1.0
 """The least time for this check. A timeout of 0 means "respond before the resize completes", not "skip the check"."""
 NAMED_MAX: Final = 5
 
@@ -83,9 +83,7 @@ async def check(services: Services, controller: Controller, topic: str, timeout_
         return
     why = f"{SHRINK}={policy}"
     try:
-        groups = await stock_readers(
-            services, controller, topic, max(timeout_ms * SHARE_OF_TIME / 1000, PATIENCE_MIN_S)
-        )
+        groups = await stock_readers(services, controller, topic, max(timeout_ms * SHARE_OF_TIME / 1000, TIMEOUT_MIN_S))
     except (OSError, TimeoutError) as error:
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -100,10 +98,10 @@ async def check(services: Services, controller: Controller, topic: str, timeout_
         )
 
 
-async def stock_readers(services: Services, controller: Controller, topic: str, patience_s: float) -> list[ListedGroup]:
+async def stock_readers(services: Services, controller: Controller, topic: str, timeout_s: float) -> list[ListedGroup]:
     """List groups whose stock consumers read a topic, with retries. Raises OSError, TimeoutError, NOT_CONTROLLER."""
     loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + patience_s
+    deadline_s = loop.time() + timeout_s
     while True:
         left_s = deadline_s - loop.time()
         try:

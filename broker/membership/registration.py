@@ -96,11 +96,11 @@ async def _wait_until_free(
         return
     others = _other_endpoints(path, data, endpoints)
     clock = asyncio.get_running_loop().time
-    began_s, patience_s = clock(), settings.zookeeper_session_timeout_ms / 1000 * 1.5 + 1
-    limit_s = max(EARLIER_SESSION_LIMIT_S, patience_s)
+    began_s, timeout_s = clock(), settings.zookeeper_session_timeout_ms / 1000 * 1.5 + 1
+    limit_s = max(EARLIER_SESSION_LIMIT_S, timeout_s)
     while not changed.is_set():
         waited_s = clock() - began_s
-        if waited_s >= limit_s or (waited_s >= patience_s and await _any_accepts(others)):
+        if waited_s >= limit_s or (waited_s >= timeout_s and await _any_accepts(others)):
             raise DuplicateBroker(
                 f"broker id {settings.node_id} is in use by another live node; give this one another --id"
             )
@@ -109,7 +109,7 @@ async def _wait_until_free(
             settings.node_id,
             waited_s,
         )
-        due_s = (patience_s if waited_s < patience_s else limit_s) - waited_s
+        due_s = (timeout_s if waited_s < timeout_s else limit_s) - waited_s
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(due_s, REPORT_EVERY_S)):
                 await changed.wait()

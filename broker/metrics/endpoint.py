@@ -11,7 +11,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
@@ -29,7 +28,7 @@ log: Final = logging.getLogger(__name__)
 
 PATH: Final = "/metrics"
 HEAD_BYTES_MAX: Final = 16384
-PATIENCE_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 """The timeout of one scrape, for clients that send or read nothing."""
 TEXT: Final = "text/plain; charset=utf-8"
 
@@ -91,9 +90,7 @@ class Endpoint:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -101,7 +98,7 @@ class Endpoint:
         assert task is not None
         self._answering.add(task)
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
                 await writer.drain()
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 STALE_COMMITS_MAX: Final = 5
 """How often a commit is resent with the epoch of the next heartbeat."""
-HEARTBEAT_PATIENCE_S: Final = 1.0
+HEARTBEAT_TIMEOUT_S: Final = 1.0
 LEAVE_TIMEOUT_S: Final = 2.0
 
 
@@ -132,7 +132,7 @@ class ConsumerGroupSession(ClassicGroupSession):
             self._beaten.clear()
             self.ask_now()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_PATIENCE_S):
+                async with asyncio.timeout(HEARTBEAT_TIMEOUT_S):
                     await self._beaten.wait()
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the member's epoch changed during each attempt to commit")
 

@@ -22,8 +22,8 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 
-SYNC_PATIENCE_S: Final = 2.0
-METADATA_PATIENCE_MS: Final = 10_000
+SYNC_TIMEOUT_S: Final = 2.0
+METADATA_TIMEOUT_MS: Final = 10_000
 """How long to wait for the leader's metadata before rejoining."""
 
 
@@ -92,7 +92,7 @@ class Joiner:
         if joining is None:
             return
         if self._session.membership.state is State.SYNCING:
-            await asyncio.wait([joining], timeout=SYNC_PATIENCE_S)
+            await asyncio.wait([joining], timeout=SYNC_TIMEOUT_S)
         joining.cancel()
         await asyncio.gather(joining, return_exceptions=True)
 
@@ -130,7 +130,7 @@ class Joiner:
             return all(metadata.partition(*partition) is not None for partition in assigned.partitions)
 
         try:
-            await self._network.wait_for(known, timeout_ms=METADATA_PATIENCE_MS)
+            await self._network.wait_for(known, timeout_ms=METADATA_TIMEOUT_MS)
         except TimeoutError:
             log.warning("topics of the assignment do not exist (deleted?), joining again")
             membership.expire()

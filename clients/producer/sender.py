@@ -40,7 +40,7 @@ STARVED_REFRESH_S: Final = 5.0
 REFUSING_REFRESH_S: Final = 0.5
 """Metadata refresh interval while records are refused for lack of in-sync replicas."""
 _STARVED: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-_PRODUCER_ID_PATIENCE_MS: Final = 1000
+_PRODUCER_ID_TIMEOUT_MS: Final = 1000
 """After this, expired records are failed before the next attempt."""
 
 
@@ -197,7 +197,7 @@ class Sender:
             return response.producer_id
 
         try:
-            numbering.producer_id = await self._network.retry(once, timeout_ms=_PRODUCER_ID_PATIENCE_MS)
+            numbering.producer_id = await self._network.retry(once, timeout_ms=_PRODUCER_ID_TIMEOUT_MS)
         except (ConnectionError, TimeoutError) as error:
             log.debug("no producer id yet: %s", error)
         except KafkaError as error:

@@ -15,7 +15,6 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Final, Self
 
 from anabranch.clients.admin import Admin
@@ -44,7 +43,7 @@ log = logging.getLogger(__name__)
 TRANSACTION_BUFFER_BYTES: Final = 64 * 1024 * 1024
 IDLE_S: Final = 1.0
 """How long to wait for records at a time: in between, a stopping instance notices it, and can still commit."""
-STOP_PATIENCE_S: Final = 10.0
+STOP_TIMEOUT_S: Final = 10.0
 """How long a stop waits for the current processing."""
 
 
@@ -208,7 +207,7 @@ class Streams:
             return
         self._stopping = True
         work, self._work = self._work, None
-        await asyncio.wait([work], timeout=STOP_PATIENCE_S)
+        await asyncio.wait([work], timeout=STOP_TIMEOUT_S)
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
         try:
@@ -242,9 +241,7 @@ class Streams:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # state
@@ -289,8 +286,8 @@ class Streams:
         manager, machine = self._manager, self._manager.machine
         while not self._stopping:
             try:
-                patience_s = min(max(machine.commit_due - self._loop.time(), 0.001), IDLE_S)
-                batches = await self._consumer.getmany(timeout_ms=int(1000 * patience_s) + 1)
+                timeout_s = min(max(machine.commit_due - self._loop.time(), 0.001), IDLE_S)
+                batches = await self._consumer.getmany(timeout_ms=int(1000 * timeout_s) + 1)
                 if batches:
                     outputs = machine.process(self._consumer, batches)
                     self._processed += sum(map(len, batches.values()))

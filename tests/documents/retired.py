@@ -61,6 +61,13 @@ RETIRED: Final[dict[str, str]] = {
     "UnreadApi": "OpaqueApi",
     "UnreadMessage": "OpaqueMessage",
     "WaitingRooms": "Purgatory",
+    "_as_said": "_with_request",
+    "control_door": "control_endpoint",
+    "look_at_keys": "check_keys",
+    "on_door": "on_listener",
+    "persistently_ask": "retry_configs",
     "persona": "compatibility profile",
     "personas": "compatibility profiles",
+    "surely_means": "surely_matches",
+    "told_name": "visible_name",
 }

@@ -43,12 +43,12 @@ MASTER: Final = "local[2,4]"
 """A task runs four times before the query fails."""
 STARTS_MAX: Final = 5
 """Spark gives a Python process ten seconds to start, which a busy machine may not have."""
-PATIENCE_S: Final = 300.0
+TIMEOUT_S: Final = 300.0
 HOLD_S: Final = 900.0
 """Longer than any test may take; nobody waits for ever for an end that does not come."""
-DEATH_PATIENCE_S: Final = 60.0
+DEATH_TIMEOUT_S: Final = 60.0
 """The kernel frees a JVM's memory before its process is gone."""
-BUSY_PATIENCE_S: Final = 2.0
+BUSY_TIMEOUT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ class Driver:
     def reach(self, goal: int) -> bool:
         """Whether so many batches are written; False if the process ended before."""
         with self._moved:
-            if not self._moved.wait_for(lambda: self._batches >= goal or self._ended, PATIENCE_S):
-                raise TimeoutError(f"{self._batches} of {goal} batches after {PATIENCE_S:.0f} s: see {self._log.name}")
+            if not self._moved.wait_for(lambda: self._batches >= goal or self._ended, TIMEOUT_S):
+                raise TimeoutError(f"{self._batches} of {goal} batches after {TIMEOUT_S:.0f} s: see {self._log.name}")
             return not self._ended
 
     def kill(self, what: str, rng: random.Random) -> bool:
@@ -122,8 +122,8 @@ class Driver:
 
     def wait(self) -> int:
         """How the process ended."""
-        code = self._process.wait(PATIENCE_S)
-        self._reader.join(PATIENCE_S)
+        code = self._process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
         self._log.close()
         return code
 
@@ -157,7 +157,7 @@ def kill_worker(driver: int, rng: random.Random) -> bool:
     python = [pid for pid in _descendants(driver) if b"spark_jobs.daemon" in _command(pid)]
     forked = [pid for pid in python if not _descendants(pid)]  # the daemon itself has them for children
     busy: list[int] = []
-    deadline = time.monotonic() + BUSY_PATIENCE_S
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
     while forked and not busy and time.monotonic() < deadline:
         time.sleep(0.005)
         busy = [pid for pid in forked if _is_running(pid)]
@@ -268,10 +268,10 @@ def _kill(pid: int) -> None:
 
 
 def _await_deaths(pids: list[int]) -> None:
-    deadline = time.monotonic() + DEATH_PATIENCE_S
+    deadline = time.monotonic() + DEATH_TIMEOUT_S
     while left := {pid: command for pid in pids if (command := _command(pid))}:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"still there {DEATH_PATIENCE_S:.0f} s after SIGKILL: {left}")
+            raise TimeoutError(f"still there {DEATH_TIMEOUT_S:.0f} s after SIGKILL: {left}")
         time.sleep(0.05)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.spark_jobs.bucket import PATIENCE_MS, QUIET_MS, Bucket
+from anabranch.spark_jobs.bucket import LOSS_TIMEOUT_MS, QUIET_MS, Bucket
 from anabranch.spark_jobs.checks import check
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.verdict import LOST, clean
@@ -76,7 +76,7 @@ def test_what_was_lost_is_counted_when_its_key_is_forgotten() -> None:
     found = told(deliveries)
     assert [(one.kind, one.sequences) for one in found.violations] == [(LOST, ((1, 2),))]
     assert (found.verdict["lost"], found.verdict["forgotten"]) == (2, 1)
-    tick = handed(OTHER, 0, pause_ms=PATIENCE_MS)
+    tick = handed(OTHER, 0, pause_ms=LOSS_TIMEOUT_MS)
     assert told(deliveries, cuts=[1]).lines == told(deliveries, cuts=[1, 2]).lines == found.lines
     assert told([*deliveries[:2], tick, *deliveries[2:]]).verdict["lost"] == 2
 
@@ -87,7 +87,7 @@ def test_batches_and_restarts_change_nothing_where_keys_are_forgotten(seed: int,
     rng = random.Random(seed)
     history, missing = faults.everything(rng)
     for one in rng.sample(history.handed, 12):
-        one.pause_ms = rng.choice([PATIENCE_MS, QUIET_MS, FORGET_MS // 2, FORGET_MS, FORGET_MS + 1, 2 * FORGET_MS])
+        one.pause_ms = rng.choice([LOSS_TIMEOUT_MS, QUIET_MS, FORGET_MS // 2, FORGET_MS, FORGET_MS + 1, 2 * FORGET_MS])
     written = faults.spoil(histories.runs(history.timed()), missing)
     stored = history.stored if expected else None
     whole = histories.audit(written, stored, restarts=False, forget_ms=FORGET_MS)

@@ -16,7 +16,7 @@ from tests.spark_jobs.live import LiveCluster
 def positions(live: LiveCluster, **options: str) -> Positions:
     given = {name.replace("_", "."): value for name, value in options.items()}
     found = Options.of({"bootstrap.servers": live.servers, **given}, streaming=True)
-    return Positions(found, TopicReader(live.servers, patience_s=0.5))
+    return Positions(found, TopicReader(live.servers, timeout_s=0.5))
 
 
 def rows(count: int, partition: int) -> list[tuple[int, bytes, bytes]]:

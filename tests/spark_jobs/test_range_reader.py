@@ -86,7 +86,7 @@ def test_a_partition_that_is_gone_is_an_error_or_passed_over(
     live: LiveCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_reader, "SILENCE_S", 0.2)
-    monkeypatch.setattr(range_reader, "GONE_PATIENCE_S", 0.3)
+    monkeypatch.setattr(range_reader, "GONE_TIMEOUT_S", 0.3)
     topic = live.create("range-gone", 1)
     with RangeReader(live.servers, {}) as reader:
         wanted = OffsetRange(topic, 3, 0, 10)
@@ -98,7 +98,7 @@ def test_a_partition_that_is_gone_is_an_error_or_passed_over(
 def test_an_end_that_never_comes_is_an_error(live: LiveCluster) -> None:
     topic = live.create("range-end", 1)
     live.produce(topic, numbered(2))
-    with RangeReader(live.servers, {}, patience_s=0.3) as reader:
+    with RangeReader(live.servers, {}, timeout_s=0.3) as reader:
         batches = reader.read(OffsetRange(topic, 0, 0, 5))
         assert len(next(batches)) > 0
         with pytest.raises(TimeoutError, match="range-end-0 has no records from offset 2 to 5"):
@@ -143,7 +143,7 @@ def test_a_consumer_that_gets_nowhere_is_replaced(monkeypatch: pytest.MonkeyPatc
         async def silence() -> LinkFault:
             return proxy.begin(Silenced(proxy))
 
-        with RangeReader(live.servers, {}, patience_s=30) as reader:
+        with RangeReader(live.servers, {}, timeout_s=30) as reader:
             batches = reader.read(OffsetRange(topic, 0, 0, 20))
             found = [record.offset() for record in next(batches)]
             live.run(silence())
@@ -157,7 +157,7 @@ def test_nobody_waits_for_the_end_of_a_consumer_that_has_none(
     live: LiveCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stand-in for librdkafka's hang: a consumer that blocks in `close`."""
-    monkeypatch.setattr(range_reader, "CLOSE_PATIENCE_S", 0.2)
+    monkeypatch.setattr(range_reader, "CLOSE_TIMEOUT_S", 0.2)
     released = threading.Event()
 
     class Endless(Consumer):
@@ -170,7 +170,7 @@ def test_nobody_waits_for_the_end_of_a_consumer_that_has_none(
     live.produce(topic, numbered(2))
     with (
         pytest.raises(TimeoutError, match="range-endless-0 has no records from offset 2"),
-        RangeReader(live.servers, {}, patience_s=0.5) as reader,
+        RangeReader(live.servers, {}, timeout_s=0.5) as reader,
     ):
         offsets(reader, topic, 0, 5)
     released.set()

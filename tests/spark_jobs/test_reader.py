@@ -41,12 +41,12 @@ def test_committed_records_end_where_the_oldest_transaction_is_open(live: LiveCl
 
 def test_a_partition_that_is_not_there_is_named(live: LiveCluster) -> None:
     topic = live.create("no-such-partition", 1)
-    with TopicReader(live.servers, patience_s=0.2) as reader, pytest.raises(PartitionGone, match="no-such-partition-3"):
+    with TopicReader(live.servers, timeout_s=0.2) as reader, pytest.raises(PartitionGone, match="no-such-partition-3"):
         reader.offsets(topic, {3: 0})
 
 
 def test_a_topic_that_does_not_exist_is_refused(live: LiveCluster) -> None:
-    with TopicReader(live.servers, patience_s=0.2) as reader, pytest.raises(KafkaError) as refusal:
+    with TopicReader(live.servers, timeout_s=0.2) as reader, pytest.raises(KafkaError) as refusal:
         reader.partitions("no-such-topic")
     assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -78,7 +78,7 @@ def test_a_broker_that_was_away_is_connected_to_again() -> None:
         topic = live.create("returning", 1)
         live.produce(topic, numbered(5))
         leader = live.leader(topic, 0)
-        with TopicReader(live.servers, patience_s=30.0) as reader:
+        with TopicReader(live.servers, timeout_s=30.0) as reader:
             assert reader.offsets(topic, LATEST) == {0: 5}
             live.run(live.cluster.crash_broker(leader))
             live.run(live.cluster.start_broker(leader))

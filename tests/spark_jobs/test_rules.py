@@ -38,7 +38,7 @@ def judged(*spots: Spot) -> tuple[dict[str, int], list[tuple[str, int]]]:
 def judge_events(events: Sequence[Event]) -> tuple[dict[str, int], list[tuple[str, int]]]:
     line, counts, found = Line(), dict[str, int](), []
     for one in events:
-        finding = line.judge(one, late=False, clock_ms=one.time_ms, patience_ms=1000)
+        finding = line.judge(one, late=False, clock_ms=one.time_ms, timeout_ms=1000)
         for kind in finding.counts:
             counts[kind] = counts.get(kind, 0) + 1
         found += [(violation.kind, _number(violation)) for violation in finding.violations]
@@ -107,15 +107,15 @@ def test_a_member_of_a_later_generation_of_the_group_did_nothing_before() -> Non
 def test_a_violation_knows_what_was_delivered_before() -> None:
     line = Line()
     for spot in ((0, 1, 10), (2, 5, 0)):
-        line.judge(event(spot), late=False, clock_ms=0, patience_ms=1)
-    [violation] = line.judge(event((1, 1, 11)), late=False, clock_ms=0, patience_ms=1).violations
+        line.judge(event(spot), late=False, clock_ms=0, timeout_ms=1)
+    [violation] = line.judge(event((1, 1, 11)), late=False, clock_ms=0, timeout_ms=1).violations
     assert (violation.event, violation.before) == (event((1, 1, 11)), event((2, 5, 0)))
 
 
 def test_what_was_passed_over_is_lost_when_its_time_is_up_and_only_once() -> None:
     line = Line()
-    line.judge(event((0, 1, 10)), late=False, clock_ms=0, patience_ms=1000)
-    line.judge(event((3, 1, 13), time_ms=5), late=False, clock_ms=5, patience_ms=1000)
+    line.judge(event((0, 1, 10)), late=False, clock_ms=0, timeout_ms=1000)
+    line.judge(event((3, 1, 13), time_ms=5), late=False, clock_ms=5, timeout_ms=1000)
     assert list(line.lost(1004, 1000)) == []
     assert [one.sequences for one in line.lost(1005, 1000)] == [((1, 2),)]
     assert list(line.lost(9999, 1000)) == []
@@ -125,11 +125,11 @@ def test_a_loss_is_told_between_the_two_records_around_it() -> None:
     line = Line()
     around = event((0, 1, 10)), event((3, 1, 13), time_ms=5)
     for one in around:
-        line.judge(one, late=False, clock_ms=one.time_ms, patience_ms=1000)
+        line.judge(one, late=False, clock_ms=one.time_ms, timeout_ms=1000)
     [violation] = line.lost(2000, 1000)
     assert (violation.before, violation.after) == around
     first = Line()
-    first.judge(event((3, 1, 13)), late=False, clock_ms=0, patience_ms=1000)
+    first.judge(event((3, 1, 13)), late=False, clock_ms=0, timeout_ms=1000)
     assert [one.before for one in first.lost(2000, 1000)] == [None]
 
 
@@ -141,7 +141,7 @@ def test_one_that_comes_when_its_time_is_up_was_lost_whether_anybody_looked_or_n
 def test_what_was_told_as_lost_with_one_that_comes_is_not_told_again() -> None:
     line = Line()
     events = [event((0, 1, 10)), event((4, 1, 14), time_ms=5), event((2, 1, 12), time_ms=2000)]
-    told = [line.judge(one, late=False, clock_ms=one.time_ms, patience_ms=1000).violations for one in events]
+    told = [line.judge(one, late=False, clock_ms=one.time_ms, timeout_ms=1000).violations for one in events]
     assert [violation.sequences for violation in told[2] if violation.kind == LOST] == [((1, 3),)]
     assert [(skip.first, skip.last) for skip in line.skipped] == [(1, 1), (3, 3)]
     assert list(line.lost(9999, 1000)) == []

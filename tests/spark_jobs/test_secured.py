@@ -93,7 +93,7 @@ def test_who_is_not_let_in_is_told_at_once(
     monkeypatch.chdir(tmp_path)
     Path("others.pem").write_bytes(CertificateAuthority().certificate)
     with (
-        TopicReader(locked.cluster.bootstrap_servers_of(LISTENER), client_of(**changes), patience_s=1e9) as reader,
+        TopicReader(locked.cluster.bootstrap_servers_of(LISTENER), client_of(**changes), timeout_s=1e9) as reader,
         pytest.raises(AuthenticationFailed, match=why),
     ):
         reader.topics()

@@ -66,7 +66,7 @@ def test_what_went_with_its_partition_is_an_error_once_that_is_believed(
         wait_for(live, topic, lambda found: list(found.topics[topic].partitions) == [0])
         read_to = {topic: {"0": 0, "1": 1}}
         assert reader.latestOffset(read_to, ReadMaxRows(1)) == read_to, "a broker may know less than there is"
-        monkeypatch.setattr(source, "GONE_PATIENCE_S", 0.0)
+        monkeypatch.setattr(source, "GONE_TIMEOUT_S", 0.0)
         assert reader.latestOffset({topic: {"0": 0, "1": 3}}, ReadMaxRows(1)) == {topic: {"0": 0, "1": 3}}
         with pytest.raises(LostRecords, match="went-1 was deleted; its offsets 1 to 2 were not read"):
             reader.latestOffset(read_to, ReadMaxRows(1))

@@ -14,7 +14,7 @@ from anabranch.spark_jobs import audit, lineages, progress
 from anabranch.spark_jobs.reader import LATEST, TopicReader
 from anabranch.spark_jobs.tallies import Tallies
 
-ASK_PATIENCE_S: Final = 2.0
+ASK_TIMEOUT_S: Final = 2.0
 WAITING: Final = "Waiting for"
 """The beginning of Spark's status message for an idle query."""
 
@@ -92,9 +92,7 @@ class Follower:
         if not unknown:
             return
         try:
-            self._lineages |= lineages.ask(
-                self._target.servers, unknown, self._target.client, patience_s=ASK_PATIENCE_S
-            )
+            self._lineages |= lineages.ask(self._target.servers, unknown, self._target.client, timeout_s=ASK_TIMEOUT_S)
         except (KafkaError, OSError):
             return  # retried at the next batch
         lineages.save(self._lineages_path, self._lineages)
@@ -103,7 +101,7 @@ class Follower:
         """Count the audit topic records that no batch has read yet."""
         topic = self._target.topic
         try:
-            with TopicReader(self._target.servers, self._target.client, patience_s=ASK_PATIENCE_S) as reader:
+            with TopicReader(self._target.servers, self._target.client, timeout_s=ASK_TIMEOUT_S) as reader:
                 ends = reader.offsets(topic, LATEST)
         except (KafkaError, OSError):
             self._snapshot.silent = True

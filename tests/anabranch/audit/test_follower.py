@@ -100,7 +100,7 @@ def test_a_query_has_begun_when_it_would_take_in_what_comes(tmp_path: Path) -> N
 
 
 def test_a_cluster_that_does_not_answer_leaves_what_was_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anabranch.audit.follower.ASK_PATIENCE_S", 0.1)
+    monkeypatch.setattr("anabranch.audit.follower.ASK_TIMEOUT_S", 0.1)
     target, query, sight = Target("127.0.0.1:1", "t", tmp_path), Told(), AuditSnapshot("t", behind=7)
     written(target)
     query.batch(0, 6, {"t": {"0": 4}})

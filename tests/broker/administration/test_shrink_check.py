@@ -178,7 +178,7 @@ async def test_a_group_that_rebalances_is_not_overlooked() -> None:
 
 async def test_a_topic_whose_readers_are_not_known_does_not_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrink_check, "SHARE_OF_TIME", 0.0)
-    monkeypatch.setattr(shrink_check, "PATIENCE_MIN_S", 0.2)
+    monkeypatch.setattr(shrink_check, "TIMEOUT_MIN_S", 0.2)
     async with orders(partitions=2) as (_, admin, _):
         await StockMember(admin).take_part()
         with monkeypatch.context() as patched:
@@ -206,7 +206,7 @@ async def test_a_group_whose_coordinator_has_died_is_not_overlooked(
 ) -> None:
     """The next coordinator does not list the group yet, which proves nothing."""
     monkeypatch.setattr(shrink_check, "SHARE_OF_TIME", 0.0)
-    monkeypatch.setattr(shrink_check, "PATIENCE_MIN_S", 0.2)
+    monkeypatch.setattr(shrink_check, "TIMEOUT_MIN_S", 0.2)
     reading, replay = asyncio.Event(), Journal.replay
 
     async def slow_replay(journal: Journal, *words: Any) -> None:

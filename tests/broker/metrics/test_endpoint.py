@@ -44,7 +44,7 @@ async def test_openmetrics_is_spoken_with_who_asks_for_it() -> None:
 
 
 async def test_who_says_too_much_or_too_little_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(module, "TIMEOUT_S", 0.2)
     async with Endpoint("127.0.0.1", 0) as endpoint:
         assert await exchange(endpoint.url, "GET /metrics HTTP/1.1\r\n") == ("", "", "")
         monkeypatch.undo()

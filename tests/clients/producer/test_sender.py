@@ -129,7 +129,7 @@ def headers_of(broker: Broker) -> list[tuple[int, int, int, int]]:
 
 async def test_a_producer_without_an_id_asks_again_though_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     """It once slept until its records were too old, because only the first attempt woke it."""
-    monkeypatch.setattr(sender, "_PRODUCER_ID_PATIENCE_MS", 0)
+    monkeypatch.setattr(sender, "_PRODUCER_ID_TIMEOUT_MS", 0)
     async with broker_and_producer() as (broker, producer):
         broker.producer_id_errors = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
         assert (await producer.send_and_wait("t", b"v", partition=1)).offset == 5
