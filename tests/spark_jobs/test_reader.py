@@ -67,7 +67,7 @@ def test_nobody_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with (
-        TopicReader(f"127.0.0.1:{port}", patience_s=0.2) as reader,
+        TopicReader(f"127.0.0.1:{port}", timeout_s=0.2) as reader,
         pytest.raises(ConnectionError, match=f"no broker responded at 127.0.0.1:{port}: .*refused"),
     ):
         reader.partitions("any")

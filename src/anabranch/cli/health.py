@@ -9,6 +9,8 @@ import click
 from anabranch.cli.node import address
 
 TIMEOUT_MS = 3000
+BROKER = 4
+"""The type of a broker among the resources of DescribeConfigs."""
 
 
 @click.command(
@@ -41,11 +43,15 @@ async def zookeeper_trouble(host: str, port: int) -> str:
 async def node_trouble(host: str, port: int, role: str) -> str:
     """Why the node at this address is not in service; empty if it is.
 
-    A broker is in service when its own Metadata response names it.
+    A broker is in service when its own Metadata response names it. It is found there by its id, which DescribeConfigs
+    confirms: the advertised port may be a mapped one, or the same for all brokers.
     """
     from anabranch.clients.connection import Connection
+    from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
     from anabranch.protocol.apis.metadata import MetadataRequest
+    from anabranch.protocol.errors import ErrorCode
 
+    named = False
     try:
         connection = await Connection.open(
             host, port, client_id="anabranch-health", request_timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS
@@ -54,10 +60,19 @@ async def node_trouble(host: str, port: int, role: str) -> str:
             if role == "controller":
                 return ""  # it has answered ApiVersions
             answer = await connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+            for broker in sorted(answer.brokers, key=lambda one: one.port != port):
+                row = DescribeConfigsResource(
+                    resource_type=BROKER, resource_name=str(broker.node_id), configuration_keys=["broker.id"]
+                )
+                (found,) = (await connection.call(DescribeConfigsRequest(resources=[row]))).results
+                forbidden = found.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                if found.error_code == ErrorCode.NONE or (forbidden and broker.port == port):
+                    named = True
+                    break
         finally:
             await connection.close()
     except (ConnectionError, TimeoutError, OSError) as error:
         return f"no response ({error or 'timeout'})"
     if answer.controller_id < 0:
         return "the cluster has no active controller"
-    return "" if any(broker.port == port for broker in answer.brokers) else "it is not registered as a broker"
+    return "" if named else "it is not registered as a broker"

@@ -6,6 +6,8 @@ import socket
 
 import pytest
 
+from anabranch.cli.health import node_trouble
+from anabranch.cluster.in_process import Cluster
 from anabranch.cluster.zookeeper import LocalZooKeeper
 from tests.anabranch.cli.conftest import Command, healthy
 
@@ -14,6 +16,12 @@ def test_a_broker_in_service(servers: str, anabranch: Command) -> None:
     for role in ("broker", "controller"):
         result = healthy(anabranch, "--role", role, servers)
         assert (result.exit_code, result.output) == (0, f"{servers} is in service\n")
+
+
+async def test_broker_with_a_mapped_port_is_in_service() -> None:
+    """Its own Metadata names it by another port than the one that is asked."""
+    async with Cluster(2, advertised_host="nat.invalid", advertised_port=29092) as cluster:
+        assert [await node_trouble("127.0.0.1", one.port, "broker") for one in cluster.nodes.values()] == ["", ""]
 
 
 def test_nobody_there(anabranch: Command) -> None:

@@ -48,7 +48,7 @@ def engine() -> str:
 def image(engine: str) -> str:
     if docker("image", "inspect", IMAGE).returncode != 0:
         base = os.environ.get("ANABRANCH_BASE", "python:3.11-slim")
-        arguments = ("--network", "host", "--target", "node", "--build-arg", f"BASE={base}")
+        arguments = ("--network", "host", "--build-arg", f"BASE={base}")
         built = docker("build", *arguments, "-t", IMAGE, ".")
         assert built.returncode == 0, f"the image does not build:\n{built.stdout[-2000:]}{built.stderr[-2000:]}"
     return IMAGE

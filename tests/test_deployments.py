@@ -1,0 +1,71 @@
+"""Images and compose files: what they start can be started, as a user without rights, on a file system read-only."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from anabranch.cli.main import cli
+
+ROOT = Path(__file__).parents[1]
+COMPOSE = [ROOT / "docker-compose.yml", *sorted((ROOT / "deploy").glob("compose.*.yml"))]
+IMAGES = [ROOT / "Dockerfile", ROOT / "Dockerfile.jvm"]
+
+
+def parse(words: list[str]) -> None:
+    """Parse a command of anabranch, as far as it can be without running it."""
+    command: click.Command = cli
+    rest = [re.sub(r"\$\{\w+:-([^}]+)\}", r"\1", word) for word in words]
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), rest.pop(0))
+        assert found is not None, words
+        command = found
+    command.make_context("anabranch", rest)
+
+
+def services(path: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text())["services"]
+    return found
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
+def test_commands_of_compose_files_can_be_given(path: Path) -> None:
+    for service in services(path).values():
+        parse(service["command"])
+        build = service["build"]
+        assert (path.parent / build["context"] / build.get("dockerfile", "Dockerfile")).is_file()
+
+
+@pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.name)
+def test_an_image_runs_without_rights_and_has_a_health_check(path: Path) -> None:
+    text = path.read_text()
+    assert re.search(r"^USER 9092:9092$", text, re.MULTILINE), "by number, for runAsNonRoot"
+    started, checked = re.findall(r"^(?:CMD|HEALTHCHECK .* CMD) (\[.+\])$", text, re.MULTILINE)
+    parse(json.loads(started))
+    parse(json.loads(checked)[1:])
+
+
+@pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.name)
+def test_what_an_image_copies_is_in_the_context(path: Path) -> None:
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    lines = re.findall(r"^COPY (?!--from)(.+) \S+$", path.read_text(), re.MULTILINE)
+    copied = {word for line in lines for word in line.split()}
+    assert copied and copied <= allowed and all((ROOT / name).exists() for name in copied)
+
+
+def test_a_plain_build_has_no_stage_for_java() -> None:
+    """A builder without BuildKit makes each stage of a file, also those that the last one does not need."""
+    stages = re.findall(r"^FROM .* AS (\w+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert stages == ["dependencies", "build", "node"]
+
+
+def test_the_dashboard_in_a_container_has_nothing_to_write_to_but_its_data() -> None:
+    (service,) = services(ROOT / "deploy/compose.dashboard.yml").values()
+    assert service["read_only"] and service["cap_drop"] == ["ALL"] and service["volumes"] == ["kafka:/data"]
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
