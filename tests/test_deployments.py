@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -71,3 +72,17 @@ def test_a_container_has_nothing_to_write_to_but_its_data(kind: str) -> None:
     assert service["read_only"] and service["cap_drop"] == ["ALL"]
     assert [one for one in service["volumes"] if not one.endswith(":ro")] == ["kafka:/data"]
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+
+
+MANIFESTS = [one for one in yaml.safe_load_all((ROOT / "deploy/kubernetes/anabranch.yaml").read_text()) if one]
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: f"{one['kind']} {one['metadata']['name']}")
+def test_a_manifest_is_what_kubernetes_takes(manifest: dict[str, Any]) -> None:
+    """By Kubernetes' own schemas, which refuse unknown fields."""
+    kubernetes_validate.validate(manifest, "1.31", strict=True)
+    if manifest["kind"] == "StatefulSet":
+        (container,) = manifest["spec"]["template"]["spec"]["containers"]
+        parse([word.replace("$(POD_INDEX)", "0").replace("$(POD_NAME)", "a-0") for word in container["args"]])
+        parse(container["readinessProbe"]["exec"]["command"][1:])
+        assert container["securityContext"]["readOnlyRootFilesystem"]
