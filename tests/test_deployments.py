@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 import yaml
 
 from anabranch.cli.main import cli
+from anabranch.testing.containers import adjacent_free_ports
 
 ROOT = Path(__file__).parents[1]
 COMPOSE = [ROOT / "docker-compose.yml", *sorted((ROOT / "deploy").glob("compose.*.yml"))]
@@ -86,3 +90,28 @@ def test_a_manifest_is_what_kubernetes_takes(manifest: dict[str, Any]) -> None:
         parse([word.replace("$(POD_INDEX)", "0").replace("$(POD_NAME)", "a-0") for word in container["args"]])
         parse(container["readinessProbe"]["exec"]["command"][1:])
         assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+def github_steps() -> list[str]:
+    steps = yaml.safe_load((ROOT / "examples/ci/github.yml").read_text())["jobs"]["test"]["steps"]
+    return [step["run"] for step in steps if "run" in step]
+
+
+def gitlab_steps() -> list[str]:
+    job = yaml.safe_load((ROOT / "examples/ci/gitlab.yml").read_text())["test"]
+    return [*job["before_script"], *job["script"]]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("steps", [github_steps(), gitlab_steps()], ids=["github", "gitlab"])
+def test_the_steps_of_a_pipeline_run(steps: list[str], tmp_path: Path) -> None:
+    """All but the installation, on a free port, in one shell, which ends the cluster with itself."""
+    install, *others = steps
+    assert install.startswith("pip install 'anabranch")
+    script = "\n".join(["set -e", "trap 'kill $(jobs -p)' EXIT", *others]).replace("29092", str(adjacent_free_ports(3)))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    words = ["bash", "-c", script]
+    env = {**os.environ, "PATH": path}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "42  created" in done.stdout
