@@ -153,7 +153,7 @@ async def test_a_new_topic_that_does_not_fit_leaves_nothing() -> None:
         )
     assert refused.value.code == ErrorCode.POLICY_VIOLATION
     assert await session.exists(paths.topic_config("t")) is None
-    with pytest.raises(KafkaError, match="too large for one ZooKeeper request"):
+    with pytest.raises(KafkaError, match="too large for one znode"):
         await topic_admin.create_topic(
             session, name="t", topic_id=bytes(16), assignment={0: [1]}, configs={"a": "b" * REQUEST_BYTES_MAX}
         )
@@ -162,7 +162,7 @@ async def test_a_new_topic_that_does_not_fit_leaves_nothing() -> None:
 async def test_a_configuration_that_does_not_fit_is_refused() -> None:
     session = await MemoryZooKeeper().connect()
     await change_config(session, "topics/t", lambda known: {**known, "a": "b"})
-    with pytest.raises(KafkaError, match="too large for one ZooKeeper request") as refused:
+    with pytest.raises(KafkaError, match="too large for one znode") as refused:
         await change_config(session, "topics/t", lambda known: {**known, "a": "b" * REQUEST_BYTES_MAX})
     assert refused.value.code == ErrorCode.INVALID_CONFIG
     assert b'"b"' in (await session.get(paths.topic_config("t")))[0]

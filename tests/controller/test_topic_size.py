@@ -26,5 +26,5 @@ def test_what_is_measured_is_the_znode_itself() -> None:
     each = (len(znodes.encode_topic(body(20_000))) - len(znodes.encode_topic(body(10_000)))) / 10_000
     fits = int(ZNODE_BYTES_MAX / each * 0.9)
     topic_size.check("t", body(fits))
-    with pytest.raises(KafkaError, match=f"The topic 't' would need [0-9,]+ bytes.*takes {ZNODE_BYTES_MAX:,}"):
+    with pytest.raises(KafkaError, match=f"The topic 't' would need [0-9,]+ bytes.*limit is {ZNODE_BYTES_MAX:,}"):
         topic_size.check("t", body(int(fits * 1.3)))

@@ -151,6 +151,7 @@ def test_rules_the_clock_and_snapshots(page: Page, lively: str) -> None:
     control = ControlClient(lively)
     page.open("rules")
     page.click("New rule…")
+    page.see("dialog .primary", "Add")
     fields, explained = page.find("dialog label"), page.find("dialog label .help")
     assert len(fields) == len(explained) > 20
     assert all(one.text for one in explained)

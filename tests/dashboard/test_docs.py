@@ -26,7 +26,7 @@ def test_operations_are_shown_and_sent_after_a_login(browser: Page, guarded: str
     page.driver.get(f"{guarded}/docs")
     page.type("token", "other", within="form")
     page.click("Show the API")
-    page.see("[role=alert]", "not the token")
+    page.see("[role=alert]", "wrong token")
     page.type("token", "secret", within="form")
     page.click("Show the API")
     page.see("h1", "HTTP API")
@@ -55,7 +55,7 @@ def test_operations_are_shown_and_sent_after_a_login(browser: Page, guarded: str
         assert page.accessibility() == []
     assert page.overflow() <= 0
 
-    page.see("nav input").send_keys("snapshot file")
+    page.see("nav input").send_keys("unheard of")
     page.see("main p", "No operation matches.")
     page.see("nav input").clear()
     page.see("nav input").send_keys("clock")

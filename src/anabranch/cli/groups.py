@@ -241,7 +241,7 @@ def reset(
     try:
         target = parse_target(to, now=datetime.now(UTC))
     except ValueError as error:
-        raise click.UsageError(f"--to takes {error}") from None
+        raise click.UsageError(f"--to must be {error}") from None
 
     async def act(admin: Admin) -> None:
         from anabranch.clients.group_admin import SHARE, commit_each

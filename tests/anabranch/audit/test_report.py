@@ -70,8 +70,8 @@ def test_what_was_lost_is_told_between_what_came_before_and_after(tmp_path: Path
     before, after = EVENT._replace(sequence=2, offset=11), EVENT._replace(sequence=6, offset=15)
     lost = LOST._replace(before=before, after=after)
     page = written(findings(lost, paths=[[before.place(), after.place()]]), tmp_path)
-    assert f"<td>handed out before</td>{PRODUCER}<td class=n>2</td>" in page
-    assert f"<td>handed out next</td>{PRODUCER}<td class=n>6</td>" in page
+    assert f"<td>delivered before</td>{PRODUCER}<td class=n>2</td>" in page
+    assert f"<td>delivered next</td>{PRODUCER}<td class=n>6</td>" in page
 
 
 def test_many_violations_are_counted_and_some_are_told(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def test_a_blocking_test_asks_waits_and_reads(tmp_path: Path) -> None:
     with running(*UP, *TAKING) as told:
         telemetry = ControlClient(told["control"]).telemetry
         assert telemetry.clients() == []
-        with pytest.raises(ControlError, match="after 0 s no client 'a/b' has asked") as gave_up:
+        with pytest.raises(ControlError, match="after 0 s no client 'a/b' has requested") as gave_up:
             telemetry.wait_for("a/b", 2, terminated=True, timeout_s=0)
         assert gave_up.value.status == 408
         asyncio.run(push(told["bootstrap"], b"OTLP", wanted=[]))
@@ -26,5 +26,5 @@ def test_a_blocking_test_asks_waits_and_reads(tmp_path: Path) -> None:
         telemetry.save("shop", tmp_path / "saved")
         assert (tmp_path / "saved").read_bytes() == b"OTLP"
         asyncio.run(push(told["bootstrap"], b"", wanted=[]))
-        with pytest.raises(ControlError, match="no client 'a/b' has asked"):
+        with pytest.raises(ControlError, match="no client 'a/b' has requested"):
             telemetry.metrics("a/b")

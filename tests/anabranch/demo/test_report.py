@@ -68,7 +68,9 @@ def full(topic: str, seconds: int) -> Story:
             story.take(f"{topic}-reader-{reader}", read)
     for n in range(40):
         story.note(1000 * n, "resize", f"{topic} has {n} partitions", f"{n} partitions")
-        story.openings.append({"segment": f"{n % 8}@3", "partition": n % 8, "closed_ms": 900 * n, "opened_ms": 950 * n})
+        story.openings.append(
+            {"key_epoch": f"{n % 8}@3", "partition": n % 8, "closed_ms": 900 * n, "opened_ms": 950 * n}
+        )
     return story
 
 

@@ -59,8 +59,8 @@ async def test_nobody_is_connected_to_who_is_dead_or_once_it_is_closed() -> None
         opening = asyncio.create_task(peers.to(1))
         await asyncio.sleep(0)  # it connects
         await peers.close()
-        with pytest.raises(ConnectionError, match="stops"):
+        with pytest.raises(ConnectionError, match="is stopping"):
             await opening
-        with pytest.raises(ConnectionError, match="stops"):
+        with pytest.raises(ConnectionError, match="is stopping"):
             await peers.to(1)
         await until(lambda: not server.connections)

@@ -91,7 +91,7 @@ async def test_a_hole_in_the_audit_is_an_error_for_ever() -> None:
         await writer.start()
         writer.note([record_of(b"k" * 200)], owner=OWNER, now_ms=0, begun=0)
         for _ in range(2):
-            with pytest.raises(RuntimeError, match="missing in the audit 'deliveries'"):
+            with pytest.raises(RuntimeError, match="missing in the audit topic 'deliveries'"):
                 await writer.flush()
         await writer.stop()
         await asyncio.sleep(0)

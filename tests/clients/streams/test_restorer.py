@@ -270,7 +270,7 @@ async def test_task_whose_arrived_state_retention_deleted_runs_without_it(
                 world.expected[key] = 0
         with caplog.at_level(logging.WARNING):
             await count_records(world, "elsewhere", "elsewhere")
-        assert "0_4: the state that came from partition 0 at generation 1 is gone" in caplog.text
+        assert "0_4: the state that came from partition 0 at generation 1 was deleted" in caplog.text
 
 
 async def test_marks_that_retention_deleted_are_in_the_changelog_again_once_their_task_has_run(tmp_path: Path) -> None:
