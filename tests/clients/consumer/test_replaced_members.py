@@ -23,6 +23,7 @@ import pytest
 from anabranch import Admin, Consumer, ConsumerRecord, Producer
 from anabranch.clients.consumer import consumer_config
 from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
+from anabranch.clients.consumer.lease import RECENT_MIN_S
 from anabranch.cluster.in_process import Cluster
 from anabranch.faults.rule import Rule
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -60,6 +61,7 @@ class Sleeper(threading.Thread):
         self.late: list[ConsumerRecord] = []
         """Handed out after it woke up, and before it knew that it had been replaced."""
         self.failure: BaseException | None = None
+        self.asleep_at_s = 0.0
         self._ask = ask
         self._settings = {
             "bootstrap_servers": cluster.bootstrap_servers,
@@ -86,6 +88,8 @@ class Sleeper(threading.Thread):
                 for records in (await consumer.getmany(timeout_ms=POLL_MS, max_records=1)).values():
                     self.before += records
             generation = consumer.group_metadata().generation_id
+            assert consumer._session is not None
+            self.asleep_at_s = consumer._session._clock_s()
             self.asleep.set()
             self.wake.wait()
             while consumer.group_metadata().generation_id == generation:
@@ -95,9 +99,10 @@ class Sleeper(threading.Thread):
 
     @property
     def unsure(self) -> bool:
-        """Whether it has slept for so long that it will ask."""
-        assert self.consumer._session is not None
-        return self.consumer._session.unsure
+        """Whether it has slept for so long that it will ask, whatever a heartbeat under way was answered."""
+        session = self.consumer._session
+        assert session is not None
+        return session.unsure and session._clock_s() >= self.asleep_at_s + RECENT_MIN_S
 
     async def until(self, event: threading.Event) -> None:
         await asyncio.get_running_loop().run_in_executor(None, event.wait)
