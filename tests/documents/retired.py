@@ -49,6 +49,8 @@ RETIRED: Final[dict[str, str]] = {
     "ShutdownAsked": "ShutdownRequested",
     "SlotGates": "GroupGateState",
     "SlotLine": "SlotHandle",
+    "SegmentEnds": "KeyEpochEnds",
+    "StampedTopics": "TopicsWithGenerations",
     "TakeUp": "AdoptAssignment",
     "TakenOver": "ControllerFailover",
     "TellAssigned": "NotifyAssigned",
@@ -70,4 +72,8 @@ RETIRED: Final[dict[str, str]] = {
     "personas": "compatibility profiles",
     "surely_means": "surely_matches",
     "told_name": "visible_name",
+    "note_stamped": "note_generations",
+    "segment_ends": "key_epoch_ends",
+    "stamped_topics": "topics_with_generations",
+    "unstamped": "without_generations",
 }
