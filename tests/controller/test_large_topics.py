@@ -153,7 +153,7 @@ async def test_a_new_topic_that_does_not_fit_leaves_nothing() -> None:
         )
     assert refused.value.code == ErrorCode.POLICY_VIOLATION
     assert await session.exists(paths.topic_config("t")) is None
-    with pytest.raises(KafkaError, match="too large for one znode"):
+    with pytest.raises(KafkaError, match="too large for one ZooKeeper request"):
         await topic_admin.create_topic(
             session, name="t", topic_id=bytes(16), assignment={0: [1]}, configs={"a": "b" * REQUEST_BYTES_MAX}
         )

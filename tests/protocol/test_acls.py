@@ -67,7 +67,7 @@ def test_which_entries_a_filter_means(asked: AclFilter, picked: bool) -> None:
 def test_names_are_kafkas() -> None:
     assert to_camel(ResourceType.TRANSACTIONAL_ID) == "TransactionalId"
     assert from_camel(Operation, "describeconfigs") is Operation.DESCRIBE_CONFIGS
-    with pytest.raises(ValueError, match="'Frobnicate' is no Operation"):
+    with pytest.raises(ValueError, match="'Frobnicate' is not a Operation"):
         from_camel(Operation, "Frobnicate")
 
 

@@ -50,7 +50,7 @@ def revoking_partitions_are_let_go(patch: pytest.MonkeyPatch) -> None:
     ("bug", "seed", "shown_by"),
     [
         (everything_is_free, 0, "A40"),
-        (revoking_partitions_are_let_go, 6, "A22"),
+        (revoking_partitions_are_let_go, 7, "A22"),
         (targets_forget_a_partition, 0, "every record is delivered and committed did not happen"),
         (the_next_coordinator_sets_no_timers, 1, "every record is delivered and committed did not happen"),
     ],

@@ -213,7 +213,7 @@ def test_what_other_clients_have_written_down_is_judged_like_an_audit_topic(
 
 def test_a_line_that_makes_no_sense_ends_the_audit(tmp_path: Path) -> None:
     handed = written(tmp_path / "handed.jsonl", [{"partition": 0}])
-    with pytest.raises(CannotAudit, match=r"handed\.jsonl:1: there is no offset"):
+    with pytest.raises(CannotAudit, match=r"handed\.jsonl:1: offset is missing"):
         jobs.read_deliveries(replace(WISH, deliveries=(handed,), out=tmp_path / "out"))
     fine = written(tmp_path / "fine.jsonl", [{"partition": 0, "offset": 0, "topic": one} for one in "ab"])
     with pytest.raises(CannotAudit, match=r"several topics \(a, b\)"):

@@ -80,7 +80,7 @@ class KeyEpochEnds:
             connection = await self._peers.to(leader)
             response: OffsetForLeaderEpochResponse = await connection.call(request)
         except (OSError, TimeoutError, KafkaError) as error:
-            log.info("cannot read key epoch ends of %s from broker %d: %s", leader, image.name, error)
+            log.info("cannot read key epoch ends of %s from broker %d: %s", image.name, leader, error)
             return
         rows: dict[int, list[EpochEndOffset]] = {}
         for row in response.topics[0].partitions if response.topics else []:

@@ -87,6 +87,18 @@ FAMILIES: Final = (
         lambda snapshot: one(snapshot.judgement.get("passed", 0)),
     ),
     Family(
+        "records_total",
+        COUNTER,
+        "Records read by the audit since it started.",
+        lambda snapshot: one(snapshot.records),
+    ),
+    Family(
+        "behind_records",
+        GAUGE,
+        "Records of the audit topic that are not judged.",
+        lambda snapshot: one(snapshot.behind),
+    ),
+    Family(
         "delivered_timestamp_seconds",
         GAUGE,
         "The time of the newest judged delivery.",

@@ -31,6 +31,8 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import GROUP, TOPIC, History, Reader, cluster_and_admin, make_topic, resize, send
 
 SLEEPER_SESSION_MS = 1000
+LIVES_S = 240
+"""Longer than a test: a sleeper whose test has failed ends, and does not keep the whole run."""
 RECORDS = 200
 ROOT = Path(__file__).parents[3]
 POLL_MS = 200
@@ -75,7 +77,7 @@ class Sleeper(threading.Thread):
 
     def run(self) -> None:
         try:
-            asyncio.run(self._live())
+            asyncio.run(asyncio.wait_for(self._live(), LIVES_S))
         except BaseException as error:
             self.failure = error
         finally:
