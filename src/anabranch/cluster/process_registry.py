@@ -8,10 +8,11 @@ knows their command lines, ports and directories. `anabranch nodes start` sends 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from anabranch.cluster.control_socket import (
     Answer,
@@ -22,6 +23,9 @@ from anabranch.cluster.control_socket import (
     socket_paths,
 )
 from anabranch.cluster.processes import NodeFailed, NodeProcess
+
+END_NOTICED_S: Final = 0.5
+"""The time in which asyncio learns that a process was killed."""
 
 
 class Launcher(Protocol):
@@ -82,6 +86,9 @@ class LauncherSocket:
         if node is None:
             there = ", ".join(map(str, self._launcher.nodes))
             raise OrderRefused(f"the cluster in {self._launcher.directory} has no node {node_id}; it has {there}")
+        if node.running:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(node.ended(), END_NOTICED_S)
         if node.running:
             raise OrderRefused(f"node {node_id} is running already (pid {node.pid})")
         await node.start()
