@@ -165,7 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
         measure,
         arguments,
         requests=(REQUESTS, "of each kind, by each way"),
-        rounds=(ROUNDS, "of which the median is shown"),
+        rounds=(ROUNDS, "the number of rounds; the median is shown"),
     )
 
 

@@ -34,7 +34,7 @@ class State(NamedTuple):
     deletions: int
     leader_changes: int
     handed_out: frozenset[KeyEpoch] = frozenset()
-    """The key epochs of which records were handed out."""
+    """The key epochs with delivered records."""
     wrong: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Removes members whose timers have expired, in groups whose broker assigns: retries later if the journal refuses."""
+"""Removes expired members of broker-assigned groups, and retries if the removal cannot be written."""
 
 from __future__ import annotations
 

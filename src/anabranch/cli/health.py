@@ -44,7 +44,7 @@ async def node_trouble(host: str, port: int, role: str) -> str:
     """Why the node at this address is not in service; empty if it is.
 
     A broker is in service when its own Metadata response names it. It is found there by its id, which DescribeConfigs
-    confirms: the advertised port may be a mapped one, or the same for all brokers.
+    confirms: the advertised port may be mapped, or all brokers may share one.
     """
     from anabranch.clients.connection import Connection
     from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

@@ -99,18 +99,12 @@ def command(
     """
     from anabranch.inspect.record_text import LineRecord, parse_json, split_line
 
-    if as_json and separator:
-        raise click.UsageError("--json and --separator are mutually exclusive")
-    if null and values:
-        raise click.UsageError("--null takes no values")
+    _check_options(as_json=as_json, separator=separator, null=null, values=values)
     shared = tuple(_header(one) for one in headers)
     schemas = {"key": key_schema, "value": value_schema}
     encoders = serializers(registry, topic, parse_serdes(serdes, registry), schemas)
     of_lines = {side: line_serializer(encoder, side) for side, encoder in encoders.items()}
-    try:
-        common_key = of_lines.get("key", _unchanged)(None if key is None else key.encode())
-    except ValueError as error:
-        raise click.UsageError(f"--key: {error}") from None
+    common_key = _common_key(key, of_lines.get("key", _unchanged))
 
     def complete(one: LineRecord) -> LineRecord:
         return one._replace(
@@ -145,6 +139,20 @@ def command(
     for line in stored.lines():
         click.echo(line)
     stored.judge()
+
+
+def _check_options(*, as_json: bool, separator: str | None, null: bool, values: tuple[str, ...]) -> None:
+    if as_json and separator:
+        raise click.UsageError("--json and --separator are mutually exclusive")
+    if null and values:
+        raise click.UsageError("--null takes no values")
+
+
+def _common_key(key: str | None, encode: Callable[[bytes | None], bytes | None]) -> bytes | None:
+    try:
+        return encode(None if key is None else key.encode())
+    except ValueError as error:
+        raise click.UsageError(f"--key: {error}") from None
 
 
 class Stored:

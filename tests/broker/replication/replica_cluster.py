@@ -168,7 +168,7 @@ class ReplicaCluster:
     troubles: list[str] = field(default_factory=list)
     """What goes wrong with the next AlterPartition requests: "connection", "unsupported", "whole answer", "one row"."""
     has_generations: set[str] = field(default_factory=set)
-    """The topics of which it is written down that they hold batches with generations."""
+    """The topics that are marked: they hold batches with generations."""
     published: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What `publish` says of topics beside their partitions: generation, base, history."""
     racks: dict[int, str] = field(default_factory=dict)

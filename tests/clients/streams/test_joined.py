@@ -21,7 +21,7 @@ ORDERS, PRICES = TOPICS = ("orders", "prices")
 
 
 class Application:
-    """Two topics, one of which is resized at any time; a task per partition, with one store for both."""
+    """Two topics that are resized one at a time; each partition has a task with one store for both."""
 
     def __init__(self, lineage: Lineage, rng: random.Random) -> None:
         self.whole, self.rng = lineage, rng
