@@ -28,6 +28,7 @@ FIRST_PORT: Final = 10_000
 PLACES: Final = 380
 """For neighbours, one behind the other. They end below the ports of `anabranch.cluster.processes.free_ports`."""
 DEADLINE_S: Final = 300.0
+LOOK_S: Final = 0.02
 LAST_CHARS: Final = 3000
 _places = itertools.count(os.getpid())
 
@@ -50,6 +51,15 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def has_socket(process_id: int) -> bool:
+    """Tell from /proc whether a process has a socket; without /proc, say that it has."""
+    descriptors = Path(f"/proc/{process_id}/fd")
+    try:
+        return any(str(one.readlink()).startswith("socket:") for one in descriptors.iterdir())
+    except FileNotFoundError:
+        return not Path("/proc/self/fd").exists()
 
 
 class Terminal:
@@ -100,6 +110,14 @@ class Terminal:
                 assert not self._ended, f"ended without {pattern.pattern!r}:\n{self.output[start:][-LAST_CHARS:]}"
                 self._more.wait(left)
         return found
+
+    def wait_for_connection(self) -> None:
+        """Wait until the process has a socket: an interpreter that is interrupted while it starts ends with 1."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not has_socket(self.process.pid):
+            assert self.process.poll() is None, f"ended before it had connected:\n{self.output[-LAST_CHARS:]}"
+            assert time.monotonic() < deadline, f"it has not connected in {DEADLINE_S} s"
+            time.sleep(LOOK_S)
 
     def interrupt(self) -> int:
         """Press Ctrl-C, and return the exit status."""
@@ -201,6 +219,8 @@ class Session:
         self._servers.append((command.typed, terminal))
         if program:
             terminal.wait_for(READY.get(program, SERVES))
+        else:
+            terminal.wait_for_connection()
         if command.shown:
             documented = Command(command.typed, self.real(command.shown))
             terminal.wait_for(block.output(documented))
