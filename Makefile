@@ -1,6 +1,6 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check compiled bench sim model chaos marathon docs screenshots site interop audit-cluster up clean
+.PHONY: help demo test again check compiled bench sim model chaos marathon docs screenshots site interop audit-cluster up clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -40,6 +40,9 @@ test: $(READY)  ## checks, then all tests that this machine can run (about 13 mi
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check compiled
 	@echo "2 of 2: the tests (about 12 minutes on 2 cores)"
 	$(COMPILED) $(BIN)/python -m pytest -n 4
+
+again: $(READY)
+	$(COMPILED) $(BIN)/python -m tests.second_run
 
 compiled: $(READY)
 	@$(COMPILED) $(BIN)/python -m pytest --collect-only -q | tail -1

@@ -18,6 +18,7 @@ from anabranch.spark_jobs import java
 from tests.compiled_parts import heeding_compiled_parts, is_compiled
 from tests.exchanges import EXCHANGES, keep
 from tests.loops import LOOPS, collect_garbage
+from tests.second_run import EXIT_STATUS
 
 settings.register_profile(
     "steady", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
@@ -62,6 +63,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             told = f"they cannot be read: {error!r}"
         report.sections.append(("last exchanges of clients and brokers", told))
     return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Note the exit status for `second_run`."""
+    cache: pytest.Cache | None = getattr(session.config, "cache", None)
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        cache.set(EXIT_STATUS, int(exitstatus))
 
 
 def pytest_report_header() -> str:
