@@ -167,7 +167,9 @@ async def copy(cluster: Cluster, name: str, done: Callable[[], bool]) -> None:
         try:
             async with (
                 Producer(cluster.bootstrap_servers, transactional_id=name, max_block_ms=10000) as producer,
-                reader(cluster, group="copiers", topic="in", enable_auto_commit=False) as consumer,
+                reader(
+                    cluster, group="copiers", topic="in", enable_auto_commit=False, session_timeout_ms=6000
+                ) as consumer,
             ):
                 while not done():
                     batch = await consumer.getmany(timeout_ms=100, max_records=20)

@@ -28,7 +28,7 @@ def name(value: Any) -> str | None:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=name)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_generated_codec_equals_the_reference_at_every_version(message: type[Any], data: st.DataObject) -> None:
     value = data.draw(values_of(message))
@@ -47,7 +47,7 @@ def test_generated_codec_equals_the_reference_at_every_version(message: type[Any
 
 
 @pytest.mark.parametrize("message", [m for m in MESSAGES if api_of(m).flexible_from is not None], ids=name)
-@settings(max_examples=25)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_tags_from_the_future_are_skipped_in_every_struct(message: type[Any], data: st.DataObject) -> None:
     api = api_of(message)

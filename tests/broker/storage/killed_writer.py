@@ -1,4 +1,4 @@
-"""A process that writes logs until it is killed, 200 times over, and another that keeps its word for it.
+"""A process that writes logs until it is killed, again and again, and another that keeps its word for it.
 
     python -m tests.broker.storage.killed_writer DIRECTORY ROUNDS SEED
 

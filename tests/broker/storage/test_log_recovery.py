@@ -197,17 +197,17 @@ def test_an_idle_log_in_memory_is_small() -> None:
         tracemalloc.stop()
 
 
-def test_a_log_directory_killed_200_times_loses_nothing_acknowledged(tmp_path: Path) -> None:
+def test_a_log_directory_killed_80_times_loses_nothing_acknowledged(tmp_path: Path) -> None:
     """See `killed_writer`: processes that append, roll, flush, compact, retain, and die by SIGKILL."""
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.broker.storage.killed_writer", str(tmp_path), "200", "7"],
+        [sys.executable, "-m", "tests.broker.storage.killed_writer", str(tmp_path), "80", "7"],
         capture_output=True,
         text=True,
         timeout=220,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    figures = re.match(r"200 kills, (\d+) records and (\d+) values acknowledged, none lost; (.*)", ran.stdout)
+    figures = re.match(r"80 kills, (\d+) records and (\d+) values acknowledged, none lost; (.*)", ran.stdout)
     assert figures, ran.stdout
-    assert int(figures[1]) > 5000
+    assert int(figures[1]) > 2000
     for work in ("cleaned", "closed", "retained", "scanned segments"):
         assert re.search(rf"\d+ {work}", figures[3]), f"{work} never happened: {figures[3]}"
