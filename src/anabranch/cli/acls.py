@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.cli import completion
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def subjects(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.group(
+    cls=CommandGroup,
     name="acls",
     epilog="""\b
 Examples:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from anabranch.cli.command_group import CommandGroup
 from anabranch.runtime.private_files import write_private_file
 
 
 @click.group(
+    cls=CommandGroup,
     name="certs",
     epilog="""\b
 Examples:

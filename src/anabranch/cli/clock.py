@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.control import with_control
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, tell
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=CommandGroup,
     name="clock",
     epilog="""\b
 Examples:

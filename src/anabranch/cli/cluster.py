@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from anabranch.cli import completion
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, timeout, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -21,6 +22,7 @@ NO_LEADER = -1
 
 
 @click.group(
+    cls=CommandGroup,
     name="cluster",
     epilog="""\b
 Examples:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from anabranch.cli import completion
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.context_store import (
     BOOTSTRAP_DEFAULT,
     CONTROL_DEFAULT,
@@ -21,6 +22,7 @@ from anabranch.cli.remote import as_json, tell_table
 
 
 @click.group(
+    cls=CommandGroup,
     name="context",
     epilog="""\b
 Examples:

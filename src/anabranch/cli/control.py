@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from anabranch.cli import completion
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.context_store import CONTROL_DEFAULT, chosen_token, current_context
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import has_headings
@@ -68,6 +69,7 @@ def with_control(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.group(
+    cls=CommandGroup,
     name="control",
     epilog="""\b
 Examples:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import click
 
 from anabranch.cli import completion
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.control import with_control
 from anabranch.cli.examples import examples
 from anabranch.faults.rule import FIELDS, HINTS, rule_text
@@ -21,6 +22,7 @@ EDIT = "edit"
 
 
 @click.group(
+    cls=CommandGroup,
     name="faults",
     epilog="""\b
 Examples:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -17,6 +18,7 @@ UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 
 @click.group(
+    cls=CommandGroup,
     name="features",
     epilog="""\b
 Examples:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from anabranch.cli import completion
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, tell_table, with_admin
 from anabranch.cli.table import table_lines
@@ -28,6 +29,7 @@ KINDS: Final = ("classic", "consumer", "share", "streams")
 
 
 @click.group(
+    cls=CommandGroup,
     name="groups",
     epilog="""\b
 Examples:

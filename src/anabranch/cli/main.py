@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from anabranch.protocol.suggestion import suggest
+from anabranch.cli.command_group import CommandGroup
 
 COMMANDS: Final = {
     "up": ("anabranch.cli.up", "Run a cluster on this machine."),
@@ -67,7 +67,7 @@ HELP: Final = """A Kafka-protocol cluster whose topics split and merge while eve
 """
 
 
-class LazyCommands(click.Group):
+class LazyCommands(CommandGroup):
     """Lists subcommands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -80,14 +80,6 @@ class LazyCommands(click.Group):
             return None
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand; for an unknown name, suggest the nearest one."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"no such command '{args[0]}'; {suggest(args[0], COMMANDS)}", ctx)
-        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; Ctrl-C ends it with the status that shells give it, and nothing on stderr."""

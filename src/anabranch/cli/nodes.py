@@ -7,11 +7,13 @@ import asyncio
 import click
 
 from anabranch.cli import completion
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, tell
 
 
 @click.group(
+    cls=CommandGroup,
     name="nodes",
     epilog=examples("anabranch nodes list", "anabranch nodes start 2      after a kill -9 of node 2"),
 )

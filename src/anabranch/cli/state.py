@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from anabranch.cli import completion
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.control import with_control
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, tell_table
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=CommandGroup,
     name="state",
     epilog="""\b
 Examples:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.control import with_control
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
@@ -25,6 +26,7 @@ HINTS: Final = {ErrorCode.INVALID_REQUEST: OTHER_KAFKA, ErrorCode.UNSUPPORTED_VE
 
 
 @click.group(
+    cls=CommandGroup,
     name="telemetry",
     epilog="""\b
 Examples:

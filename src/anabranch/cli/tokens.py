@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, client_properties, run, tell, with_admin
 from anabranch.runtime.private_files import write_private_file
@@ -27,6 +28,7 @@ tokenauth="true";
 
 
 @click.group(
+    cls=CommandGroup,
     name="tokens",
     epilog="""\b
 Examples:

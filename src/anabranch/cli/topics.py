@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.cli import completion
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, tell_table, timeout, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=CommandGroup,
     name="topics",
     epilog="""\b
 Examples:

@@ -6,6 +6,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
 
@@ -23,6 +24,7 @@ mechanism = click.option(
 
 
 @click.group(
+    cls=CommandGroup,
     name="users",
     epilog="""\b
 Examples:
