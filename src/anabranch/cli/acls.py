@@ -9,7 +9,7 @@ import click
 
 from anabranch.cli import completion
 from anabranch.cli.command_group import CommandGroup
-from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
+from anabranch.cli.remote import as_json, bootstrap, run, tell, tell_none, with_admin
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
@@ -130,9 +130,12 @@ Examples:
 @with_admin()
 async def list_acls(admin: Admin, as_json: bool, **typed: Any) -> None:
     """List all entries, or those that match."""
-    for wanted in _filters(typed, matching=not typed["prefixed"]):
-        for pattern, acl in await admin.describe_acls(wanted):
-            tell(as_json, _row(pattern, acl), [_line(pattern, acl)])
+    filters = _filters(typed, matching=not typed["prefixed"])
+    entries = [one for wanted in filters for one in await admin.describe_acls(wanted)]
+    if not entries:
+        tell_none(as_json, "no entries")
+    for pattern, acl in entries:
+        tell(as_json, _row(pattern, acl), [_line(pattern, acl)])
 
 
 @command.command(

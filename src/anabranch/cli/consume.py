@@ -16,6 +16,7 @@ from anabranch.cli import completion
 from anabranch.cli.positions import EARLIEST, LATEST, parse_position
 from anabranch.cli.remote import bootstrap, refusals, security
 from anabranch.cli.schemas import deserializer, parse_serdes, registry_options
+from anabranch.runtime.interruptible import run_interruptible
 
 if TYPE_CHECKING:
     from anabranch import Consumer, ConsumerRecord, TopicPartition
@@ -136,7 +137,7 @@ def command(
 
     with refusals(bootstrap):
         try:
-            asyncio.run(main())
+            run_interruptible(main())
         except BrokenPipeError:
             sys.stderr.close()  # the reader of the output has exited; suppress Python's error message, too
 

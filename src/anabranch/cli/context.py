@@ -117,7 +117,12 @@ def list_contexts(as_json: bool) -> None:
         )
         for name, one in sorted(contexts.by_name.items())
     ]
-    tell_table(as_json, ["context", "", "bootstrap servers", "control"], rows)
+    tell_table(
+        as_json,
+        ["context", "", "bootstrap servers", "control"],
+        rows,
+        "no contexts; `anabranch context create` makes one",
+    )
 
 
 @command.command(epilog=examples("anabranch context delete staging"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from anabranch.cli.examples import examples
+from anabranch.runtime.interruptible import run_interruptible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +46,7 @@ def command(out: str, flights: int | None) -> None:
     # Without a terminal the width would be 80 columns, which would wrap every line.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_COLUMNS)
     try:
-        job, control = asyncio.run(play(directory, console, flights))
+        job, control = run_interruptible(play(directory, console, flights))
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{INSTALL} ({error})") from None
     except ZooKeeperUnavailable as error:

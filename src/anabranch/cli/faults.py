@@ -12,6 +12,7 @@ from anabranch.cli import completion
 from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.control import with_control
 from anabranch.cli.examples import examples
+from anabranch.cli.remote import tell_none
 from anabranch.faults.rule import FIELDS, HINTS, rule_text
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def list_(control: ControlClient, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
+    if not rows:
+        tell_none(as_json, "no rules; `anabranch faults add` makes one")
     for row in rows:
         held = f", holds {row['held']}" if row["held"] else ""
         click.echo(f"{row['name']:<16} {row['hits']} of {row['met']} hit{held}: {rule_text(from_json(row['rule']))}")

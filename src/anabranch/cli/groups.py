@@ -68,7 +68,7 @@ async def list_all(admin: Admin, kind: str | None, as_json: bool) -> None:
         for one in await list_all_groups(admin.network)
         if kind in (None, one.kind)
     ]
-    tell_table(as_json, ["group", "type", "state"], rows)
+    tell_table(as_json, ["group", "type", "state"], rows, "no groups")
 
 
 @command.command(

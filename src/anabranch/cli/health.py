@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
 from anabranch.cli.node import address
+from anabranch.runtime.interruptible import run_interruptible
 
 TIMEOUT_MS = 3000
 BROKER = 4
@@ -27,7 +26,7 @@ Examples:
 def command(server: str, role: str) -> None:
     """Exit with 0 if the server is in service, with 1 and the reason if it is not."""
     host, port = address(server, "the server")
-    reason = asyncio.run(zookeeper_trouble(host, port) if role == "zookeeper" else node_trouble(host, port, role))
+    reason = run_interruptible(zookeeper_trouble(host, port) if role == "zookeeper" else node_trouble(host, port, role))
     if reason:
         raise click.ClickException(f"{server}: {reason}")
     click.echo(f"{server} is in service")

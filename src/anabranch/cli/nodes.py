@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
 from anabranch.cli import completion
 from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, tell
+from anabranch.cli.remote import as_json, tell, tell_none
+from anabranch.runtime.interruptible import run_interruptible
+
+NONE = "no cluster of `anabranch up --processes` runs here; `anabranch control state` shows the nodes of the others"
 
 
 @click.group(
@@ -31,9 +32,10 @@ def list_nodes(cluster: str, as_json: bool) -> None:
     """Show which nodes run and which are down."""
     from anabranch.cluster.process_registry import launched_clusters
 
-    for one in asyncio.run(launched_clusters()):
-        if not one.is_called(cluster):
-            continue
+    clusters = [one for one in run_interruptible(launched_clusters()) if one.is_called(cluster)]
+    if not clusters:
+        tell_none(as_json, "no such cluster of `anabranch up --processes` runs here" if cluster else NONE)
+    for one in clusters:
         lines = [f"{one.directory} (zookeeper {one.zookeeper})"]
         for row in one.nodes:
             state = f"running, pid {row['pid']}" if row["pid"] > 0 else "down"
@@ -59,6 +61,6 @@ def start(node: int, cluster: str) -> None:
     from anabranch.cluster.process_registry import start_node
 
     try:
-        click.echo(asyncio.run(start_node(node, cluster)))
+        click.echo(run_interruptible(start_node(node, cluster)))
     except OrderRefused as error:
         raise click.ClickException(str(error)) from None

@@ -14,6 +14,7 @@ from anabranch.cli import completion
 from anabranch.cli.remote import bootstrap, refusals, security
 from anabranch.cli.schemas import line_serializer, parse_serdes, registry_options, schema_options, serializers
 from anabranch.protocol.errors import KafkaError
+from anabranch.runtime.interruptible import run_interruptible
 
 if TYPE_CHECKING:
     from anabranch import Producer
@@ -135,7 +136,7 @@ def command(
             return stored
 
     with refusals(bootstrap):
-        stored = asyncio.run(main())
+        stored = run_interruptible(main())
     for line in stored.lines():
         click.echo(line)
     stored.judge()

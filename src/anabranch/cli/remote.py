@@ -5,7 +5,6 @@ A listing is printed as lines or, with `--json`, as one JSON object per entry.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import json
@@ -19,6 +18,7 @@ from anabranch.cli.context_store import BOOTSTRAP_DEFAULT, current_context, is_f
 from anabranch.cli.table import Cell, table_lines
 from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.runtime.interruptible import run_interruptible
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
@@ -104,11 +104,19 @@ def tell(as_json: bool, row: Mapping[str, Any], lines: Iterable[str]) -> None:
         click.echo(line)
 
 
+def tell_none(as_json: bool, text: str) -> None:
+    """Say on stderr that a listing has no entries; a program reads no lines."""
+    if not as_json:
+        click.echo(text, err=True)
+
+
 def tell_table(
-    as_json: bool, headings: Sequence[str], rows: Iterable[tuple[Mapping[str, Any], Sequence[Cell]]]
+    as_json: bool, headings: Sequence[str], rows: Iterable[tuple[Mapping[str, Any], Sequence[Cell]]], none: str
 ) -> None:
-    """Print a listing. Each entry has a JSON row, and the cells of a table's row."""
+    """Print a listing. Each entry has a JSON row, and the cells of a table's row. `none` is said without entries."""
     entries = list(rows)
+    if not entries:
+        tell_none(as_json, none)
     lines = table_lines(headings, [cells for _, cells in entries])
     if as_json:
         lines = [json.dumps(row, ensure_ascii=False) for row, _ in entries]
@@ -141,7 +149,7 @@ def run(
             await act(admin)
 
     with refusals(bootstrap_servers, hints=hints):
-        asyncio.run(main())
+        run_interruptible(main())
 
 
 def with_admin(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from anabranch.cli.remote import as_json, refusals, security
+from anabranch.runtime.interruptible import run_interruptible
 
 if TYPE_CHECKING:
     from anabranch.journal.recording import RecordedExchange
@@ -56,7 +56,7 @@ def command(file: str, servers: str, pace: str | None, command_config: str | Non
     except (InvalidRecording, OSError, ValueError) as error:
         raise click.UsageError(f"{file}: {error}" if not isinstance(error, OSError) else str(error)) from None
     with refusals(servers):
-        differ = asyncio.run(_play(recorded, servers, speed, as_json))
+        differ = run_interruptible(_play(recorded, servers, speed, as_json))
     sys.exit(1 if differ else 0)
 
 

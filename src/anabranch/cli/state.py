@@ -70,7 +70,7 @@ def list_(control: ControlClient, as_json: bool) -> None:
     """List the snapshots."""
     rows = control.snapshots.rows()
     cells: list[list[str | int]] = [[row["snapshot"], row["bytes"], ",".join(map(str, row["nodes"]))] for row in rows]
-    tell_table(as_json, ["snapshot", "bytes", "nodes"], zip(rows, cells, strict=True))
+    tell_table(as_json, ["snapshot", "bytes", "nodes"], zip(rows, cells, strict=True), "no snapshots")
 
 
 @command.command(epilog=examples("anabranch state remove seeded"))

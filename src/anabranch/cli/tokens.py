@@ -10,7 +10,7 @@ import click
 
 from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, bootstrap, client_properties, run, tell, with_admin
+from anabranch.cli.remote import as_json, bootstrap, client_properties, run, tell, tell_none, with_admin
 from anabranch.runtime.private_files import write_private_file
 
 if TYPE_CHECKING:
@@ -108,7 +108,10 @@ def create(
 @with_admin()
 async def list_tokens(admin: Admin, owners: tuple[str, ...], as_json: bool) -> None:
     """List the tokens that you may see, without their secrets."""
-    for token in await admin.describe_tokens(owners or None):
+    tokens = await admin.describe_tokens(owners or None)
+    if not tokens:
+        tell_none(as_json, "no tokens that you may see")
+    for token in tokens:
         row = {
             "token": token.token_id,
             "owner": token.owner,

@@ -10,7 +10,7 @@ import click
 from anabranch.cli import completion
 from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, bootstrap, run, tell, tell_table, timeout, with_admin
+from anabranch.cli.remote import as_json, bootstrap, run, tell, tell_none, tell_table, timeout, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def create(
 async def list_topics(admin: Admin, internal: bool, as_json: bool) -> None:
     """List the names of all topics."""
     names = await admin.list_topics(include_internal=internal)
-    tell_table(as_json, ["topic"], [({"name": name}, [name]) for name in names])
+    tell_table(as_json, ["topic"], [({"name": name}, [name]) for name in names], "no topics")
 
 
 @command.command(
@@ -180,7 +180,10 @@ def config(
     async def act(admin: Admin) -> None:
         if wanted or unset:
             await admin.alter_configs(name, changes=wanted, unset=unset)
-        for entry in (await admin.describe_configs(name)).values():
+        entries = (await admin.describe_configs(name)).values()
+        if not everything and all(one.source != TOPIC_SOURCE for one in entries):
+            tell_none(as_json, f"{name} has no settings of its own; --all shows the defaults")
+        for entry in entries:
             source = SOURCES[entry.source]
             line = f"{entry.name}={entry.value}"
             if everything:

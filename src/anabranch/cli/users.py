@@ -8,7 +8,7 @@ import click
 
 from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
+from anabranch.cli.remote import as_json, bootstrap, run, tell, tell_none, with_admin
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
@@ -91,7 +91,10 @@ def set_password(
 @with_admin()
 async def list_users(admin: Admin, as_json: bool) -> None:
     """List users, with their SCRAM mechanisms and iterations."""
-    for user, credentials in sorted((await admin.describe_users()).items()):
+    users = await admin.describe_users()
+    if not users:
+        tell_none(as_json, "no users")
+    for user, credentials in sorted(users.items()):
         shown = ", ".join(f"{name} ({rounds} iterations)" for name, rounds in credentials.items())
         tell(as_json, {"user": user, "credentials": credentials}, [f"{user}: {shown}"])
 

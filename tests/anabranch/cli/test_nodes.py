@@ -19,7 +19,8 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_nothing_is_listed(anabranch: Command) -> None:
     shown = anabranch("nodes", "list")
-    assert (shown.exit_code, shown.output) == (0, "")
+    assert (shown.exit_code, shown.stdout) == (0, "")
+    assert "no cluster of `anabranch up --processes` runs here" in shown.stderr
 
 
 def test_a_node_of_no_cluster_cannot_be_started(anabranch: Command) -> None:

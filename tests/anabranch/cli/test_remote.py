@@ -83,6 +83,24 @@ def test_every_listing_can_be_read_by_a_program(servers: str, anabranch: Command
     assert json.loads(anabranch("nodes", "list", "--cluster", "no such", "--json").output or "[]") == []
 
 
+def test_an_empty_listing_says_so_beside_the_output(anabranch: Command) -> None:
+    settings = ("--brokers", "1", "--config", "authorizer.class.name=kafka.security.authorizer.AclAuthorizer")
+    words = (sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0", *settings)
+    with subprocess.Popen([*words, "--config", "super.users=User:ANONYMOUS"], stdout=subprocess.PIPE, text=True) as up:
+        try:
+            assert up.stdout is not None
+            at = ("--bootstrap-servers", up.stdout.readline().partition("bootstrap=")[2].strip())
+            for listing in (("topics", "list"), ("groups", "list"), ("users", "list"), ("acls", "list")):
+                shown = anabranch(*listing, *at)
+                assert (shown.exit_code, shown.stdout) == (0, "")
+                assert shown.stderr.startswith("no "), listing
+                assert anabranch(*listing, "--json", *at).output == ""
+            assert anabranch("topics", "create", "plain", *at).exit_code == 0
+            assert "no settings of its own" in anabranch("topics", "config", "plain", *at).stderr
+        finally:
+            up.terminate()
+
+
 def on_terminal(*words: str) -> list[str]:
     """Run a command whose stdout is a terminal; the lines that it prints."""
     terminal, stdout = os.openpty()
