@@ -1,0 +1,63 @@
+"""Stored records and recorded deliveries, as the judge sees them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+class InvalidLine(ValueError):
+    """A line is no record; the message names file and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record in a partition's log."""
+
+    partition: int
+    offset: int
+    key: bytes
+    sequence: int
+    """The record's number among those of its key, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A record that a member of the group received, or that was acknowledged to its producer."""
+
+    partition: int
+    offset: int
+    key: bytes
+    sequence: int
+    member: str = ""
+    generation: int = -1
+    """The member's generation of the group; -1 if the application did not record it."""
+
+
+def read_lines(path: Path) -> Iterator[Delivery]:
+    """Read a file of JSON lines: key, sequence, partition, offset, and optionally member and group_generation.
+
+    Raises InvalidLine for another line.
+    """
+    with path.open(encoding="utf-8") as lines:
+        yield from parse_lines(lines, str(path))
+
+
+def parse_lines(lines: Iterable[str], name: str) -> Iterator[Delivery]:
+    """Parse JSON lines. Raises InvalidLine."""
+    for number, line in enumerate(lines, 1):
+        try:
+            row: Any = json.loads(line)
+            yield Delivery(
+                partition=int(row["partition"]),
+                offset=int(row["offset"]),
+                key=str(row["key"]).encode(),
+                sequence=int(row["sequence"]),
+                member=str(row.get("member", name)),
+                generation=int(row.get("group_generation", -1)),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidLine(f"{name}:{number}: {type(error).__name__}: {error}") from None

@@ -1,0 +1,95 @@
+"""Judges a topic's logs: each key's records are stored once, in order, and in the partitions of its generations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from anabranch.judge.placement import partitions_of
+from anabranch.judge.records import Delivery, StoredRecord
+from anabranch.judge.verdict import Verdict
+
+OUT_OF_ORDER = "stored out of order"
+TWICE = "stored twice"
+MISPLACED = "misplaced"
+LOST = "lost"
+
+
+def judge_stored(
+    verdict: Verdict,
+    records: Iterable[StoredRecord],
+    *,
+    counts: Sequence[int] = (),
+    sent: Iterable[Delivery] = (),
+    starts: Mapping[int, int] | None = None,
+) -> dict[bytes, list[StoredRecord]]:
+    """Judge the logs.
+
+    Args:
+        verdict: Gets the violations.
+        records: All records, in any order.
+        counts: The partition counts of the topic's generations, the initial one first; empty: places are not judged.
+        sent: Acknowledged records, which must be stored.
+        starts: Partition -> log start offset. A record below it, or of a removed partition, may be gone.
+
+    Returns:
+        The records of each key by sequence, each once.
+    """
+    by_key: dict[bytes, list[StoredRecord]] = defaultdict(list)
+    for record in records:
+        by_key[record.key].append(record)
+        verdict.stored += 1
+    verdict.keys = len(by_key)
+    for key, stored in by_key.items():
+        stored.sort(key=lambda one: (one.sequence, one.partition, one.offset))
+        by_key[key] = _once(verdict, key, stored)
+        _judge_order(verdict, key, by_key[key])
+        if counts:
+            _judge_places(verdict, key, by_key[key], counts)
+    present = {(one.partition, one.offset): one.sequence for stored in by_key.values() for one in stored}
+    for one in sent:
+        place = (one.partition, one.offset)
+        if place not in present and starts is not None and one.offset >= starts.get(one.partition, one.offset + 1):
+            verdict.add(LOST, one.key, f"number {one.sequence} was acknowledged at {_place(one)} and is not there")
+    return dict(by_key)
+
+
+def _once(verdict: Verdict, key: bytes, stored: Sequence[StoredRecord]) -> list[StoredRecord]:
+    kept: list[StoredRecord] = []
+    for one in stored:
+        if kept and kept[-1].sequence == one.sequence:
+            verdict.add(TWICE, key, f"number {one.sequence} at {_place(kept[-1])} and at {_place(one)}")
+        else:
+            kept.append(one)
+    return kept
+
+
+def _judge_order(verdict: Verdict, key: bytes, stored: Sequence[StoredRecord]) -> None:
+    """Within a partition, later numbers have higher offsets."""
+    last: dict[int, StoredRecord] = {}
+    for one in stored:
+        before = last.get(one.partition)
+        if before is not None and before.offset > one.offset:
+            verdict.add(
+                OUT_OF_ORDER, key, f"number {one.sequence} at {_place(one)}, {before.sequence} at {_place(before)}"
+            )
+        else:
+            last[one.partition] = one
+
+
+def _judge_places(verdict: Verdict, key: bytes, stored: Sequence[StoredRecord], counts: Sequence[int]) -> None:
+    """The partitions of a key's records follow its partitions of the generations, without going back."""
+    places, generation = partitions_of(key, counts), 0
+    for one in stored:
+        reached = next((index for index in range(generation, len(places)) if places[index] == one.partition), None)
+        if reached is None:
+            wanted = ", ".join(map(str, places[generation:]))
+            verdict.add(
+                MISPLACED, key, f"number {one.sequence} at {_place(one)}; its partitions from then on: {wanted}"
+            )
+        else:
+            generation = reached
+
+
+def _place(one: StoredRecord | Delivery) -> str:
+    return f"{one.partition}@{one.offset}"

@@ -1,0 +1,95 @@
+"""Reads a whole topic with librdkafka. The one module here that imports confluent_kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from anabranch.judge.records import StoredRecord
+
+BATCH: Final = 1000
+POLL_S: Final = 1.0
+TIMEOUT_S: Final = 30.0
+REMOVED: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
+SequenceOf = Callable[[Message], int]
+
+
+class NoSequence(ValueError):
+    """A record has no number; the message says where it was looked for."""
+
+
+def sequence_of(rule: str) -> SequenceOf:
+    """How a record's number is found: `header:NAME`, or `value:REGEX` with one group. Raises ValueError."""
+    where, _, what = rule.partition(":")
+    if where == "header" and what:
+        return lambda record: _number(dict(record.headers() or ()).get(what), record, rule)
+    if where == "value" and what:
+        pattern = re.compile(what.encode())
+
+        def in_value(record: Message) -> int:
+            found = pattern.search(record.value() or b"")
+            return _number(found and found[1], record, rule)
+
+        return in_value
+    raise ValueError(f"{rule!r}: write header:NAME, or value:REGEX with one group")
+
+
+def _number(found: Any, record: Message, rule: str) -> int:
+    try:
+        return int(found)
+    except (TypeError, ValueError):
+        place = f"{record.partition()}@{record.offset()}"
+        raise NoSequence(f"the record at {place} has no number by {rule}: {found!r}") from None
+
+
+def read_topic(
+    servers: str, topic: str, sequence: SequenceOf, properties: Mapping[str, str] | None = None
+) -> tuple[list[StoredRecord], dict[int, int]]:
+    """Read all committed records of a topic up to its present end.
+
+    Returns the records, and each partition's log start offset. Raises NoSequence, ValueError for an unknown topic, and
+    OSError for an error of librdkafka.
+    """
+    settings = {"group.id": "anabranch-judge", "enable.auto.commit": False, "isolation.level": "read_committed"}
+    consumer = Consumer({"bootstrap.servers": servers, **settings, "enable.partition.eof": True, **(properties or {})})
+    try:
+        found = consumer.list_topics(topic, TIMEOUT_S).topics[topic]
+        if found.error is not None:
+            raise ValueError(f"topic {topic}: {found.error.str()}")
+        starts = {}
+        for partition in sorted(found.partitions):
+            with _unless_removed():
+                starts[partition], _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
+        consumer.assign([TopicPartition(topic, one, start) for one, start in starts.items()])
+        return list(_until_ends(consumer, len(starts), sequence)), starts
+    except KafkaException as error:
+        raise OSError(f"{servers}: {error.args[0].str()}") from None
+    finally:
+        consumer.close()
+
+
+@contextlib.contextmanager
+def _unless_removed() -> Iterator[None]:
+    """A resized topic loses its empty partitions, also after they were listed."""
+    try:
+        yield
+    except KafkaException as error:
+        if error.args[0].code() not in REMOVED:
+            raise
+
+
+def _until_ends(consumer: Any, partitions: int, sequence: SequenceOf) -> Iterator[StoredRecord]:
+    ended: set[int] = set()
+    while len(ended) < partitions:
+        for record in consumer.consume(BATCH, POLL_S):
+            error = record.error()
+            if error is None:
+                yield StoredRecord(record.partition(), record.offset(), record.key() or b"", sequence(record))
+            elif error.code() == KafkaError._PARTITION_EOF or error.code() in REMOVED:
+                ended.add(record.partition())
+            else:
+                raise KafkaException(error)

@@ -1,0 +1,49 @@
+"""The verdict: violations by kind, each with the places that show it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One violation."""
+
+    kind: str
+    key: bytes
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: key {self.key.decode(errors='replace')}: {self.text}"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was judged, and what was wrong."""
+
+    stored: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    """Deliveries of records that had been delivered before: allowed after a failure, and counted."""
+    keys: int = 0
+    violations: list[Violation] = field(default_factory=list)
+
+    def add(self, kind: str, key: bytes, text: str) -> None:
+        """Record a violation."""
+        self.violations.append(Violation(kind, key, text))
+
+    def lines(self) -> list[str]:
+        """The verdict as text; the first violations of each kind are shown."""
+        counts = Counter(one.kind for one in self.violations)
+        found = [
+            f"{self.stored:,} records of {self.keys:,} keys stored; {self.delivered:,} delivered, "
+            f"{self.redelivered:,} of them again"
+        ]
+        for kind, count in sorted(counts.items()):
+            found.append(f"{count:,} x {kind}")
+            found += [f"  {one}" for one in self.violations if one.kind == kind][:SHOWN]
+        return [*found, "FAILED" if counts else "PASSED: no violation"]

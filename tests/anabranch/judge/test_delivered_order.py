@@ -1,0 +1,68 @@
+"""Every kind of violation in a group's deliveries is found, and redeliveries after a failure are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.judge.delivered_order import (
+    NEVER,
+    OUT_OF_ORDER,
+    PHANTOM,
+    STALE_OWNER,
+    TWICE,
+    DeliveryOrder,
+)
+from anabranch.judge.records import Delivery, StoredRecord
+from anabranch.judge.verdict import Verdict
+
+STORED = {b"k": [StoredRecord(0, number, b"k", number) for number in range(4)]}
+
+
+def delivery(number: int, *, member: str = "a", generation: int = 1, key: bytes = b"k", offset: int = -1) -> Delivery:
+    return Delivery(0, number if offset < 0 else offset, key, number, member, generation)
+
+
+def judged(*deliveries: Delivery, sent: list[Delivery] | None = None) -> Verdict:
+    verdict = Verdict()
+    order = DeliveryOrder(verdict, STORED)
+    order.follow(deliveries)
+    order.end(sent or [])
+    return verdict
+
+
+ALL = tuple(map(delivery, range(4)))
+
+
+def test_deliveries_in_order_are_no_violation() -> None:
+    assert judged(*ALL).violations == []
+
+
+def test_redelivery_by_a_new_owner_is_counted() -> None:
+    again = [delivery(number, member="b", generation=2) for number in range(1, 4)]
+    verdict = judged(*ALL[:3], *again)
+    assert (verdict.violations, verdict.delivered, verdict.redelivered) == ([], 6, 2)
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "kind"),
+    [
+        ([delivery(0), delivery(2), delivery(1), delivery(3)], OUT_OF_ORDER),
+        ([delivery(0), delivery(1), delivery(3)], NEVER),
+        ([*ALL, delivery(4, member="b", key=b"other", offset=2)], PHANTOM),
+        ([*ALL[:3], delivery(3, member="b", generation=2), delivery(3, generation=1)], STALE_OWNER),
+        ([*ALL, delivery(3)], TWICE),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_violation_is_found(deliveries: list[Delivery], kind: str) -> None:
+    assert [one.kind for one in judged(*deliveries).violations] == [kind]
+
+
+def test_acknowledged_record_of_a_removed_partition_must_have_been_delivered() -> None:
+    verdict = judged(*ALL, sent=[Delivery(5, 0, b"k", 4)])
+    assert [(one.kind, one.text) for one in verdict.violations] == [(NEVER, "number 4 at 5@0")]
+
+
+def test_without_generations_of_the_group_owners_are_not_judged() -> None:
+    verdict = judged(*ALL, delivery(3, generation=-1), delivery(3, generation=-1))
+    assert verdict.violations == []

@@ -1,0 +1,31 @@
+"""Lines of recorded deliveries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.judge.records import Delivery, InvalidLine, parse_lines, read_lines
+
+
+def test_line_is_a_delivery(tmp_path: Path) -> None:
+    file = tmp_path / "handed.jsonl"
+    file.write_text(
+        '{"key": "42", "sequence": 1, "partition": 3, "offset": 91, "member": "m", "group_generation": 7}\n'
+    )
+    assert list(read_lines(file)) == [Delivery(3, 91, b"42", 1, "m", 7)]
+
+
+def test_file_is_the_member_where_none_is_named() -> None:
+    (one,) = parse_lines(['{"key": "42", "sequence": 1, "partition": 3, "offset": 91}'], "handed.jsonl")
+    assert (one.member, one.generation) == ("handed.jsonl", -1)
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "[]", "7", '{"key": "k"}', '{"key":"k","sequence":"x","partition":0,"offset":0}']
+)
+def test_invalid_line_is_refused_with_its_number(line: str) -> None:
+    good = '{"key": "42", "sequence": 1, "partition": 3, "offset": 91}'
+    with pytest.raises(InvalidLine, match=r"^handed\.jsonl:2: "):
+        list(parse_lines([good, line], "handed.jsonl"))

@@ -1,0 +1,37 @@
+"""A topic is read whole, by librdkafka, with the numbers of its records."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from anabranch.judge.topic_reader import NoSequence, read_topic, sequence_of
+from tests.anabranch.judge.conftest import COUNTS, KEYS, ROUNDS, ResizedTopic
+
+
+@pytest.mark.parametrize("rule", ["header:sequence", r"value:/(\d+)$"])
+def test_all_records_are_read_with_their_numbers(resized: ResizedTopic, rule: str) -> None:
+    records, starts = read_topic(resized.servers, resized.name, sequence_of(rule))
+    assert len(records) == resized.records
+    assert Counter(one.key for one in records) == dict.fromkeys(
+        (b"key-%d" % number for number in range(KEYS)), ROUNDS * len(COUNTS)
+    )
+    assert {one.sequence for one in records} == set(range(ROUNDS * len(COUNTS)))
+    assert set(starts) >= {one.partition for one in records} and set(starts.values()) == {0}
+
+
+def test_record_without_a_number_is_refused_with_its_place(resized: ResizedTopic) -> None:
+    with pytest.raises(NoSequence, match=r"the record at \d@0 has no number by header:nosuch"):
+        read_topic(resized.servers, resized.name, sequence_of("header:nosuch"))
+
+
+def test_unknown_topic_is_refused(resized: ResizedTopic) -> None:
+    with pytest.raises(ValueError, match=r"topic nosuch: .*Unknown topic"):
+        read_topic(resized.servers, "nosuch", sequence_of("header:sequence"), {"allow.auto.create.topics": "false"})
+
+
+@pytest.mark.parametrize("rule", ["", "header:", "offset:x", "value:"])
+def test_unknown_rule_is_refused(rule: str) -> None:
+    with pytest.raises(ValueError, match="write header:NAME, or value:REGEX with one group"):
+        sequence_of(rule)
