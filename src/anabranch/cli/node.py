@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import random
 import sys
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -30,6 +32,9 @@ from anabranch.runtime.runner import LOG_LEVELS, StopSignal, freeze_memory, run
 
 if TYPE_CHECKING:
     from anabranch.broker.node.app import Node
+    from anabranch.control.agent import ControlledNode
+    from anabranch.control.endpoint import ControlEndpoint
+    from anabranch.control.route import Route
 
 READY_TIMEOUT_MS = 60000
 OPTIONS = {
@@ -52,6 +57,8 @@ Examples:
       a node that looks like Kafka 4.1
   anabranch node --id 1 --zookeeper 127.0.0.1:2181 --metrics-port 9464
       metrics at http://127.0.0.1:9464/metrics
+  anabranch node --id 1 --zookeeper 127.0.0.1:2181 --control 127.0.0.1:9190
+      an HTTP API for fault rules, journal, events and state of this node
 """,
 )
 @click.option("--id", "node_id", required=True, type=click.IntRange(0), help="Unique in the cluster.")
@@ -98,6 +105,30 @@ Examples:
     help="Serve Prometheus metrics at http://HOST:PORT/metrics, on the host of --listen. 0: a free port.",
 )
 @click.option(
+    "--control",
+    metavar="HOST:PORT",
+    help="Serve the control agent of this node (rules, journal, events, state) at this address. Port 0: a free one.",
+)
+@click.option(
+    "--control-token",
+    envvar="ANABRANCH_CONTROL_TOKEN",
+    show_envvar=True,
+    metavar="TOKEN",
+    help="The token of the control agent; required for non-loopback addresses.",
+)
+@click.option(
+    "--control-journal",
+    default=0,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Keep the last N exchanges of clients, and as many of brokers, for the control agent.",
+)
+@click.option(
+    "--control-frames",
+    is_flag=True,
+    help="Also keep the bytes of exchanges, for `anabranch journal --capture`, except those that may contain secrets.",
+)
+@click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(LOG_LEVELS), help="The log level of stderr."
 )
 def command(
@@ -114,6 +145,10 @@ def command(
     config: tuple[str, ...],
     config_file: str | None,
     metrics_port: int | None,
+    control: str | None,
+    control_token: str | None,
+    control_journal: int,
+    control_frames: bool,
     log_level: str,
 ) -> None:
     """Run one node until SIGINT or SIGTERM; leaderships move away before it stops."""
@@ -145,7 +180,8 @@ def command(
         )
         check_reachable(settings)
         warn_of_open_doors(settings)
-        run(lambda: serve(settings, zookeeper, metrics_port), log_level=log_level)
+        endpoint = control_endpoint(control, control_token, control_journal, frames=control_frames)
+        run(lambda: serve(settings, zookeeper, metrics_port, endpoint), log_level=log_level)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except (ZkError, OSError, TimeoutError) as error:
@@ -173,7 +209,43 @@ def place(text: str) -> tuple[str, int]:
         raise click.UsageError(f"--advertise: {error}") from None
 
 
-async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | None = None) -> None:
+def control_endpoint(
+    control: str | None, token: str | None, journal_size: int, *, frames: bool
+) -> ControlEndpoint | None:
+    """Create the endpoint of the control agent, if an option asks for it. Raises UsageError for conflicting options.
+
+    A token alone is no conflict: the environment may hold that of another command.
+    """
+    if not control and not journal_size and not frames:
+        return None
+    from anabranch.control.endpoint import make_control_endpoint
+
+    return make_control_endpoint(control, token, journal_size, frames=frames)
+
+
+@contextlib.asynccontextmanager
+async def control_agent(
+    endpoint: ControlEndpoint | None, settings: BrokerSettings
+) -> AsyncIterator[ControlledNode | None]:
+    """The control agent of a node, or None; its rules end with the block."""
+    if endpoint is None:
+        yield None
+        return
+    from anabranch.control.agent import ControlledNode
+
+    agent = ControlledNode(settings, endpoint.journal_size, frames=endpoint.frames)
+    try:
+        yield agent
+    finally:
+        await agent.close()
+
+
+async def serve(
+    settings: BrokerSettings,
+    zookeeper: str,
+    metrics_port: int | None = None,
+    endpoint: ControlEndpoint | None = None,
+) -> None:
     """Run the node until a signal."""
     from anabranch.broker.membership.registration import DuplicateBroker
     from anabranch.broker.node.app import Node
@@ -183,32 +255,57 @@ async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | No
 
     hosts, _, chroot = zookeeper.partition("/")
     login = zookeeper_login(settings)
-    node = Node(
-        settings,
-        connect=lambda: open_kazoo(
-            hosts,
-            session_timeout_ms=settings.zookeeper_session_timeout_ms,
-            chroot=chroot,
-            login=login,
-            secured=settings.zookeeper_set_acl,
-        ),
-        files=files_of(settings.directories),
-        rng=random.Random(),
-        clock_ms=follow_loop_ms(),
-    )
-    async with metrics_endpoint(settings.host, metrics_port) as metrics:
+    async with (
+        metrics_endpoint(settings.host, metrics_port) as metrics,
+        control_agent(endpoint, settings) as agent,
+    ):
+        node = Node(
+            settings,
+            connect=lambda: open_kazoo(
+                hosts,
+                session_timeout_ms=settings.zookeeper_session_timeout_ms,
+                chroot=chroot,
+                login=login,
+                secured=settings.zookeeper_set_acl,
+            ),
+            files=files_of(settings.directories),
+            rng=random.Random(),
+            clock_ms=follow_loop_ms(),
+            failpoint=None if agent is None else agent.reached,
+            in_turn=None if agent is None else agent.awaits_steps,
+        )
         try:
             await node.start()
         except DuplicateBroker as error:
             raise ConfigError(str(error)) from None
         metrics.show(node)
+        ready = metrics.ready if endpoint is None else f"{metrics.ready} control={endpoint.url}"
         stop = StopSignal()  # so that a start which waits for ZooKeeper can be interrupted
-        announcement = asyncio.ensure_future(announce(node, metrics.ready))
+        announcement = asyncio.ensure_future(announce(node, ready))
         try:
-            await stop.wait(node.failed)
+            async with serving(endpoint, agent, node):
+                await stop.wait(node.failed)
         finally:
             announcement.cancel()
             await node.stop()
+
+
+@contextlib.asynccontextmanager
+async def serving(endpoint: ControlEndpoint | None, agent: ControlledNode | None, node: Node) -> AsyncIterator[None]:
+    """Serve the control agent of a started node while the block runs, if there is one."""
+    if endpoint is None or agent is None:
+        yield
+        return
+    agent.watch(node)
+    async with endpoint.opened(agent, agent_routes):
+        yield
+
+
+def agent_routes() -> Sequence[Route]:
+    """The routes of a control agent; their modules are loaded at the first request."""
+    from anabranch.control.agent_routes import AGENT_ROUTES
+
+    return AGENT_ROUTES
 
 
 async def announce(node: Node, more: str = "") -> None:

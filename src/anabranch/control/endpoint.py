@@ -13,7 +13,7 @@ import importlib.util
 import ipaddress
 import logging
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,8 +81,8 @@ class ControlEndpoint:
         self._listener.setblocking(False)
         self._host = address.host
         self._token = token
-        self._journal_size = journal_size
-        self._frames = frames
+        self.journal_size = journal_size
+        self.frames = frames
         self._file_bytes_max = file_bytes_max
 
     @property
@@ -113,9 +113,11 @@ class ControlEndpoint:
                 await states.close()
 
     @contextlib.asynccontextmanager
-    async def opened(self, controlled: Controllable, routes: Sequence[Route] = ()) -> AsyncIterator[None]:
-        """Serve these routes while the block runs, in place of a cluster's routes."""
-        serving = asyncio.create_task(self._serve(controlled, routes))
+    async def opened(
+        self, controlled: Controllable, load_routes: Callable[[], Sequence[Route]] = tuple
+    ) -> AsyncIterator[None]:
+        """Serve these routes while the block runs, in place of a cluster's routes; they are loaded when needed."""
+        serving = asyncio.create_task(self._serve(controlled, load_routes))
         serving.add_done_callback(_log_failure)
         try:
             yield
@@ -133,19 +135,19 @@ class ControlEndpoint:
         endpoint = ControlEndpoint(
             Address(self._host, 0),
             self._token,
-            self._journal_size,
-            frames=self._frames,
+            self.journal_size,
+            frames=self.frames,
             file_bytes_max=self._file_bytes_max,
         )
         async with cluster if clock is None else clock.running(cluster), endpoint.open(cluster, clock):
             yield endpoint.url
 
     def _journal(self, cluster: Cluster) -> Journal | None:
-        if not self._journal_size:
+        if not self.journal_size:
             return None
         from anabranch.journal.journal import Journal
 
-        journal = Journal(self._journal_size, cluster.node_ids, frames=self._frames)
+        journal = Journal(self.journal_size, cluster.node_ids, frames=self.frames)
         cluster.on_node(journal.watch)
         return journal
 
@@ -159,11 +161,13 @@ class ControlEndpoint:
         finally:
             loop.remove_reader(self._listener)
 
-    async def _serve(self, controlled: Controllable, routes: Sequence[Route]) -> None:
+    async def _serve(self, controlled: Controllable, load_routes: Callable[[], Sequence[Route]]) -> None:
         while True:
             await self._first_request()
             try:
                 from anabranch.control.server import ControlServer
+
+                routes = load_routes()
             except OSError as error:  # no file descriptor is free now
                 log.warning("the control plane cannot be loaded yet, its requests wait: %s", error)
                 await asyncio.sleep(LOAD_AGAIN_S)

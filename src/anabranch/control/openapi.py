@@ -42,7 +42,7 @@ TAGS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "topics": ("Create, resize and delete topics, and write and read their records.", ("topics",)),
     "cluster": (
         "The cluster's state, groups and events, and waits for conditions.",
-        ("state", "groups", "wait", "events"),
+        ("state", "groups", "wait", "events", "capabilities", "agent"),
     ),
     "access": ("ACLs, users with SCRAM credentials, and quotas.", ("acls", "users", "quotas")),
     "snapshots": ("Reset the cluster, take and restore snapshots, fork.", ("state/",)),

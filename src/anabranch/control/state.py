@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import PartitionImage, TopicImage
     from anabranch.broker.node.app import Node
     from anabranch.broker.replication.partition import Partition
-    from anabranch.cluster.in_process import Cluster
+    from anabranch.cluster.cluster_view import ClusterView
 
 
 class NodeRow(TypedDict):
@@ -123,12 +123,12 @@ class ClusterStateRow(TypedDict):
     transactions: list[TransactionRow]
 
 
-def nodes(cluster: Cluster) -> list[NodeRow]:
+def nodes(cluster: ClusterView) -> list[NodeRow]:
     """Every node, running or not."""
     return [node_row(cluster, node_id) for node_id in cluster.node_ids]
 
 
-def node_row(cluster: Cluster, node_id: int) -> NodeRow:
+def node_row(cluster: ClusterView, node_id: int) -> NodeRow:
     """One node. KeyError if no node has this id."""
     host, port = cluster.address(node_id)
     node = cluster.nodes.get(node_id)
@@ -144,13 +144,13 @@ def node_row(cluster: Cluster, node_id: int) -> NodeRow:
     return row
 
 
-def topics(cluster: Cluster) -> list[TopicRow]:
+def topics(cluster: ClusterView) -> list[TopicRow]:
     """Every topic that a running node knows, by name."""
     known = newest_image(cluster)
     return [topic_row(cluster, known[name]) for name in sorted(known)]
 
 
-def newest_image(cluster: Cluster) -> dict[str, TopicImage]:
+def newest_image(cluster: ClusterView) -> dict[str, TopicImage]:
     """Each topic as the node with the newest metadata shows it."""
     found: dict[str, TopicImage] = {}
     for node in cluster.nodes.values():
@@ -164,7 +164,7 @@ def _age(topic: TopicImage) -> tuple[int, int]:
     return topic.generation, sum(one.leader_epoch + one.partition_epoch for one in topic.partitions.values())
 
 
-def topic_row(cluster: Cluster, topic: TopicImage) -> TopicRow:
+def topic_row(cluster: ClusterView, topic: TopicImage) -> TopicRow:
     """One topic with its partitions."""
     return {
         "topic": topic.name,
@@ -174,7 +174,7 @@ def topic_row(cluster: Cluster, topic: TopicImage) -> TopicRow:
     }
 
 
-def partition_row(cluster: Cluster, topic: str, image: PartitionImage) -> PartitionRow:
+def partition_row(cluster: ClusterView, topic: str, image: PartitionImage) -> PartitionRow:
     """One partition: its metadata, and every running replica."""
     replicas = dict(_replicas(cluster, topic, image.index))
     leader = replicas.get(image.leader)
@@ -199,25 +199,27 @@ def partition_row(cluster: Cluster, topic: str, image: PartitionImage) -> Partit
     }
 
 
-def _replicas(cluster: Cluster, topic: str, index: int) -> Iterator[tuple[int, Partition]]:
+def _replicas(cluster: ClusterView, topic: str, index: int) -> Iterator[tuple[int, Partition]]:
     for node_id, node in cluster.nodes.items():
-        found = node.services.replicas.replica(topic, index)
+        broker = node.services.broker
+        found = None if broker is None else broker.replicas.replica(topic, index)
         if found is not None:
             yield node_id, found
 
 
-def groups(cluster: Cluster) -> list[GroupRow]:
+def groups(cluster: ClusterView) -> list[GroupRow]:
     """Every group that a running coordinator has loaded, by id."""
     shared = shared_standings(cluster)
     rows = [
         group_row(cluster, node, group, shared)
         for node in cluster.nodes.values()
+        if node.services.broker is not None
         for group in node.services.groups.groups()
     ]
     return sorted(rows, key=lambda row: str(row["group"]))
 
 
-def group_row(cluster: Cluster, node: Node, group: AnyGroup, shared: Standings) -> GroupRow:
+def group_row(cluster: ClusterView, node: Node, group: AnyGroup, shared: Standings) -> GroupRow:
     """One group: its members, committed offsets and lag.
 
     The row lists all partitions of topics with a committed offset; a partition without one lags by its whole log. A
@@ -258,7 +260,7 @@ def group_row(cluster: Cluster, node: Node, group: AnyGroup, shared: Standings) 
     }
 
 
-def transactions(cluster: Cluster) -> list[TransactionRow]:
+def transactions(cluster: ClusterView) -> list[TransactionRow]:
     """Every transactional id that a running coordinator has loaded."""
     rows: list[TransactionRow] = []
     for node in cluster.nodes.values():
@@ -277,7 +279,7 @@ def transactions(cluster: Cluster) -> list[TransactionRow]:
     return sorted(rows, key=lambda row: str(row["transactional_id"]))
 
 
-def cluster_state(cluster: Cluster) -> ClusterStateRow:
+def cluster_state(cluster: ClusterView) -> ClusterStateRow:
     """The whole state at one moment."""
     return {
         "nodes": nodes(cluster),

@@ -77,12 +77,51 @@ def session_of(cluster: FaultTarget, node_id: int) -> MemorySession | None:
     return session if isinstance(session, MemorySession) and cluster.zookeeper.holds(session) else None
 
 
-class FaultActions:
+class BackgroundActions:
+    """Runs elections and postponed work of rules in the background."""
+
+    def __init__(self, inter_broker_security: Callable[[], tuple[str, Security | None]]) -> None:
+        """`inter_broker_security` returns bootstrap servers and credentials, for elections."""
+        self._inter_broker_security = inter_broker_security
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def elect(self, how: str, partitions: Collection[TopicPartition]) -> None:
+        """Request a leader election for these partitions, as an administrator does."""
+        self._begin(self._elect(how, list(partitions)), f"elect {how}")
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run postponed work in the background."""
+        self._begin(work(), "deferred actions")
+
+    async def settled(self) -> None:
+        """Wait for all actions in the background."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name, context=outside())
+        self._under_way.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("%s: %s", task.get_name(), error)
+
+    async def _elect(self, how: str, partitions: list[TopicPartition]) -> None:
+        servers, security = self._inter_broker_security()
+        secured: SecurityArguments = {} if security is None else {"security": security}
+        async with Admin(servers, **secured) as admin:
+            for one, error in (await admin.elect_leaders(partitions, unclean=how == "unclean")).items():
+                if error is not None:
+                    log.warning("cannot elect %s for %s: %s", how, one, error)
+
+
+class FaultActions(BackgroundActions):
     """Applies the actions of rules to the brokers of one cluster."""
 
     def __init__(self, cluster: FaultTarget) -> None:
+        super().__init__(lambda: cluster.inter_broker_security)
         self._cluster = cluster
-        self._under_way: set[asyncio.Task[None]] = set()
 
     def check_can_freeze(self) -> None:
         """Raise CannotFreeze if brokers cannot be frozen, with the reason."""
@@ -108,28 +147,6 @@ class FaultActions:
             if isinstance(session, MemorySession) and session.link is Link.SUSPENDED:
                 cluster.zookeeper.resume(session)
 
-    def elect(self, how: str, partitions: Collection[TopicPartition]) -> None:
-        """Request a leader election for these partitions, as an administrator does."""
-        self._begin(self._elect(how, list(partitions)), f"elect {how}")
-
-    def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run postponed work in the background."""
-        self._begin(work(), "deferred actions")
-
-    async def settled(self) -> None:
-        """Wait for all actions in the background."""
-        await asyncio.gather(*self._under_way, return_exceptions=True)
-
-    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name, context=outside())
-        self._under_way.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("%s: %s", task.get_name(), error)
-
     async def _turn(self, what: str, node_id: int) -> None:
         cluster = self._cluster
         if what == "start":
@@ -146,11 +163,3 @@ class FaultActions:
             cluster.zookeeper.expire(session)
         elif what == "suspend" and session is not None and session.link is Link.CONNECTED:
             cluster.zookeeper.suspend(session)
-
-    async def _elect(self, how: str, partitions: list[TopicPartition]) -> None:
-        servers, security = self._cluster.inter_broker_security
-        secured: SecurityArguments = {} if security is None else {"security": security}
-        async with Admin(servers, **secured) as admin:
-            for one, error in (await admin.elect_leaders(partitions, unclean=how == "unclean")).items():
-                if error is not None:
-                    log.warning("cannot elect %s for %s: %s", how, one, error)

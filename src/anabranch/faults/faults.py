@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
 from anabranch.faults.active_rule import ActiveRule, FaultActions, Hit, RuleNeverHit
@@ -54,7 +54,7 @@ class Faults:
 
     def __init__(
         self,
-        node_ids: Sequence[int],
+        node_ids: Collection[int],
         actions: FaultActions | None = None,
         listeners: Collection[str] = (),
         refuse: Callable[[Rule], None] = lambda rule: None,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.share_partitions.share_state import ShareState
-    from anabranch.cluster.in_process import Cluster
+    from anabranch.cluster.cluster_view import ClusterView
 
 Standings = dict[str, dict[tuple[str, int], "ShareState"]]
 """Group -> (topic, partition) -> state, for partitions that a member has begun to read."""
 
 
-def shared_standings(cluster: Cluster) -> Standings:
+def shared_standings(cluster: ClusterView) -> Standings:
     """The positions of all share groups."""
     found: Standings = {}
     for node in cluster.nodes.values():

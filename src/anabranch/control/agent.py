@@ -1,0 +1,132 @@
+"""The control agent of one node: its fault rules, journal and events, for a node that has a process of its own.
+
+Rules about requests, steps and disks act in the node. The agent opens no connections: the front of the cluster, or
+another client, sends it requests. It serves a part of the routes of a cluster, see `agent_routes`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, TypeVar
+
+from anabranch.broker.coordinators.runtime.failpoints import CRASH_STATUS
+from anabranch.control.agent_actions import ProcessActions
+from anabranch.control.agent_rules import refuse_unsupported
+from anabranch.control.events import Events
+from anabranch.control.node_view import KnownNodes, NodeView
+from anabranch.faults.faults import Faults
+from anabranch.protocol.host_port import format_host_port
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.node.app import Node
+    from anabranch.clients.security import Security
+    from anabranch.faults.active_rule import ActiveRule
+    from anabranch.faults.rule import Rule
+    from anabranch.journal.journal import Journal
+
+T = TypeVar("T")
+
+log: Final = logging.getLogger(__name__)
+
+
+class AgentRow(TypedDict):
+    """The process of an agent, and its clocks."""
+
+    node: Annotated[int, "the node's id"]
+    pid: int
+    host: Annotated[str, "the name of the machine"]
+    at: Annotated[float, "the time of the event loop, as in events, in seconds"]
+    now_ms: Annotated[int, "the time of day at the same moment"]
+
+
+class ControlledNode:
+    """The object that an agent controls: one node of this process."""
+
+    def __init__(self, settings: BrokerSettings, journal_size: int = 0, *, frames: bool = False) -> None:
+        """Create the agent before its node: the node is given `reached` and `awaits_steps`."""
+        self.node_id = settings.node_id
+        self.events = Events()
+        self._known = KnownNodes(self.node_id)
+        self._crash_at = settings.crash_at
+        self._node: Node | None = None
+        listeners = tuple(one.name for one in settings.listening)
+        self._actions = ProcessActions(self.node_id, self._inter_broker_security)
+        self.faults = Faults(self._known, self._actions, listeners)
+        self.faults.on_hit(self.events.on_hit)
+        self.journal: Journal | None = None
+        if journal_size:
+            self.journal = _new_journal(journal_size, self._known, self.events, frames=frames)
+            self.faults.on_hit(self.journal.on_hit)
+
+    def reached(self, step: str) -> None:
+        """Handle a completed step of the node's controller or coordinators: `failpoint` of Node."""
+        if step == self._crash_at:
+            log.error("node %d crashes at failpoint %s", self.node_id, step)
+            os._exit(CRASH_STATUS)
+        if self.faults:
+            self.faults.reached(self.node_id, step)
+
+    def awaits_steps(self) -> bool:
+        """Whether the node may end at a step: `in_turn` of Node."""
+        return bool(self._crash_at) or self.faults.await_steps(self.node_id)
+
+    def watch(self, node: Node) -> None:
+        """Control a node that has started."""
+        self._node = self._known.node = node
+        self.events.watch(node)
+        if self.journal is not None:
+            self.journal.watch(node)
+        self.faults.watch(node)
+
+    async def close(self) -> None:
+        """Remove all rules, and wait for their actions."""
+        self.faults.clear()
+        await self._actions.settled()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine."""
+        return await work
+
+    @property
+    def cluster(self) -> NodeView:
+        """The cluster as the node sees it."""
+        return NodeView(self.node)
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+        assert self._node is not None, "the agent serves requests once its node has started"
+        return self._node
+
+    def add_rule(self, rule: Rule) -> ActiveRule:
+        """Add a rule. Raises InvalidRule if this node cannot apply it."""
+        refuse_unsupported(rule, self.node_id)
+        return self.faults.add(rule)
+
+    def row(self) -> AgentRow:
+        """The agent as a JSON row."""
+        return {
+            "node": self.node_id,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "at": round(asyncio.get_running_loop().time(), 6),
+            "now_ms": self.node.services.clock_ms(),
+        }
+
+    def _inter_broker_security(self) -> tuple[str, Security | None]:
+        settings = self.node.settings
+        between = settings.bound(self.node.server.ports).between_brokers
+        return format_host_port(between.reachable_host, between.reachable_port(between.port)), settings.security
+
+
+def _new_journal(size: int, known: KnownNodes, events: Events, *, frames: bool) -> Journal:
+    from anabranch.journal.journal import Journal
+
+    journal = Journal(size, known, frames=frames)
+    journal.knows(lambda: events.after(0))
+    return journal
