@@ -92,6 +92,7 @@ class Node:
         self._failpoint = failpoint
         self._in_turn = in_turn
         self._on_controller_event: list[Callable[[ControllerEvent], None]] = []
+        self._on_joined: list[Callable[[ZkSession], Awaitable[None]]] = []
         self._attachment: ClusterMembership
         self._quota_watch: QuotaWatch | None = None
         self._credentials: ScramCredentials | None = None
@@ -124,6 +125,10 @@ class Node:
     def on_controller_event(self, listener: Callable[[ControllerEvent], None]) -> None:
         """Call `listener(event)` for each event of this node's controller while it is active."""
         self._on_controller_event.append(listener)
+
+    def on_joined(self, listener: Callable[[ZkSession], Awaitable[None]]) -> None:
+        """Await `listener(session)` each time the node has joined the cluster under a new ZooKeeper session."""
+        self._on_joined.append(listener)
 
     async def start(self) -> None:
         """Start the node, and return once it is registered; the controller may not have sent its state yet.
@@ -307,6 +312,8 @@ class Node:
         if self.settings.is_controller:
             self._attachment.controller = self._candidate(session)
             await self._attachment.controller.start()
+        for listener in self._on_joined:
+            await listener(session)
         if self._expired is session:
             raise SessionExpired
         self._joined = session

@@ -1,4 +1,4 @@
-"""Builds every znode path (Kafka 3.9's ZooKeeper layout: kafka.zk.ZkData)."""
+"""Builds every znode path (Kafka 3.9's ZooKeeper layout: kafka.zk.ZkData; Kafka has nothing at /anabranch)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ ISR_CHANGES: Final = "/isr_change_notification"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 LATEST_PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 FEATURE: Final = "/feature"
+CONTROL_AGENTS: Final = "/anabranch/control"
 
 ALWAYS_CREATED: Final = (  # by every starting broker; "node exists" is fine
     CONSUMERS,
@@ -42,6 +43,11 @@ ALWAYS_CREATED: Final = (  # by every starting broker; "node exists" is fine
 def broker(broker_id: int) -> str:
     """Return the path of a live broker's ephemeral registration."""
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def control_agent(node_id: int) -> str:
+    """Return the path of the address of a node's control agent, ephemeral."""
+    return f"{CONTROL_AGENTS}/{node_id}"
 
 
 def topic(name: str) -> str:

@@ -233,7 +233,8 @@ async def control_agent(
         return
     from anabranch.control.agent import ControlledNode
 
-    agent = ControlledNode(settings, endpoint.journal_size, frames=endpoint.frames)
+    url = endpoint.url_for(settings.first_listener.reachable_host)
+    agent = ControlledNode(settings, url, endpoint.journal_size, frames=endpoint.frames)
     try:
         yield agent
     finally:
@@ -274,6 +275,8 @@ async def serve(
             failpoint=None if agent is None else agent.reached,
             in_turn=None if agent is None else agent.awaits_steps,
         )
+        if agent is not None:
+            node.on_joined(agent.register)
         try:
             await node.start()
         except DuplicateBroker as error:

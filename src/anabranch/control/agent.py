@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, TypeVar
 
 from anabranch.broker.coordinators.runtime.failpoints import CRASH_STATUS
 from anabranch.control.agent_actions import ProcessActions
+from anabranch.control.agent_address import AgentAddress, register
 from anabranch.control.agent_rules import refuse_unsupported
 from anabranch.control.events import Events
 from anabranch.control.node_view import KnownNodes, NodeView
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from anabranch.broker.config.broker_settings import BrokerSettings
     from anabranch.broker.node.app import Node
     from anabranch.clients.security import Security
+    from anabranch.controller.zk.session import ZkSession
     from anabranch.faults.active_rule import ActiveRule
     from anabranch.faults.rule import Rule
     from anabranch.journal.journal import Journal
@@ -47,9 +49,13 @@ class AgentRow(TypedDict):
 class ControlledNode:
     """The object that an agent controls: one node of this process."""
 
-    def __init__(self, settings: BrokerSettings, journal_size: int = 0, *, frames: bool = False) -> None:
-        """Create the agent before its node: the node is given `reached` and `awaits_steps`."""
+    def __init__(self, settings: BrokerSettings, url: str, journal_size: int = 0, *, frames: bool = False) -> None:
+        """Create the agent before its node: the node is given `reached`, `awaits_steps` and `register`.
+
+        `url` is the address of the agent for other machines.
+        """
         self.node_id = settings.node_id
+        self._address = AgentAddress(self.node_id, url, os.getpid(), socket.gethostname())
         self.events = Events()
         self._known = KnownNodes(self.node_id)
         self._crash_at = settings.crash_at
@@ -74,6 +80,10 @@ class ControlledNode:
     def awaits_steps(self) -> bool:
         """Whether the node may end at a step: `in_turn` of Node."""
         return bool(self._crash_at) or self.faults.await_steps(self.node_id)
+
+    async def register(self, session: ZkSession) -> None:
+        """Write the agent's address to ZooKeeper: a listener of `Node.on_joined`."""
+        await register(session, self._address)
 
     def watch(self, node: Node) -> None:
         """Control a node that has started."""
@@ -112,8 +122,8 @@ class ControlledNode:
         """The agent as a JSON row."""
         return {
             "node": self.node_id,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
+            "pid": self._address.pid,
+            "host": self._address.host,
             "at": round(asyncio.get_running_loop().time(), 6),
             "now_ms": self.node.services.clock_ms(),
         }

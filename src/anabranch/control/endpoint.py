@@ -90,6 +90,11 @@ class ControlEndpoint:
         """The root URL, which a browser on this machine can open."""
         return f"http://{format_host_port(connectable(self._host), self._listener.getsockname()[1])}"
 
+    def url_for(self, host: str) -> str:
+        """The root URL for other machines; `host` replaces a wildcard address."""
+        reachable = self._host if connectable(self._host) == self._host else host
+        return f"http://{format_host_port(reachable, self._listener.getsockname()[1])}"
+
     @contextlib.asynccontextmanager
     async def open(self, cluster: Cluster, clock: ClusterClock | None = None) -> AsyncIterator[None]:
         """Serve while the block runs; `clock` is the cluster's clock, if it has its own."""

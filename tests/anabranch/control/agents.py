@@ -57,7 +57,7 @@ async def running_agent(
     )
     zookeeper = MemoryZooKeeper()
     endpoint = ControlEndpoint(Address("127.0.0.1", 0), "", journal)
-    agent = ControlledNode(settings, journal)
+    agent = ControlledNode(settings, endpoint.url, journal)
     node = Node(
         settings,
         connect=lambda: zookeeper.connect(6000),
@@ -67,6 +67,7 @@ async def running_agent(
         failpoint=agent.reached,
         in_turn=agent.awaits_steps,
     )
+    node.on_joined(agent.register)
     await node.start()
     try:
         agent.watch(node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.clients.connection import Connection
 from anabranch.control.agent import ControlledNode
 from anabranch.control.control_error import ControlError
+from anabranch.controller.zk.memory import MemorySession
 from anabranch.faults.dispatcher import FaultInjectingDispatcher
 from anabranch.faults.rule import Rule
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
@@ -115,6 +117,26 @@ async def test_agent_tells_its_process_and_both_clocks() -> None:
         assert abs(row["now_ms"] - on.node.services.clock_ms()) < 60_000
 
 
+async def test_address_is_in_zookeeper_without_the_token_and_again_after_the_session_expired() -> None:
+    async with running_agent() as on, asyncio.timeout(60):
+        path = "/anabranch/control/1"
+        before = on.node.session
+        data, stat = await before.get(path)
+        assert json.loads(data) == {"url": on.url, "pid": os.getpid(), "host": socket.gethostname()}
+        assert stat.ephemeral_owner == before.session_id
+        joined = asyncio.Event()
+
+        async def notice(session: object) -> None:
+            joined.set()
+
+        on.node.on_joined(notice)
+        assert isinstance(before, MemorySession)
+        on.zookeeper.expire(before)
+        await joined.wait()
+        _, stat = await on.node.session.get(path)
+        assert stat.ephemeral_owner == on.node.session.session_id != before.session_id
+
+
 async def test_rule_about_another_node_is_refused() -> None:
     async with running_agent() as on:
         with pytest.raises(
@@ -127,7 +149,7 @@ async def test_rule_about_another_node_is_refused() -> None:
 async def test_planned_crash_still_ends_the_process_with_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     monkeypatch.setattr("anabranch.control.agent.os._exit", ended.append)
-    agent = ControlledNode(BrokerSettings(crash_at="txn:after-add"))
+    agent = ControlledNode(BrokerSettings(crash_at="txn:after-add"), "http://127.0.0.1:1")
     assert agent.awaits_steps()
     agent.reached("txn:after-init")
     assert not ended

@@ -113,3 +113,11 @@ def test_url_of_an_endpoint_on_all_addresses_is_one_that_a_browser_opens(host: s
     assert endpoint is not None
     with contextlib.closing(endpoint._listener) as listener:
         assert endpoint.url == f"http://{shown}:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "box"), ("::", "box"), ("127.0.0.1", "127.0.0.1")])
+def test_url_for_other_machines_has_the_given_host_instead_of_a_wildcard(host: str, shown: str) -> None:
+    endpoint = make_control_endpoint(format_host_port(host, 0), "secret")
+    assert endpoint is not None
+    with contextlib.closing(endpoint._listener) as listener:
+        assert endpoint.url_for("box") == f"http://{shown}:{listener.getsockname()[1]}"
