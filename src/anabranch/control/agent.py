@@ -2,24 +2,32 @@
 
 Rules about requests, steps and disks act in the node. The agent opens no connections: the front of the cluster, or
 another client, sends it requests. It serves a part of the routes of a cluster, see `agent_routes`.
+
+Rules of a front end with the front's lease (`lease`). If the counts of such a rule apply to all nodes, the front
+decides on each request (`decisions`), and applies actions that this node cannot apply.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, TypeVar
 
 from anabranch.broker.coordinators.runtime.failpoints import CRASH_STATUS
+from anabranch.control.actions import ActionRefused
 from anabranch.control.agent_actions import ProcessActions
 from anabranch.control.agent_address import AgentAddress, register
 from anabranch.control.agent_rules import refuse_unsupported
+from anabranch.control.decisions import Decisions
 from anabranch.control.events import Events
+from anabranch.control.lease import LEASE_S, Lease, LeaseRefused
 from anabranch.control.node_view import KnownNodes, NodeView
 from anabranch.faults.faults import Faults
+from anabranch.faults.rule import about_requests
 from anabranch.protocol.host_port import format_host_port
 
 if TYPE_CHECKING:
@@ -44,12 +52,30 @@ class AgentRow(TypedDict):
     host: Annotated[str, "the name of the machine"]
     at: Annotated[float, "the time of the event loop, as in events, in seconds"]
     now_ms: Annotated[int, "the time of day at the same moment"]
+    front: Annotated[str, "the front that holds the lease; empty if none does"]
+
+
+class LeaseRow(TypedDict):
+    """The lease of a front."""
+
+    front: str
+    seconds: Annotated[float, "how long the lease lasts unless it is renewed"]
+    rules: Annotated[list[str], "the rules of this front that the agent has"]
+    newest: Annotated[int, "the number of the newest event"]
 
 
 class ControlledNode:
     """The object that an agent controls: one node of this process."""
 
-    def __init__(self, settings: BrokerSettings, url: str, journal_size: int = 0, *, frames: bool = False) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        url: str,
+        journal_size: int = 0,
+        *,
+        frames: bool = False,
+        lease_s: float = LEASE_S,
+    ) -> None:
         """Create the agent before its node: the node is given `reached`, `awaits_steps` and `register`.
 
         `url` is the address of the agent for other machines.
@@ -60,6 +86,10 @@ class ControlledNode:
         self._known = KnownNodes(self.node_id)
         self._crash_at = settings.crash_at
         self._node: Node | None = None
+        self._lease = Lease(lease_s)
+        self._lease_timer: asyncio.TimerHandle | None = None
+        self._rules_of_front: set[str] = set()
+        self.decisions = Decisions(self._not_decided)
         listeners = tuple(one.name for one in settings.listening)
         self._actions = ProcessActions(self.node_id, self._inter_broker_security)
         self.faults = Faults(self._known, self._actions, listeners)
@@ -95,6 +125,8 @@ class ControlledNode:
 
     async def close(self) -> None:
         """Remove all rules, and wait for their actions."""
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
         self.faults.clear()
         await self._actions.settled()
 
@@ -113,10 +145,80 @@ class ControlledNode:
         assert self._node is not None, "the agent serves requests once its node has started"
         return self._node
 
-    def add_rule(self, rule: Rule) -> ActiveRule:
-        """Add a rule. Raises InvalidRule if this node cannot apply it."""
-        refuse_unsupported(rule, self.node_id)
-        return self.faults.add(rule)
+    def add_rule(self, rule: Rule, front: str = "", *, decided_by_front: bool = False) -> ActiveRule:
+        """Add a rule.
+
+        Args:
+            rule: The rule.
+            front: The front that adds it: the rule ends with the front's lease.
+            decided_by_front: The front decides on each request. Steps and writes are always decided here.
+
+        Raises:
+            InvalidRule: This node cannot apply the rule.
+            ActionRefused: The front does not hold the lease.
+        """
+        if front:
+            with _as_refusal():
+                self._lease.check(front, self._now_s())
+        elif decided_by_front:
+            raise ValueError("decided_by=front needs front, the name of the front")
+        refuse_unsupported(rule, self.node_id, has_front=decided_by_front)
+        decide = self.decisions.decide if decided_by_front and about_requests(rule) else None
+        armed = self.faults.add(rule, decide=decide)
+        if front:
+            name = armed.rule.name
+            self._rules_of_front.add(name)
+            armed.on_removal(lambda: self._rules_of_front.discard(name))
+        return armed
+
+    def renew_lease(self, front: str) -> LeaseRow:
+        """Give the lease to a front, or extend it. Raises ActionRefused if another one holds it."""
+        now_s = self._now_s()
+        if self._lease.front not in ("", front) and not self._lease.holder(now_s):
+            self._end_lease("lease expired")  # before its timer has fired
+        with _as_refusal():
+            self._lease.renew(front, now_s)
+        if self._lease_timer is None:
+            self._watch_lease()
+        return {
+            "front": front,
+            "seconds": self._lease.duration_s,
+            "rules": sorted(self._rules_of_front),
+            "newest": self.events.newest,
+        }
+
+    def end_lease(self, front: str) -> None:
+        """End the lease of a front, and remove its rules. Raises ActionRefused if it does not hold the lease."""
+        self.check_front(front)
+        self._end_lease("lease ended")
+
+    def check_front(self, front: str) -> None:
+        """Raise ActionRefused unless this front holds the lease."""
+        with _as_refusal():
+            self._lease.check(front, self._now_s())
+
+    def _watch_lease(self) -> None:
+        """End an expired lease; otherwise look again when it would expire."""
+        self._lease_timer = None
+        if self._lease.holder(self._now_s()):
+            self._lease_timer = asyncio.get_running_loop().call_at(self._lease.ends_s, self._watch_lease)
+        else:
+            self._end_lease("lease expired")
+
+    def _end_lease(self, kind: str) -> None:
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+            self._lease_timer = None
+        rules = sorted(self._rules_of_front)
+        for name in rules:
+            self.faults.remove(name)
+        self.events.publish(kind, node=self.node_id, front=self._lease.end(), rules=rules)
+
+    def _not_decided(self, rule: str, reason: str) -> None:
+        self.events.publish("fault not decided", node=self.node_id, rule=rule, reason=reason)
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def row(self) -> AgentRow:
         """The agent as a JSON row."""
@@ -124,14 +226,23 @@ class ControlledNode:
             "node": self.node_id,
             "pid": self._address.pid,
             "host": self._address.host,
-            "at": round(asyncio.get_running_loop().time(), 6),
+            "at": round(self._now_s(), 6),
             "now_ms": self.node.services.clock_ms(),
+            "front": self._lease.holder(self._now_s()),
         }
 
     def _inter_broker_security(self) -> tuple[str, Security | None]:
         settings = self.node.settings
         between = settings.bound(self.node.server.ports).between_brokers
         return format_host_port(between.reachable_host, between.reachable_port(between.port)), settings.security
+
+
+@contextlib.contextmanager
+def _as_refusal() -> Iterator[None]:
+    try:
+        yield
+    except LeaseRefused as error:
+        raise ActionRefused(str(error)) from None
 
 
 def _new_journal(size: int, known: KnownNodes, events: Events, *, frames: bool) -> Journal:

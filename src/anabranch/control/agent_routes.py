@@ -1,21 +1,33 @@
 """The routes of a node's control agent: those of a cluster that one node can serve, and its own.
 
 The other routes are refused with a sentence that names the front of the cluster.
+
+A front uses an agent in these steps:
+
+1. `POST /v1/agent/lease {"front": ID}`, and again before the lease of ten seconds ends. The response lists the front's
+   rules that the agent has: none after the node's process or its lease has ended. 409 names another front.
+2. `GET /v1/agent/decisions?front=ID` with `Accept: text/event-stream`. The first message is `ready`, each `decision` is
+   a question.
+3. `POST /v1/faults?front=ID` for a rule that ends with the lease; with `&decided_by=front` its requests are questions.
+4. `POST /v1/agent/decisions/NUMBER {"hit": true}` answers a question; with `"spent": true` the rule asks no more.
+5. `DELETE /v1/agent/lease?front=ID` at the end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
-from typing import Final, NoReturn
+from collections.abc import AsyncGenerator, Mapping
+from typing import Annotated, Any, Final, NoReturn, NotRequired, TypedDict
 
 from anabranch.control.actions import ActionRefused
-from anabranch.control.agent import AgentRow, ControlledNode
+from anabranch.control.agent import AgentRow, ControlledNode, LeaseRow
 from anabranch.control.agent_rules import ELSEWHERE, FRONT
 from anabranch.control.capabilities import CapabilitiesRow, capabilities_row
-from anabranch.control.route import ControlRequest, Route
+from anabranch.control.decisions import QuestionRow
+from anabranch.control.route import ControlRequest, Done, Route
 from anabranch.control.routes import ROUTES
-from anabranch.faults.active_rule import RuleRow
+from anabranch.faults.active_rule import Decision, RuleRow
 from anabranch.faults.rule_json import from_json
 
 SERVED_BELOW: Final = ("/v1/events", "/v1/faults", "/v1/journal")
@@ -36,8 +48,35 @@ RULES_ELSEWHERE: Final[Mapping[str, str]] = {
     **{f"node={action}": f"{reason}; {FRONT}" for action, reason in ELSEWHERE.items()},
 }
 OTHERWISE: Final = f"an agent serves one node, not a cluster; {FRONT}"
+BY_FRONT: Final = "front"
 ADD: Final = ("POST", "/v1/faults")
 CAPABILITIES: Final = ("GET", "/v1/capabilities")
+
+
+class AddFaultQuery(TypedDict, total=False):
+    """The front that adds a rule."""
+
+    front: Annotated[str, "the front whose lease the rule has; none if left out"]
+    decided_by: Annotated[str, "`front`: the front decides for each request whether the rule hits it"]
+
+
+class FrontQuery(TypedDict):
+    """The front that asks."""
+
+    front: Annotated[str, "the front that holds the lease"]
+
+
+class LeaseBody(TypedDict):
+    """The front that wants the lease."""
+
+    front: Annotated[str, "the name of the front, different for each front and start"]
+
+
+class DecisionBody(TypedDict):
+    """The decision on a request."""
+
+    hit: Annotated[bool, "whether the rule hits the request"]
+    spent: NotRequired[Annotated[bool, "whether the rule can hit no further request"]]
 
 
 async def get_agent(on: ControlledNode, asked: ControlRequest) -> AgentRow:
@@ -52,7 +91,52 @@ async def get_capabilities(on: ControlledNode, asked: ControlRequest) -> Capabil
 
 async def add_fault(on: ControlledNode, asked: ControlRequest) -> RuleRow:
     """Add a rule."""
-    return on.add_rule(from_json(asked.body)).row()
+    decided_by = asked.query.get("decided_by", "")
+    if decided_by not in ("", BY_FRONT):
+        raise ValueError(f"decided_by is {BY_FRONT}, not {decided_by!r}")
+    rule = from_json(asked.body)
+    return on.add_rule(rule, asked.query.get("front", ""), decided_by_front=decided_by == BY_FRONT).row()
+
+
+async def renew_lease(on: ControlledNode, asked: ControlRequest) -> LeaseRow:
+    """Give the lease to a front, or extend it."""
+    front = asked.body.get("front")
+    if not isinstance(front, str):
+        raise ValueError("front is the name of the front")
+    return on.renew_lease(front)
+
+
+async def end_lease(on: ControlledNode, asked: ControlRequest) -> Done:
+    """End the lease of a front, and remove its rules."""
+    on.end_lease(asked.query.get("front", ""))
+    return {}
+
+
+async def get_decisions(on: ControlledNode, asked: ControlRequest) -> list[QuestionRow]:
+    """Get the open questions."""
+    on.check_front(asked.query.get("front", ""))
+    return on.decisions.rows
+
+
+def follow_decisions(on: ControlledNode, asked: ControlRequest) -> AsyncGenerator[tuple[str, Any], None]:
+    """Follow the questions. Raises ActionRefused if the front does not hold the lease."""
+    on.check_front(asked.query.get("front", ""))
+    return _questions(on)
+
+
+async def _questions(on: ControlledNode) -> AsyncGenerator[tuple[str, Any], None]:
+    async with contextlib.aclosing(on.decisions.follow()) as questions:
+        async for row in questions:
+            yield ("ready", {"node": on.node_id}) if row is None else ("decision", row)
+
+
+async def decide(on: ControlledNode, asked: ControlRequest) -> Done:
+    """Answer a question."""
+    number, hit, spent = asked.words["question"], asked.body.get("hit"), asked.body.get("spent", False)
+    if not number.isdecimal() or not isinstance(hit, bool) or not isinstance(spent, bool):
+        raise ValueError('a decision on a question such as 7 is {"hit": true}')
+    on.decisions.answer(int(number), Decision(hit, spent))
+    return {}
 
 
 def reason_against(route: Route) -> str:
@@ -64,7 +148,7 @@ def reason_against(route: Route) -> str:
 
 def _route(route: Route) -> Route:
     if (route.method, route.path) == ADD:
-        return dataclasses.replace(route, handler=add_fault)
+        return dataclasses.replace(route, handler=add_fault, query=AddFaultQuery)
     reason = reason_against(route)
     if not reason:
         return route
@@ -78,6 +162,17 @@ def _route(route: Route) -> Route:
 
 OWN_ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/agent", "The node's process, and its clocks.", get_agent),
+    Route("POST", "/v1/agent/lease", "Give the lease to a front, or extend it.", renew_lease, body=LeaseBody),
+    Route("DELETE", "/v1/agent/lease", "End the lease of a front, and remove its rules.", end_lease, query=FrontQuery),
+    Route(
+        "GET",
+        "/v1/agent/decisions",
+        "The requests that wait for the front's decision; with Accept: text/event-stream, an endless stream.",
+        get_decisions,
+        query=FrontQuery,
+        stream=follow_decisions,
+    ),
+    Route("POST", "/v1/agent/decisions/{question}", "Decide whether a rule hits a request.", decide, body=DecisionBody),
     Route(*CAPABILITIES, "The requests and rules that are possible here, or why not.", get_capabilities),
 )
 AGENT_ROUTES: Final[tuple[Route, ...]] = (

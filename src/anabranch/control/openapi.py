@@ -23,7 +23,7 @@ FILE: Final = "application/octet-stream"
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 STREAMED: Final = ("/v1/events", "/v1/watch")
-"""The paths that also send server-sent events."""
+"""The paths that also send server-sent events, besides routes with a `stream`."""
 DEFAULT_URL: Final = "http://127.0.0.1:9190"
 PATH_WORDS: Final[Mapping[str, tuple[type, str]]] = {
     "node": (int, "the node's id"),
@@ -36,6 +36,7 @@ PATH_WORDS: Final[Mapping[str, tuple[type, str]]] = {
     "number": (int, "the number of the exchange"),
     "client": (str, "a client id or client instance id"),
     "story": (str, "the story's name"),
+    "question": (int, "the number of the question"),
 }
 TAGS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "nodes": ("Kill, stop, start and freeze nodes, and their ZooKeeper sessions.", ("nodes",)),
@@ -139,7 +140,9 @@ def _operation(route: Route, schemas: Schemas) -> Schema:
         }
         if "response" in example:
             media[content]["example"] = example["response"]
-        if route.path in STREAMED:  # a second media type would be a second type of the response in generated clients
+        if (
+            route.path in STREAMED or route.stream
+        ):  # a second media type would be a second type of the response in generated clients
             operation["description"] = f"With `Accept: {EVENT_STREAM}`: server-sent events without an end."
         operation["responses"] = {"200": {"description": "done", "content": media}, **operation["responses"]}
     if route.body is not None:

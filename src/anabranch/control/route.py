@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypedDict
 
@@ -51,7 +51,9 @@ class ControlRequest:
 
 
 Handler = Callable[[Any, ControlRequest], Coroutine[Any, Any, Any]]
-"""Takes the controlled object (a cluster or a proxy) and the request."""
+"""Takes the controlled object (a cluster, a proxy or a node) and the request."""
+Stream = Callable[[Any, ControlRequest], AsyncGenerator[tuple[str, Any], None]]
+"""Takes the same; returns the kinds and rows of server-sent events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class Route:
     """The maximum size of the body, unless it is a file."""
     gives_file: bool = False
     """Whether the response is a file."""
+    stream: Stream | None = None
+    """Also sends server-sent events, for `Accept: text/event-stream`."""
 
 
 def count_of(body: Mapping[str, Any], name: str, absent: int | None = None) -> int:

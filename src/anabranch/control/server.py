@@ -17,7 +17,7 @@ import ipaddress
 import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final, TypeVar
 
@@ -136,8 +136,11 @@ class ControlServer:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             asked = await self._asked(request, route, fields)
-            if route.path in self._streams and EVENT_STREAM in request.headers.get("Accept", ""):
-                return await self._streams[route.path](request)
+            if EVENT_STREAM in request.headers.get("Accept", ""):
+                if route.path in self._streams:
+                    return await self._streams[route.path](request)
+                if route.stream is not None:
+                    return await _send_rows(request, route.stream(self._controlled, asked))
             work = route.handler(self._controlled, asked)
             done = await (work if route.waits else self._finished(self._controlled.run(work)))
             return web.Response(body=done) if isinstance(done, bytes) else web.json_response(done)
@@ -265,6 +268,15 @@ def _file(name: str) -> web.Response:
     if kind.startswith("text/html"):
         headers |= {"Content-Security-Policy": policy(content.decode()), "Referrer-Policy": "no-referrer"}
     return web.Response(body=content, headers=headers)
+
+
+async def _send_rows(request: web.Request, rows: AsyncGenerator[tuple[str, Any], None]) -> web.StreamResponse:
+    """Send the rows of a route as server-sent events."""
+    response = await _stream(request)
+    async with contextlib.aclosing(rows) as following:
+        async for kind, row in following:
+            await response.write(f"event: {kind}\ndata: {json.dumps(row)}\n\n".encode())
+    return response
 
 
 async def _stream(request: web.Request) -> web.StreamResponse:

@@ -7,7 +7,7 @@ import functools
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict, Union, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypedDict, Union, cast
 
 from anabranch.clock.spans import parse_seconds
 from anabranch.faults.matching import Matcher
@@ -57,6 +57,18 @@ class FaultActions(Protocol):
         """Run work in the background."""
 
 
+class Decision(NamedTuple):
+    """Another process's decision whether a rule hits a request."""
+
+    hit: bool
+    spent: bool = False
+    """Whether the rule can hit no further request."""
+
+
+Decide = Callable[["ActiveRule", "RequestView"], Awaitable[Decision]]
+"""Decides whether a rule hits a request, where the requests of several nodes are counted together."""
+
+
 class RuleNeverHit(AssertionError):
     """A rule was never hit, so the test did not exercise its fault."""
 
@@ -70,8 +82,12 @@ class ActiveRule:
         on_hit: Callable[[ActiveRule, Hit], None],
         at_work: Callable[[str], bool] = lambda _: False,
         actions: FaultActions | None = None,
+        decide: Decide | None = None,
     ) -> None:
-        """`told` is called for each hit; `at_work` tells whether a named rule is active; `strikes` act on brokers."""
+        """`on_hit` is called for each hit; `at_work` tells whether a named rule is active; `actions` act on brokers.
+
+        With `decide` the rule's counts apply to the requests of several nodes, and this node does not evaluate them.
+        """
         self.rule = rule
         self.matcher = Matcher(rule)
         self.met = 0
@@ -81,6 +97,8 @@ class ActiveRule:
         self.held = 0
         """The number of requests that wait for `release`."""
         self.removed = False
+        self.decide = decide
+        self._spent_elsewhere = False
         self._actions = actions
         self._acted_on: dict[int, None] = {}
         """The brokers under a continuous action."""
@@ -100,6 +118,8 @@ class ActiveRule:
     @property
     def spent(self) -> bool:
         """Whether the rule was removed, or has used up its hits or its time."""
+        if self.decide is not None:
+            return self.removed or self._spent_elsewhere
         rule = self.rule
         return self.removed or bool(rule.times and self.hits >= rule.times) or bool(rule.until and self._is_over())
 
@@ -124,10 +144,24 @@ class ActiveRule:
             and (rule.probability >= 1 or self._rng.random() < rule.probability)
         )
         if due:
-            self.hits += 1
-            self._on_hit(self, what)
-            self._notify()
+            self._count_hit(what)
         return due
+
+    async def decided(self, view: RequestView) -> bool:
+        """Have the decision made elsewhere whether a matching request is hit; returns it."""
+        assert self.decide is not None
+        self.met += 1
+        hit, spent = await self.decide(self, view)
+        self._spent_elsewhere |= spent
+        hit = hit and not self.removed
+        if hit:
+            self._count_hit(view)
+        return hit
+
+    def _count_hit(self, what: Hit) -> None:
+        self.hits += 1
+        self._on_hit(self, what)
+        self._notify()
 
     def apply_action(self, node_id: int) -> None:
         """Apply the rule's action to its brokers; `node_id` is the broker of the hit."""

@@ -129,9 +129,13 @@ class FaultInjectingDispatcher(Dispatcher):
         if rule.error and level is None:
             return await rest(view)
         if not matcher.names_rows or any(map(matcher.surely_matches, view.rows)):
-            return await _apply_rule(armed, view, level, rest) if armed.hit(view) else await rest(view)
+            hit = armed.hit(view) if armed.decide is None else await armed.decided(view)
+            return await _apply_rule(armed, view, level, rest) if hit else await rest(view)
         response = await rest(view)
-        if response is None or not _is_about(armed, view, response) or not armed.hit(view):
+        if response is None or not _is_about(armed, view, response):
+            return response
+        hit = armed.hit(view) if armed.decide is None else await armed.decided(view)
+        if not hit:
             return response
         return await _apply_rule(armed, view, level, rest, response)
 

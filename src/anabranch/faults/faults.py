@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
-from anabranch.faults.active_rule import ActiveRule, FaultActions, Hit, RuleNeverHit
+from anabranch.faults.active_rule import ActiveRule, Decide, FaultActions, Hit, RuleNeverHit
 from anabranch.faults.disks import fail_writes
 from anabranch.faults.dispatcher import FaultInjectingDispatcher
 from anabranch.faults.matching import NodeContext
@@ -59,7 +59,7 @@ class Faults:
         listeners: Collection[str] = (),
         refuse: Callable[[Rule], None] = lambda rule: None,
     ) -> None:
-        """`strikes` act on brokers; `listeners` their listener names; `refuse` may raise InvalidRule, too."""
+        """`actions` act on brokers; `listeners` their listener names; `refuse` may raise InvalidRule, too."""
         self._node_ids = node_ids
         self._listener_names = listeners
         self._actions = actions
@@ -79,11 +79,14 @@ class Faults:
         """A block during which a rule is active. Raises RuleNeverHit at its end without a hit, unless `optional`."""
         return _armed(self, rule, optional=optional, fields=fields)
 
-    def add(self, rule: Rule | None = None, **fields: Unpack[RuleFields]) -> ActiveRule:
+    def add(
+        self, rule: Rule | None = None, *, decide: Decide | None = None, **fields: Unpack[RuleFields]
+    ) -> ActiveRule:
         """Add a rule.
 
         Args:
             rule: The rule.
+            decide: Decides for each matching request whether the rule hits it; by default the rule's counts decide.
             **fields: Or its fields, as in JSON: api="Produce", error="REQUEST_TIMED_OUT".
 
         Raises:
@@ -101,7 +104,7 @@ class Faults:
                 self._actions.check_can_freeze()
             except RuntimeError as error:
                 raise InvalidRule(str(error)) from None
-        armed = self._rules[rule.name] = ActiveRule(rule, self._was_hit, self._at_work, self._actions)
+        armed = self._rules[rule.name] = ActiveRule(rule, self._was_hit, self._at_work, self._actions, decide)
         self._update_nodes()
         return armed
 

@@ -18,6 +18,7 @@ from anabranch.clients.clock import follow_loop_ms
 from anabranch.control.agent import ControlledNode
 from anabranch.control.client import ControlClient
 from anabranch.control.endpoint import Address, ControlEndpoint
+from anabranch.control.lease import LEASE_S
 from anabranch.controller.zk.memory import MemoryZooKeeper
 
 SMALL = {
@@ -48,7 +49,11 @@ class RunningAgent:
 
 @asynccontextmanager
 async def running_agent(
-    node_id: int = 1, roles: tuple[str, ...] = ("broker", "controller"), journal: int = 0, **properties: str
+    node_id: int = 1,
+    roles: tuple[str, ...] = ("broker", "controller"),
+    journal: int = 0,
+    lease_s: float = LEASE_S,
+    **properties: str,
 ) -> AsyncIterator[RunningAgent]:
     """A node with its agent, wired as `anabranch node --control` does it."""
     settings = with_properties(
@@ -57,7 +62,7 @@ async def running_agent(
     )
     zookeeper = MemoryZooKeeper()
     endpoint = ControlEndpoint(Address("127.0.0.1", 0), "", journal)
-    agent = ControlledNode(settings, endpoint.url, journal)
+    agent = ControlledNode(settings, endpoint.url, journal, lease_s=lease_s)
     node = Node(
         settings,
         connect=lambda: zookeeper.connect(6000),

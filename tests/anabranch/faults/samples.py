@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from anabranch.broker.authorization.peer import Peer
 from anabranch.broker.dispatch.dispatcher import HANDLERS, Dispatcher, peer_versions
-from anabranch.faults.active_rule import ActiveRule
+from anabranch.faults.active_rule import ActiveRule, Decide
 from anabranch.faults.dispatcher import FaultInjectingDispatcher
 from anabranch.faults.matching import NodeContext, version_span
 from anabranch.faults.rewriting import empty_answer
@@ -102,9 +102,9 @@ class FakeServices:
 SURROUNDINGS = NodeContext(1, FakeServices.metadata.topic_name, lambda session: [])
 
 
-def armed(rule: Rule | None = None, **said: Any) -> ActiveRule:
+def armed(rule: Rule | None = None, decide: Decide | None = None, **said: Any) -> ActiveRule:
     """An active rule without listeners."""
-    return ActiveRule(rule or Rule(**{"name": "test", **said}), lambda *_: None)
+    return ActiveRule(rule or Rule(**{"name": "test", **said}), lambda *_: None, decide=decide)
 
 
 def faulty(inner: Inner, *rules: ActiveRule) -> FaultInjectingDispatcher:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.faults.active_rule import ActiveRule
+from anabranch.faults.active_rule import ActiveRule, Decision
 from anabranch.faults.matching import RequestView
 from anabranch.faults.rule import Rule
 from tests.anabranch.faults.samples import PEER, SURROUNDINGS, armed, by_name
@@ -117,3 +117,25 @@ async def test_what_is_removed_hits_nothing_and_holds_nothing() -> None:
     said = {"name": "test", "hold": True, "times": 5}
     assert rule.row() == {"name": "test", "rule": said, "met": 1, "hits": 0, "held": 0, "spent": True, "removed": True}
     assert repr(rule) == "<rule test: met 1, hits 0>"
+
+
+async def test_rule_that_is_decided_elsewhere_leaves_its_counts_to_the_decision() -> None:
+    decisions = [Decision(hit=False), Decision(hit=True), Decision(hit=True, spent=True)]
+
+    async def decide(rule: ActiveRule, view: RequestView) -> Decision:
+        return decisions.pop(0)
+
+    rule = armed(decide=decide, times=1, after=5)
+    assert [await rule.decided(VIEW), await rule.decided(VIEW)] == [False, True]
+    assert not rule.spent, "the hits of this node are not all"
+    assert await rule.decided(VIEW) and rule.spent
+    assert (rule.met, rule.hits) == (3, 2)
+
+
+async def test_rule_that_is_removed_during_a_decision_does_not_hit() -> None:
+    async def decide(rule: ActiveRule, view: RequestView) -> Decision:
+        rule.remove()
+        return Decision(hit=True)
+
+    rule = armed(decide=decide, hold=True)
+    assert not await rule.decided(VIEW) and rule.hits == 0

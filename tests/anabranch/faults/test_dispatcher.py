@@ -10,8 +10,9 @@ import pytest
 from anabranch.broker.authorization.peer import Peer
 from anabranch.broker.dispatch.dispatcher import Dispatcher
 from anabranch.broker.dispatch.request_context import CloseConnection
-from anabranch.faults.active_rule import ActiveRule
+from anabranch.faults.active_rule import ActiveRule, Decision
 from anabranch.faults.corruption import DamagedResponse, SilentResponse
+from anabranch.faults.matching import RequestView
 from anabranch.protocol.apis.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -277,3 +278,38 @@ async def test_a_dispatcher_looks_like_the_one_it_stands_for() -> None:
     assert isinstance(made, Dispatcher)
     for name in ("audiences", "requests", "throttling", "long_polls"):
         assert getattr(made, name) is getattr(inner, name)
+
+
+async def test_request_waits_for_a_decision_that_is_made_elsewhere() -> None:
+    answers: list[asyncio.Future[Decision]] = [asyncio.get_running_loop().create_future() for _ in range(2)]
+
+    async def decide(rule: ActiveRule, view: RequestView) -> Decision:
+        return await answers[rule.met - 1]
+
+    inner = Producing()
+    rule = armed(decide=decide, api=("Produce",), topic=("a",), error=NOT_LEADER.name)
+    dispatcher = faulty(inner, rule)
+    asked = [asyncio.ensure_future(dispatcher.answer(produce(("a", index)), PEER)) for index in range(2)]
+    await asyncio.sleep(0)
+    assert inner.asked == [] and rule.met == 2
+    answers[0].set_result(Decision(hit=True))
+    answers[1].set_result(Decision(hit=False, spent=True))
+    first, second = await asyncio.gather(*asked)
+    assert (codes(first), codes(second)) == ({("a", 0): NOT_LEADER}, {("a", 1): 0})
+    assert codes(await dispatcher.answer(produce(("a", 2)), PEER)) == {("a", 2): 0}, "the rule is spent"
+    assert (rule.met, rule.hits) == (2, 1)
+
+
+async def test_rule_whose_rows_are_in_the_response_is_decided_elsewhere_after_the_work() -> None:
+    inner = Inner()
+    inner.response = metadata("a")
+    decided = [Decision(hit=False), Decision(hit=True)]
+
+    async def decide(rule: ActiveRule, view: RequestView) -> Decision:
+        return decided.pop(0)
+
+    rule = armed(decide=decide, api=("Metadata",), topic=("a",), throttle_ms=70)
+    request = DecodedRequest(BY_NAME["Metadata"], 9, 1, "app", MetadataRequest(topics=None))
+    dispatcher = faulty(inner, rule)
+    times = [(await dispatcher.answer(request, PEER)).throttle_time_ms for _ in range(2)]
+    assert times == [0, 70] and rule.hits == 1
