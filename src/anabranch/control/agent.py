@@ -91,7 +91,7 @@ class ControlledNode:
         self._rules_of_front: set[str] = set()
         self.decisions = Decisions(self._not_decided)
         listeners = tuple(one.name for one in settings.listening)
-        self._actions = ProcessActions(self.node_id, self._inter_broker_security)
+        self._actions = ProcessActions(self.node_id, self._inter_broker_security, self.events.flush)
         self.faults = Faults(self._known, self._actions, listeners)
         self.faults.on_hit(self.events.on_hit)
         self.journal: Journal | None = None

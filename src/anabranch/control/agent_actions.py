@@ -29,9 +29,16 @@ SIGNALS: Final[Mapping[str, signal.Signals]] = {
 class ProcessActions(BackgroundActions):
     """Applies the actions of rules to this process; the front applies those on other nodes."""
 
-    def __init__(self, node_id: int, inter_broker_security: Callable[[], tuple[str, Security | None]]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        inter_broker_security: Callable[[], tuple[str, Security | None]],
+        before_signal: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`before_signal` is called before each signal: it sends what is not sent yet, such as the event of the hit."""
         super().__init__(inter_broker_security)
         self._node_id = node_id
+        self._before_signal = before_signal
 
     def check_can_freeze(self) -> None:
         """Accept: a process can be stopped."""
@@ -41,6 +48,7 @@ class ProcessActions(BackgroundActions):
         number = SIGNALS.get(what)
         if node_id == self._node_id and number is not None:
             log.warning("node %d sends itself %s, because of a rule", node_id, number.name)
+            self._before_signal()
             os.kill(os.getpid(), number)
 
     def undo(self, what: str, node_id: int) -> None:

@@ -8,8 +8,9 @@ client that lost its connection continues from the last number. The newest `KEPT
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict, cast
 
@@ -70,6 +71,7 @@ class Events:
         self._number = 0
         self._news: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[Event], None]] = []
+        self._flushes: dict[Callable[[], None], None] = {}
         self._leaders: dict[tuple[bytes, int], int] = {}
         self._isrs: dict[tuple[bytes, int], tuple[int, int]] = {}
 
@@ -123,6 +125,20 @@ class Events:
                 if self._news is None:
                     self._news = self._loop.create_future()
                 await asyncio.shield(self._news)
+
+    @contextlib.contextmanager
+    def flushed_by(self, flush: Callable[[], None]) -> Iterator[None]:
+        """A block during which `flush` sends unsent events when the process is about to end."""
+        self._flushes[flush] = None
+        try:
+            yield
+        finally:
+            del self._flushes[flush]
+
+    def flush(self) -> None:
+        """Send all unsent events at once, without waiting for their streams: the process is about to end."""
+        for flush in list(self._flushes):
+            flush()
 
     def forget(self) -> None:
         """Forget known epochs: the cluster was reset, and epochs may repeat. Events are kept."""

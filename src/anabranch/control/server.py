@@ -19,7 +19,7 @@ import logging
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -35,6 +35,9 @@ from anabranch.control.tour.guide import Guide
 from anabranch.control.unknown_path import unknown_path
 from anabranch.dashboard.feed import Feed
 from anabranch.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.control.events import Event
 
 T = TypeVar("T")
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -210,9 +213,19 @@ class ControlServer:
         if not seen.isdecimal():
             raise ValueError(f"an event's number is expected, not {seen!r}")
         response = await _stream(request)
-        async for event in self._controlled.events.follow(int(seen)):
-            row = json.dumps(event.row(), default=str)
-            await response.write(f"id: {event.number}\nevent: {event.kind}\ndata: {row}\n\n".encode())
+        events, sent = self._controlled.events, int(seen)
+
+        def flush() -> None:
+            nonlocal sent
+            for event in events.after(sent):
+                sent = event.number
+                _write_at_once(response, _message(event))
+
+        with events.flushed_by(flush):
+            async for event in events.follow(sent):
+                if event.number > sent:
+                    sent = event.number
+                    await response.write(_message(event))
         return response
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
@@ -223,6 +236,19 @@ class ControlServer:
             async for kind, body in messages:
                 await response.write(f"event: {kind}\ndata: {body}\n\n".encode())
         return response
+
+
+def _message(event: Event) -> bytes:
+    row = json.dumps(event.row(), default=str)
+    return f"id: {event.number}\nevent: {event.kind}\ndata: {row}\n\n".encode()
+
+
+def _write_at_once(response: web.StreamResponse, content: bytes) -> None:
+    """Write to the connection's socket, as far as the kernel's buffer has room, within this call."""
+    writing = response.write(content)
+    with contextlib.suppress(StopIteration, ConnectionError):
+        writing.send(None)
+    writing.close()
 
 
 class _PeerErrors(logging.Filter):
