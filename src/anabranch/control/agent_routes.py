@@ -9,7 +9,8 @@ A front uses an agent in these steps:
 2. `GET /v1/agent/decisions?front=ID` with `Accept: text/event-stream`. The first message is `ready`, each `decision` is
    a question.
 3. `POST /v1/faults?front=ID` for a rule that ends with the lease; with `&decided_by=front` its requests are questions.
-4. `POST /v1/agent/decisions/NUMBER {"hit": true}` answers a question; with `"spent": true` the rule asks no more.
+4. `POST /v1/agent/decisions/NUMBER {"hit": true}` answers a question; with `"spent": true` the rule asks no more. A hit
+   that ends the node's process may end the connection without a response.
 5. `DELETE /v1/agent/lease?front=ID` at the end.
 """
 

@@ -9,6 +9,7 @@ import pytest
 from anabranch.control.agent_address import AgentAddress, decode, encode, register, registered
 from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.controller.zk.session import NoAuth
 
 ONE = AgentAddress(1, "http://127.0.0.1:9190", 4711, "box")
 
@@ -52,3 +53,17 @@ async def test_registered_agents_are_sorted_and_malformed_ones_reported(caplog: 
     with caplog.at_level(logging.WARNING):
         assert [one.node_id for one in await registered(session)] == [1, 2, 100]
     assert "/anabranch/control/7: not JSON" in caplog.text
+
+
+async def test_znode_of_another_login_is_a_warning_and_the_node_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = await MemoryZooKeeper().connect()
+
+    async def refuse(path: str, *args: object, **options: object) -> str:
+        raise NoAuth(path)
+
+    monkeypatch.setattr(session, "create", refuse)
+    with caplog.at_level(logging.WARNING):
+        await register(session, ONE)
+    assert "no front will find the control agent of node 1" in caplog.text

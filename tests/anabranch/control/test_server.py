@@ -105,22 +105,22 @@ async def test_events_are_streamed_from_where_one_was() -> None:
 
 
 async def test_flushed_events_are_sent_within_the_call_and_once() -> None:
-    async with served() as (on, session):
-        async with session.get("/v1/events", headers={"Accept": "text/event-stream"}) as answer:
-            on.events.publish("first")
-            assert await answer.content.readuntil(b"\n\n")
-            on.events.publish("flushed")
-            transport = answer.connection and answer.connection.transport
-            assert transport is not None
-            descriptor = transport.get_extra_info("socket").fileno()
-            with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as received:
-                with pytest.raises(BlockingIOError):
-                    received.recv(1, socket.MSG_PEEK)
-                on.events.flush()
-                assert b"event: flushed" in received.recv(1000, socket.MSG_PEEK)
-            on.events.publish("last")
-            kinds = [(await answer.content.readuntil(b"\n\n")).split(b"\n")[1] for _ in range(2)]
-            assert kinds == [b"event: flushed", b"event: last"]
+    headers = {"Accept": "text/event-stream"}
+    async with served() as (on, session), session.get("/v1/events", headers=headers) as answer:
+        on.events.publish("first")
+        assert await answer.content.readuntil(b"\n\n")
+        on.events.publish("flushed")
+        transport = answer.connection and answer.connection.transport
+        assert transport is not None
+        descriptor = transport.get_extra_info("socket").fileno()
+        with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as received:
+            with pytest.raises(BlockingIOError):
+                received.recv(1, socket.MSG_PEEK)
+            on.events.flush()
+            assert b"event: flushed" in received.recv(1000, socket.MSG_PEEK)
+        on.events.publish("last")
+        kinds = [(await answer.content.readuntil(b"\n\n")).split(b"\n")[1] for _ in range(2)]
+        assert kinds == [b"event: flushed", b"event: last"]
 
 
 async def test_a_bug_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
