@@ -177,7 +177,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "anabranch/cli/test_groups.py": (
         "a command is tried as a person types it, with what it calls",
-        "cli/: demo features node up\ninspect/: closed_gates offset_reset",
+        "cli/: demo features up\ninspect/: closed_gates offset_reset",
     ),
     "anabranch/cluster/test_processes.py": (
         "they start processes",

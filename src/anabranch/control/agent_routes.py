@@ -10,7 +10,7 @@ A front uses an agent in these steps:
    a question.
 3. `POST /v1/faults?front=ID` for a rule that ends with the lease; with `&decided_by=front` its requests are questions.
 4. `POST /v1/agent/decisions/NUMBER {"hit": true}` answers a question; with `"spent": true` the rule asks no more. A hit
-   that ends the node's process may end the connection without a response.
+   that ends or stops the node's process may get no response.
 5. `DELETE /v1/agent/lease?front=ID` at the end.
 """
 
