@@ -49,6 +49,11 @@ class Decisions:
         self._undecided: set[str] = set()
 
     @property
+    def has_front(self) -> bool:
+        """Whether a front follows the questions."""
+        return self._stream is not None
+
+    @property
     def rows(self) -> list[QuestionRow]:
         """The open questions."""
         return [row for row, _ in self._open.values()]

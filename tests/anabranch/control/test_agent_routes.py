@@ -39,6 +39,7 @@ def test_every_route_of_a_cluster_is_served_or_refused() -> None:
     for path in ("/v1/faults", "/v1/events", "/v1/journal", "/v1/state", "/v1/topics/{topic}", "/v1/groups"):
         assert "Refused" not in paths[path]["get"]["summary"]
     assert paths["/v1/agent"]["get"]["responses"]["200"]
+    assert "server-sent events" in paths["/v1/agent/decisions"]["get"]["description"]
 
 
 async def test_refused_request_says_where_it_is_possible() -> None:
@@ -128,6 +129,20 @@ async def test_rule_of_a_front_that_follows_no_questions_hits_nothing_and_an_eve
         assert [await list_groups(front.on), await list_groups(front.on)] == [0, 0]
         events = [one for one in await front.on.ask("GET", "/v1/events") if one["kind"] == "fault not decided"]
         assert [(one["rule"], one["reason"]) for one in events] == [("r", "no front is connected")]
+
+
+async def test_front_that_has_closed_its_stream_is_asked_no_more() -> None:
+    async with fronts("a") as (front,):
+        await front.lease()
+        async with contextlib.aclosing(front.questions()) as questions:
+            await anext(questions)
+            assert front.on.agent.decisions.has_front
+        while front.on.agent.decisions.has_front:
+            await asyncio.sleep(0.01)  # the server notices the closed connection
+        await front.add(name="r", api="ListGroups", error="COORDINATOR_NOT_AVAILABLE")
+        assert await list_groups(front.on) == 0
+        (event,) = [one for one in await front.on.ask("GET", "/v1/events") if one["kind"] == "fault not decided"]
+        assert event["reason"] == "no front is connected"
 
 
 async def test_second_front_is_refused_and_told_the_first() -> None:
