@@ -20,6 +20,7 @@ from anabranch.faults.rule import Rule
 from anabranch.protocol.apis.list_groups import ListGroupsRequest
 from anabranch.protocol.errors import ErrorCode
 from tests.anabranch.control.agents import RunningAgent, running_agent
+from tests.broker.serving import until
 
 
 async def list_groups(on: RunningAgent) -> int:
@@ -137,8 +138,7 @@ async def test_front_that_has_closed_its_stream_is_asked_no_more() -> None:
         async with contextlib.aclosing(front.questions()) as questions:
             await anext(questions)
             assert front.on.agent.decisions.has_front
-        while front.on.agent.decisions.has_front:
-            await asyncio.sleep(0.01)  # the server notices the closed connection
+        await until(lambda: not front.on.agent.decisions.has_front)  # the server notices the closed connection
         await front.add(name="r", api="ListGroups", error="COORDINATOR_NOT_AVAILABLE")
         assert await list_groups(front.on) == 0
         (event,) = [one for one in await front.on.ask("GET", "/v1/events") if one["kind"] == "fault not decided"]
