@@ -52,7 +52,7 @@ FIELDS = pytest.mark.parametrize("field", ["resource_type", "resource_pattern_ty
 
 
 @FIELDS
-async def test_a_word_that_its_client_does_not_know_closes_the_connection(cluster: Cluster, field: str) -> None:
+async def test_unknown_enum_value_zero_closes_connection(cluster: Cluster, field: str) -> None:
     with pytest.raises(ConnectionError):
         await ask(cluster, "CreateAcls", creations=[{**ENTRY, field: 0}])
     wrong = {**FILTER, OF_FILTERS.get(field, field): 0}
@@ -64,7 +64,7 @@ async def test_a_word_that_its_client_does_not_know_closes_the_connection(cluste
 
 
 @FIELDS
-async def test_a_number_without_meaning_is_granted_to_nobody_and_matches_nothing(cluster: Cluster, field: str) -> None:
+async def test_undefined_enum_value_is_not_created_and_matches_no_acl(cluster: Cluster, field: str) -> None:
     for number in (99, -1):
         answer = await ask(cluster, "CreateAcls", creations=[{**ENTRY, field: number}, ENTRY])
         assert [one.error_code for one in answer.results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
@@ -75,7 +75,7 @@ async def test_a_number_without_meaning_is_granted_to_nobody_and_matches_nothing
     assert len((await ask(cluster, "DescribeAcls", **FILTER)).resources) == 1
 
 
-async def test_what_cannot_be_granted_is_refused_alone(cluster: Cluster) -> None:
+async def test_invalid_acl_creation_fails_without_failing_the_others(cluster: Cluster) -> None:
     wrong: list[dict[str, Any]] = [
         {"resource_type": 4, "resource_name": "another-cluster"},
         {"resource_name": ""},
@@ -89,14 +89,14 @@ async def test_what_cannot_be_granted_is_refused_alone(cluster: Cluster) -> None
 
 
 @FIELDS
-async def test_a_word_of_filters_spoils_a_whole_request(cluster: Cluster, field: str) -> None:
+async def test_filter_only_enum_value_fails_the_whole_create_request(cluster: Cluster, field: str) -> None:
     answer = await ask(cluster, "CreateAcls", creations=[ENTRY, {**ENTRY, field: 1}])
     assert [one.error_code for one in answer.results] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
     assert (await ask(cluster, "DescribeAcls", **FILTER)).resources == []
 
 
 @pytest.mark.parametrize("name", [".", "..", "a\0b", "a\x1fb", "a\x85b", "a\ue000b", "a\uffffb", "😀"])
-async def test_a_name_that_no_znode_can_have_is_refused_before_zookeeper_does(cluster: Cluster, name: str) -> None:
+async def test_resource_name_invalid_as_znode_name_is_refused(cluster: Cluster, name: str) -> None:
     wrong = {**ENTRY, "resource_name": name}
     answer = await ask(cluster, "CreateAcls", creations=[wrong, ENTRY])
     assert [one.error_code for one in answer.results] == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
@@ -105,13 +105,13 @@ async def test_a_name_that_no_znode_can_have_is_refused_before_zookeeper_does(cl
     assert [one.resource_name for one in (await ask(cluster, "DescribeAcls", **FILTER)).resources] == ["t"]
 
 
-async def test_a_principal_without_a_type_spoils_the_entries_of_its_resource(cluster: Cluster) -> None:
+async def test_principal_without_type_fails_the_creations_of_its_resource(cluster: Cluster) -> None:
     creations = [{**ENTRY, "principal": "alice"}, ENTRY, {**ENTRY, "resource_name": "other"}]
     answer = await ask(cluster, "CreateAcls", creations=creations)
     assert [one.error_code for one in answer.results] == [-1, -1, 0]
 
 
-async def test_an_entry_is_deleted_under_the_first_filter_that_means_it(cluster: Cluster) -> None:
+async def test_acl_is_deleted_by_the_first_matching_filter(cluster: Cluster) -> None:
     async with Admin(cluster.bootstrap_servers, **ADMIN) as admin:
         await admin.create_acls([(TOPIC, reader("a")), (TOPIC, reader("b"))])
         of_a = {**FILTER, "principal_filter": "User:a"}
@@ -121,15 +121,15 @@ async def test_an_entry_is_deleted_under_the_first_filter_that_means_it(cluster:
         assert await admin.describe_acls() == []
 
 
-async def test_the_first_version_knows_literal_patterns_alone(cluster: Cluster) -> None:
+async def test_version_0_describes_literal_patterns_only(cluster: Cluster) -> None:
     creation = {**ENTRY, "resource_name": "ord", "resource_pattern_type": 4}
     await ask(cluster, "CreateAcls", creations=[creation, ENTRY])
     told = await ask(cluster, "DescribeAcls", 0, **{**FILTER, "pattern_type_filter": 3})
     assert [one.resource_name for one in told.resources] == ["t"]
 
 
-async def test_entries_that_are_not_understood_stay_and_say_so(cluster: Cluster) -> None:
-    """A newer version may have written them: dropping one could drop a denial."""
+async def test_acl_znode_of_unknown_version_is_not_overwritten(cluster: Cluster) -> None:
+    """A newer version may have written it: an overwrite could drop a denial."""
     session = cluster.nodes[1].session
     await session.create(acl_znodes.path_of(TOPIC), b'{"version":2,"acls":[]}', make_parents=True)
     answer = await ask(cluster, "CreateAcls", creations=[ENTRY])
@@ -139,7 +139,7 @@ async def test_entries_that_are_not_understood_stay_and_say_so(cluster: Cluster)
     assert data == b'{"version":2,"acls":[]}'
 
 
-async def test_filters_that_name_a_resource_find_what_this_broker_has_not_heard_of(cluster: Cluster) -> None:
+async def test_delete_with_named_resource_reads_acls_missing_from_the_cache(cluster: Cluster) -> None:
     session = cluster.nodes[1].session
     await session.create(acl_znodes.path_of(TOPIC), acl_znodes.encode_acls([reader("a")]), make_parents=True)
     async with Admin(cluster.bootstrap_servers, **ADMIN) as admin:

@@ -37,20 +37,20 @@ def test_a_property_that_is_described_as_read_only_cannot_be_changed(version: st
         assert row.read_only == (told is not None and "Cannot update these configs dynamically" in told), row.name
 
 
-def test_a_property_of_another_version_is_taken_as_one_that_nobody_knows() -> None:
+def test_property_of_another_kafka_version_is_accepted_as_unknown_property() -> None:
     name = "share.coordinator.threads"
     assert refusal("3.9", name, "x") is None
     assert refusal("4.0", name, "2") is not None
 
 
-def test_the_bounds_of_the_version_count() -> None:
+def test_value_is_checked_against_bounds_of_the_kafka_version() -> None:
     name = "remote.log.manager.follower.thread.pool.size"
     assert refusal("4.2", name, "3") is None
     told = refusal("4.2", name, "x")
     assert told is not None and "whole number" in told
 
 
-def test_an_addition_goes_to_the_default_of_the_version() -> None:
+def test_append_extends_the_default_of_the_kafka_version() -> None:
     name = "metric.reporters"
     after = {
         version: apply_operations({}, [Operation(name, APPEND, "mine")], keys_of(BROKER, version))[name]

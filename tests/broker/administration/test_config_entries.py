@@ -26,7 +26,7 @@ OURS = ("reshard.", "enable.ordered.delivery", "queued.max.response.bytes", "mes
 
 
 @pytest.mark.parametrize("version", COUNTS)
-def test_as_many_are_described_as_kafka_describes(version: str) -> None:
+def test_number_of_described_configs_equals_kafkas(version: str) -> None:
     brokers = DynamicConfig(with_profile_defaults(BrokerSettings(kafka_version=version)))
     for rows, count in zip((broker_entries(brokers), topic_entries(brokers, {})), COUNTS[version], strict=True):
         names = [row.name for row in rows if not row.name.startswith(OURS)]
@@ -34,7 +34,7 @@ def test_as_many_are_described_as_kafka_describes(version: str) -> None:
     assert not any(row.name.startswith("zookeeper.") for row in broker_entries(brokers))
 
 
-def test_what_was_given_of_another_version_is_not_described() -> None:
+def test_static_property_of_another_kafka_version_is_not_described() -> None:
     settings = with_properties(BrokerSettings(kafka_version="4.1"), {"group.streams.max.size": "7"})
     (row,) = [row for row in broker_entries(DynamicConfig(settings)) if row.name == "group.streams.max.size"]
     assert (row.value, row.source) == ("7", 4)
@@ -42,7 +42,7 @@ def test_what_was_given_of_another_version_is_not_described() -> None:
     assert not [row for row in broker_entries(DynamicConfig(settings)) if row.name == "group.streams.max.size"]
 
 
-def test_places_of_a_value_are_told_with_the_strongest_first() -> None:
+def test_config_synonyms_are_listed_by_precedence() -> None:
     dynamic = DynamicConfig(with_properties(BrokerSettings(), {"log.retention.hours": "1"}))
     dynamic.update(default={"log.retention.ms": "3"}, own={"log.retention.ms": "4"})
     (row,) = [row for row in topic_entries(dynamic, {"retention.ms": "5"}) if row.name == "retention.ms"]
@@ -56,7 +56,7 @@ def test_places_of_a_value_are_told_with_the_strongest_first() -> None:
     )
 
 
-def test_hours_that_were_given_do_not_count_as_milliseconds_that_were_given() -> None:
+def test_retention_hours_set_statically_leave_retention_ms_at_its_default() -> None:
     dynamic = DynamicConfig(with_properties(BrokerSettings(), {"log.retention.hours": "1"}))
     rows = {row.name: row for row in (*broker_entries(dynamic), *topic_entries(dynamic, {}))}
     hours, ms, topic = (rows[name] for name in ("log.retention.hours", "log.retention.ms", "retention.ms"))
@@ -65,7 +65,7 @@ def test_hours_that_were_given_do_not_count_as_milliseconds_that_were_given() ->
     assert (topic.value, topic.source, topic.synonyms) == ("3600000", DEFAULT, ())
 
 
-def test_value_of_a_password_is_never_told() -> None:
+def test_value_of_password_config_is_not_described() -> None:
     dynamic = DynamicConfig(with_properties(BrokerSettings(), {"ssl.key.password": "planted"}))
     rows = broker_entries(dynamic)
     (row,) = [row for row in rows if row.name == "ssl.key.password"]
@@ -73,7 +73,7 @@ def test_value_of_a_password_is_never_told() -> None:
     assert "planted" not in str(rows)
 
 
-def test_a_version_shows_only_what_it_has() -> None:
+def test_group_configs_of_a_later_kafka_version_are_not_described() -> None:
     def streams(version: str) -> list[str]:
         rows = group_entries(BrokerSettings(kafka_version=version), {})
         assert {row.name for row in rows} >= {"consumer.session.timeout.ms", "share.isolation.level"}

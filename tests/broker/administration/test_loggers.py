@@ -25,11 +25,11 @@ def logger() -> Iterator[logging.Logger]:
     ("level", "name"),
     [(0, "TRACE"), (5, "TRACE"), (9, "TRACE"), (10, "DEBUG"), (25, "INFO"), (30, "WARN"), (50, "FATAL"), (99, "FATAL")],
 )
-def test_a_level_has_the_name_of_the_highest_one_that_is_not_above_it(level: int, name: str) -> None:
+def test_numeric_level_maps_to_the_highest_log4j_level_not_above_it(level: int, name: str) -> None:
     assert loggers.level_name(level) == name
 
 
-def test_a_level_is_set_shown_and_left_to_the_logger_above() -> None:
+def test_deleting_a_logger_level_restores_the_parent_level() -> None:
     above = loggers.levels()[NAME]
     loggers.apply([Operation(NAME, SET, "TRACE")])
     assert loggers.levels()[NAME] == "TRACE" != above
@@ -47,7 +47,7 @@ def test_a_level_is_set_shown_and_left_to_the_logger_above() -> None:
     ],
     ids=["append", "no level above all", "no such logger", "no such level"],
 )
-def test_what_makes_no_sense_for_a_logger_is_refused(operation: Operation, code: ErrorCode) -> None:
+def test_invalid_logger_operation_is_refused(operation: Operation, code: ErrorCode) -> None:
     loggers.check([Operation(NAME, SET, "INFO"), Operation(NAME, DELETE, None), Operation(loggers.ROOT, SET, "WARN")])
     with pytest.raises(KafkaError) as refused:
         loggers.check([operation])

@@ -16,7 +16,7 @@ from tests.broker.node.test_assembly import assembled
 from tests.broker.serving import lone_services
 
 
-async def test_a_strict_client_is_refused_once_it_has_spent_too_much() -> None:
+async def test_strict_client_over_mutation_quota_is_refused() -> None:
     services = await assembled()
     assert services.throttling is not None
     services.throttling.quotas.set_limits((None, DEFAULT), {MUTATIONS: 1.0})
@@ -32,7 +32,7 @@ async def test_a_strict_client_is_refused_once_it_has_spent_too_much() -> None:
     assert permissive.wait_ms >= strict.wait_ms, "it is let through, and has to wait"
 
 
-async def test_without_a_limit_nothing_is_charged() -> None:
+async def test_mutations_without_quota_are_not_throttled() -> None:
     for services in (await assembled(), await lone_services()):
         spending = MutationCharge(RequestContext(services, 6, "client", UNKNOWN_PEER), strict=True)
         spending.spend(1_000_000)

@@ -68,7 +68,7 @@ async def join(admin: Admin, group: str, *, names: Sequence[str] = (), expressio
         ({"reshard_legacy_consumers": "ignore", "reshard_legacy_consumers_shrink": "refuse"}, True),
     ],
 )
-async def test_a_topic_shrinks_under_them_only_where_their_order_is_not_kept(
+async def test_shrink_with_stock_consumers_is_refused_unless_the_policy_allows_it(
     configs: dict[str, str], refused: bool
 ) -> None:
     async with orders(partitions=2, **configs) as (_, admin, _):
@@ -77,7 +77,7 @@ async def test_a_topic_shrinks_under_them_only_where_their_order_is_not_kept(
         assert code is (ErrorCode.POLICY_VIOLATION if refused else ErrorCode.NONE), said
 
 
-async def test_a_refusal_names_the_groups_and_what_helps() -> None:
+async def test_refused_shrink_names_the_groups_and_the_config_that_allows_it() -> None:
     async with orders(partitions=2) as (_, admin, _):
         member = StockMember(admin)
         await member.take_part()
@@ -89,7 +89,7 @@ async def test_a_refusal_names_the_groups_and_what_helps() -> None:
         assert await shrink(admin) == (ErrorCode.NONE, "")
 
 
-async def test_our_client_grows_such_a_topic_and_does_not_go_around_the_policy() -> None:
+async def test_create_partitions_grows_topic_of_stock_consumers_but_does_not_shrink_it() -> None:
     async with orders(partitions=2) as (_, admin, _):
         await StockMember(admin).take_part()
         await admin.create_partitions(TOPIC, 3, allow_shrink=True)
@@ -100,7 +100,7 @@ async def test_our_client_grows_such_a_topic_and_does_not_go_around_the_policy()
             await admin.create_partitions(TOPIC, 3, allow_shrink=True)
 
 
-async def test_every_broker_is_asked_for_its_groups() -> None:
+async def test_groups_of_every_coordinator_prevent_a_shrink() -> None:
     async with orders(3, kafka="4.1", partitions=2) as (_, admin, _):
         named: dict[int, str] = {}
         for group in map("till-{}".format, itertools.count()):
@@ -113,14 +113,14 @@ async def test_every_broker_is_asked_for_its_groups() -> None:
         assert all(f"the group {group}: " in said for group in named.values()), said
 
 
-async def test_members_to_whom_the_broker_assigns_are_known_too() -> None:
+async def test_consumer_protocol_member_prevents_a_shrink() -> None:
     async with orders(kafka="4.1", partitions=2) as (_, admin, _):
         admin.network.follow(TOPIC)
         await Assigned(admin).beat()
         assert f"the group {GROUP}: " in await refusal(admin)
 
 
-async def test_an_expression_that_nobody_has_resolved_yet_counts_as_what_it_matches(
+async def test_unresolved_regular_expression_prevents_a_shrink_of_matching_topics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ConsumerGroupRequests, "_resolve", lambda *_: None)
@@ -130,7 +130,7 @@ async def test_an_expression_that_nobody_has_resolved_yet_counts_as_what_it_matc
         assert f"({SHRINK}=auto; the group everywhere: anabranch-admin/127.0.0.1)" in await refusal(admin)
 
 
-async def test_our_own_members_hold_gates() -> None:
+async def test_generation_aware_consumers_do_not_prevent_a_shrink() -> None:
     async with orders(kafka="4.1", partitions=2) as (cluster, admin, _):
         for protocol in ("classic", "consumer"):
             ours = Consumer(
@@ -145,7 +145,7 @@ async def test_our_own_members_hold_gates() -> None:
                 assert await shrink(admin, validate_only=True) == (ErrorCode.NONE, "")
 
 
-async def test_an_application_of_kafka_streams_whose_broker_deals_the_tasks_is_known_too() -> None:
+async def test_streams_group_member_prevents_a_shrink() -> None:
     async with orders(kafka="4.2", partitions=2) as (_, admin, _):
         request = StreamsGroupHeartbeatRequest(
             group_id="app",
@@ -162,7 +162,7 @@ async def test_an_application_of_kafka_streams_whose_broker_deals_the_tasks_is_k
         assert "the group app" in await refusal(admin)
 
 
-async def test_a_group_that_rebalances_is_not_overlooked() -> None:
+async def test_rebalancing_group_prevents_a_shrink() -> None:
     """During a rebalance no member has partitions."""
     async with orders(partitions=2) as (cluster, admin, _), Admin(cluster.bootstrap_servers) as elsewhere:
         member = StockMember(admin)
@@ -176,7 +176,7 @@ async def test_a_group_that_rebalances_is_not_overlooked() -> None:
             await asyncio.gather(joining, return_exceptions=True)
 
 
-async def test_a_topic_whose_readers_are_not_known_does_not_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_shrink_fails_when_groups_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrink_check, "SHARE_OF_TIME", 0.0)
     monkeypatch.setattr(shrink_check, "TIMEOUT_MIN_S", 0.2)
     async with orders(partitions=2) as (_, admin, _):
@@ -201,9 +201,7 @@ async def asked_again_until(admin: Admin, wanted: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize("informed", [False, True], ids=["has not heard of it", "reads the groups"])
-async def test_a_group_whose_coordinator_has_died_is_not_overlooked(
-    monkeypatch: pytest.MonkeyPatch, informed: bool
-) -> None:
+async def test_group_of_failed_coordinator_prevents_a_shrink(monkeypatch: pytest.MonkeyPatch, informed: bool) -> None:
     """The next coordinator does not list the group yet, which proves nothing."""
     monkeypatch.setattr(shrink_check, "SHARE_OF_TIME", 0.0)
     monkeypatch.setattr(shrink_check, "TIMEOUT_MIN_S", 0.2)

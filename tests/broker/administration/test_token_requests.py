@@ -41,13 +41,13 @@ def asked_by(principal: str, protocol: str = "SASL_SSL", *, by_token: bool = Fal
         (asked_by("User:a", "SASL_PLAINTEXT"), ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED),
     ],
 )
-def test_who_may_ask(ctx: RequestContext, code: ErrorCode) -> None:
+def test_token_request_of_ineligible_principal_is_refused(ctx: RequestContext, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
         token_requests.tokens_for(ctx)
     assert refused.value.code is code
 
 
-def test_who_sees_a_token() -> None:
+def test_token_is_visible_to_its_principals_and_by_acl() -> None:
     users = {
         name: token_requests.may_see(asked_by(f"User:{name}"), TOKEN) for name in ("owner", "requester", "renewer")
     }

@@ -75,25 +75,25 @@ def config(name: str, value: str | None) -> list[CreatableTopicConfig]:
         (asked(configs=config("no.such.thing", "1")), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_what_is_refused(topic: CreatableTopic, code: ErrorCode) -> None:
+def test_invalid_topic_is_refused(topic: CreatableTopic, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as caught:
         plan(topic)
     assert caught.value.code == code
 
 
-def test_counts_that_are_not_given_are_the_brokers() -> None:
+def test_missing_counts_default_to_the_brokers() -> None:
     made = plan(asked())
     assert (len(made.assignment), made.replication_factor) == (4, 2)
     made = plan(asked(partitions=3))
     assert (len(made.assignment), made.replication_factor) == (3, 2)
 
 
-def test_replicas_by_hand_need_not_be_alive() -> None:
+def test_manual_assignment_may_name_brokers_that_are_not_alive() -> None:
     """As in Kafka: a topic can be created before its brokers start."""
     assert plan(asked(assignments=rows([3, 9], [1, 2]))).assignment == {0: [3, 9], 1: [1, 2]}
 
 
-def test_replicas_by_hand() -> None:
+def test_manual_assignment_is_kept() -> None:
     assert plan(asked(assignments=rows([3, 1], [1, 2]))).assignment == {0: [3, 1], 1: [1, 2]}
 
 
@@ -103,14 +103,14 @@ def test_topic_ids_are_random_uuids() -> None:
     assert all(one[6] >> 4 == 4 and one[8] >> 6 == 2 for one in ids)
 
 
-def test_the_offsets_topic_is_compacted_and_sized_by_its_own_settings() -> None:
+def test_offsets_topic_is_compacted_and_sized_by_its_own_settings() -> None:
     settings = BrokerSettings(offsets_topic_num_partitions=8, offsets_topic_replication_factor=3)
     made = topic_creation.plan_auto_creation(settings, IMAGE, "__consumer_offsets", random.Random(1))
     assert (len(made.assignment), made.replication_factor) == (8, 3)
     assert made.configs["cleanup.policy"] == "compact"
 
 
-def test_the_topic_of_transactions_is_kept_as_safe_as_its_settings_say() -> None:
+def test_transaction_state_topic_has_the_configs_of_its_settings() -> None:
     settings = BrokerSettings(transaction_state_log_num_partitions=5, transaction_state_log_min_isr=2)
     made = topic_creation.plan_auto_creation(settings, IMAGE, "__transaction_state", random.Random(1))
     assert (len(made.assignment), made.replication_factor) == (5, 3)
@@ -133,7 +133,7 @@ def test_the_topic_of_transactions_is_kept_as_safe_as_its_settings_say() -> None
         (2, 3, False, None),
     ],
 )
-def test_internal_topics_are_limited_to_live_brokers_where_this_is_set(
+def test_replication_factor_of_internal_topics_may_be_limited_to_live_brokers(
     alive: int, alive_before: int, limited: bool, expected: tuple[int, int] | None
 ) -> None:
     image = dataclasses.replace(
@@ -153,7 +153,7 @@ def test_internal_topics_are_limited_to_live_brokers_where_this_is_set(
 @pytest.mark.parametrize(
     ("controller", "brokers", "shown"), [(2, (1, 2), 2), (100, (3, 2), 2), (-1, (1,), 1), (1, (), -1)]
 )
-async def test_clients_are_shown_a_broker_that_can_reach_the_controller(
+async def test_metadata_names_as_controller_a_broker_that_can_reach_it(
     controller: int, brokers: tuple[int, ...], shown: int
 ) -> None:
     services = await lone_services()
@@ -163,7 +163,7 @@ async def test_clients_are_shown_a_broker_that_can_reach_the_controller(
     assert topic_creation.controller_to_show(services) == shown
 
 
-async def test_clients_of_a_kafka_4_are_shown_any_broker() -> None:
+async def test_kafka_4_profile_names_any_live_broker_as_controller() -> None:
     services = await lone_services(BrokerSettings(kafka_version="4.1"))
     assert topic_creation.controller_to_show(services) == -1
     services.metadata.image = ClusterImage(
@@ -172,7 +172,7 @@ async def test_clients_of_a_kafka_4_are_shown_any_broker() -> None:
     assert {topic_creation.controller_to_show(services) for _ in range(100)} == {1, 2, 3}
 
 
-async def test_who_waits_for_many_topics_looks_at_each_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_for_many_topics_checks_each_created_topic_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost of a request for thousands of topics with one update each is linear."""
     looked: list[str] = []
     has_leaders = topic_creation.has_leaders
