@@ -180,7 +180,7 @@ async def half_finished(address: tuple[str, int], beginnings: list[bytes]) -> li
 
 @pytest.mark.usefixtures("many_files")
 @pytest.mark.parametrize("protocol", [LISTENER, "SASL_SSL"])
-async def test_two_thousand_that_do_not_finish_cost_little_and_hold_nobody_up(protocol: str) -> None:
+async def test_two_thousand_unfinished_logins_use_little_memory_and_delay_no_login(protocol: str) -> None:
     begun = encoded("SaslHandshake", 1, mechanism="SCRAM-SHA-256")
     beginnings = {
         LISTENER: [
@@ -217,7 +217,7 @@ async def test_two_thousand_that_do_not_finish_cost_little_and_hold_nobody_up(pr
         await until(lambda: server.connection_count == idle)
 
 
-async def test_nothing_is_done_for_who_has_not_logged_in(caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_before_authentication_are_not_handled(caplog: pytest.LogCaptureFixture) -> None:
     async with Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as cluster:
         node = cluster.nodes[1]
         idle = node.server.connection_count
@@ -237,7 +237,7 @@ async def test_nothing_is_done_for_who_has_not_logged_in(caplog: pytest.LogCaptu
         await connection.close()
 
 
-async def test_a_connection_that_sends_slowly_is_closed_if_it_does_not_log_in() -> None:
+async def test_slow_unauthenticated_connection_is_closed() -> None:
     """Before authentication, activity does not keep a connection open: bytes of a frame, requests and handshakes."""
     properties = {**PROPERTIES, "connections.max.idle.ms": "1000"}
     handshake = encoded("SaslHandshake", 1, mechanism="PLAIN")
@@ -271,7 +271,7 @@ async def test_a_connection_that_sends_slowly_is_closed_if_it_does_not_log_in() 
         await served.close()
 
 
-async def test_a_recorded_scram_login_is_of_no_use_to_another_connection() -> None:
+async def test_replayed_scram_login_is_refused_on_another_connection() -> None:
     password, first_bare = "s3cret", "n=carol,r=clientnonce"
     first = b"n,," + first_bare.encode()
     async with asyncio.timeout(60), Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as one:

@@ -65,7 +65,9 @@ def ids(keys: Jwks) -> set[str | None]:
     return {one.key_id for one in keys.keys}
 
 
-async def test_new_keys_are_read_when_a_token_names_one(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_with_unknown_key_id_refreshes_the_keys(
+    document: Document, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "EARLIEST_S", 0.01)
     document.text = jwks(Issuer(key_id="old"))
     keys = Jwks(document.url, HOUR_MS)
@@ -87,7 +89,7 @@ async def test_new_keys_are_read_when_a_token_names_one(document: Document, monk
     await keys.stop()
 
 
-async def test_tokens_of_nobody_do_not_make_a_node_ask_for_ever(document: Document) -> None:
+async def test_unknown_key_ids_do_not_cause_repeated_fetches(document: Document) -> None:
     document.text = jwks(Issuer())
     keys = Jwks(document.url, HOUR_MS)
     await keys.start(log_failure)
@@ -98,13 +100,13 @@ async def test_tokens_of_nobody_do_not_make_a_node_ask_for_ever(document: Docume
 
 
 @pytest.mark.parametrize("text", [None, "no keys", "[" * 1000, " " * (BYTES_MAX + 1)])
-async def test_a_node_does_not_start_without_keys(document: Document, text: str | None) -> None:
+async def test_start_without_usable_keys_fails(document: Document, text: str | None) -> None:
     document.text = text
     with pytest.raises((OSError, ValueError)):
         await Jwks(document.url, HOUR_MS).start(log_failure)
 
 
-async def test_who_does_not_speak_http_is_an_error_and_no_bug() -> None:
+async def test_jwks_server_without_http_raises_an_expected_error() -> None:
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SSH-2.0-nothing\r\n\r\n")
         writer.close()
@@ -133,7 +135,7 @@ SLOW_HEADER = itertools.chain([b"HTTP/1.1 200 OK\r\nX: "], itertools.repeat(b"x"
 
 
 @pytest.mark.parametrize("pieces", [SLOW_BODY, SLOW_HEADER], ids=["body", "header"])
-async def test_an_answer_that_never_ends_is_given_up_and_leaves_no_thread(
+async def test_endless_jwks_response_times_out_and_leaves_no_thread(
     pieces: Iterable[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "DOCUMENT_S", 0.5)
@@ -191,13 +193,13 @@ def private_use() -> str:
     "text",
     [oct_key(), private_use(), '{"keys": []}', '{"keys": [{"kty": "RSA", "n": "", "e": ""}]}', "[]", "null", "<html>"],
 )
-async def test_keys_that_no_token_may_be_signed_with_are_none(document: Document, text: str) -> None:
+async def test_jwks_without_usable_keys_is_refused(document: Document, text: str) -> None:
     document.text = text
     with pytest.raises(ValueError, match="JWKS"):
         await Jwks(document.url, HOUR_MS).start(log_failure)
 
 
-async def test_a_file_is_read_at_once(tmp_path: Path) -> None:
+async def test_jwks_file_is_read_at_start(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text(jwks(Issuer(key_id="kept")))
     keys = Jwks(f"file://{tmp_path}/keys.json", HOUR_MS)
     await keys.start(log_failure)

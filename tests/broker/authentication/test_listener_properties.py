@@ -12,7 +12,7 @@ SASL = Listener("OUT", "SASL_SSL", "127.0.0.1", 9093)
 SSL = Listener("OUT", "SSL", "127.0.0.1", 9093)
 
 
-def test_the_nearest_property_counts() -> None:
+def test_most_specific_listener_property_takes_precedence() -> None:
     given = {
         "ssl.keystore.type": "PKCS12",
         "listener.name.out.ssl.keystore.type": "PEM",
@@ -38,7 +38,7 @@ def test_a_login_module_needs_the_prefix_of_its_mechanism(caplog: pytest.LogCapt
     assert "secret" not in caplog.text
 
 
-def test_certificates_of_clients_are_asked_for_by_ssl_listeners_unless_another_says_so() -> None:
+def test_ssl_client_auth_applies_to_sasl_ssl_only_with_a_listener_prefix() -> None:
     given = {"ssl.client.auth": "required"}
     assert ListenerProperties(SSL, given).client_auth == "required"
     assert ListenerProperties(SASL, given).client_auth == "none"

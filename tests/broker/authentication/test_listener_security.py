@@ -95,7 +95,7 @@ async def test_brokers_and_clients_work_over_every_protocol(protocol: str) -> No
                 assert (await anext(consumer)).value == str(n).encode()
 
 
-async def test_the_certificate_of_a_client_names_its_user() -> None:
+async def test_client_certificate_determines_the_principal() -> None:
     rules = {"ssl.principal.mapping.rules": "RULE:^CN=(.*?),O=Acme$/$1/L,DEFAULT"}
     async with one_broker("SSL", **{"ssl.client.auth": "required"}, **rules) as cluster:
         arguments: SecurityArguments = {**arguments_of("SSL"), "ssl_certfile": str(files().identity("Alice"))}
@@ -105,7 +105,7 @@ async def test_the_certificate_of_a_client_names_its_user() -> None:
         assert await asked(cluster, arguments_of("SSL")) == "User:ANONYMOUS"
 
 
-async def test_who_shows_no_certificate_or_an_untrusted_one_is_not_let_in(caplog: pytest.LogCaptureFixture) -> None:
+async def test_client_without_trusted_certificate_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     async with one_broker("SSL", **{"ssl.client.auth": "required"}) as cluster:
         with pytest.raises(ConnectionError):
             await asked(cluster, arguments_of("SSL"))
@@ -118,7 +118,7 @@ async def test_who_shows_no_certificate_or_an_untrusted_one_is_not_let_in(caplog
         await until(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text)
 
 
-async def test_a_client_believes_no_other_broker_than_the_one_it_asked_for() -> None:
+async def test_client_verifies_the_brokers_certificate_and_host_name() -> None:
     async with one_broker("SSL") as cluster:
         with pytest.raises(AuthenticationFailed, match=r"unable to get local issuer|self-signed"):
             await asked(cluster, {"security_protocol": "SSL"})
@@ -134,7 +134,7 @@ async def test_a_client_believes_no_other_broker_than_the_one_it_asked_for() -> 
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-async def test_only_the_enabled_versions_are_spoken(version: str) -> None:
+async def test_only_enabled_tls_versions_are_accepted(version: str) -> None:
     async with one_broker("SSL", **{"ssl.enabled.protocols": version}) as cluster:
         for offered in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             context = ssl.create_default_context(cafile=str(files().ca))
@@ -147,7 +147,7 @@ async def test_only_the_enabled_versions_are_spoken(version: str) -> None:
                     await asked(cluster, arguments)
 
 
-async def test_a_new_certificate_is_shown_from_the_next_handshake_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_reloaded_keystore_is_used_from_the_next_handshake(caplog: pytest.LogCaptureFixture) -> None:
     """As with kafka-configs: the same location again, or another one."""
     store = files().identity("reloaded", hosts=("127.0.0.1",))
     location = {"listener.name.ssl.ssl.keystore.location": str(store)}
@@ -196,7 +196,7 @@ async def test_a_new_certificate_is_shown_from_the_next_handshake_on(caplog: pyt
         assert await asked(cluster, arguments_of("SSL"))
 
 
-async def test_a_store_with_another_password_is_taken_up_while_the_broker_runs() -> None:
+async def test_keystore_and_its_password_can_be_changed_dynamically() -> None:
     issued = files().issue("sealed", hosts=("127.0.0.1",))
     names = ("type", "location", "password")
 
@@ -214,7 +214,7 @@ async def test_a_store_with_another_password_is_taken_up_while_the_broker_runs()
         assert await asked(cluster, arguments_of("SSL"))
 
 
-async def test_a_wrong_password_is_told_after_a_pause_and_the_next_one_may_be_right() -> None:
+async def test_wrong_password_is_answered_after_the_failed_authentication_delay() -> None:
     async with one_broker("SASL_PLAINTEXT", **{"connection.failed.authentication.delay.ms": "150"}) as cluster:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -224,7 +224,7 @@ async def test_a_wrong_password_is_told_after_a_pause_and_the_next_one_may_be_ri
         assert await asked(cluster, arguments_of("SASL_PLAINTEXT")) == "User:alice"
 
 
-async def test_clients_of_another_protocol_are_told_apart_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_client_with_the_wrong_security_protocol_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     for protocol, line in (
         ("SSL", "no TLS at SSL: the client sent no TLS"),
         ("SASL_PLAINTEXT", "not authenticated: Metadata before authentication"),
@@ -257,7 +257,7 @@ def handshake(version: int, mechanism: bytes = b"PLAIN") -> bytes:
     return request_frame(17, version, struct.pack(">h", len(mechanism)) + mechanism)
 
 
-async def test_bare_tokens_are_answered_bare_and_what_follows_is_served() -> None:
+async def test_sasl_tokens_without_header_are_answered_without_header() -> None:
     async with one_broker("SASL_PLAINTEXT") as cluster, raw(cluster) as peer:
         peer.send(handshake(0))
         assert (await peer.frame())[4:6] == b"\0\0"
@@ -272,7 +272,7 @@ async def test_bare_tokens_are_answered_bare_and_what_follows_is_served() -> Non
         assert await peer.reader.read() == b""
 
 
-async def test_who_has_not_logged_in_may_send_little(caplog: pytest.LogCaptureFixture) -> None:
+async def test_oversized_request_before_authentication_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     frames = {
         "500 MB": struct.pack(">i", 500 << 20),
         "negative": struct.pack(">i", -5),
@@ -296,7 +296,7 @@ async def test_who_has_not_logged_in_may_send_little(caplog: pytest.LogCaptureFi
         assert await asked(cluster, arguments_of("SASL_PLAINTEXT")) == "User:alice"
 
 
-async def test_a_large_request_is_taken_once_its_sender_has_logged_in() -> None:
+async def test_large_request_after_authentication_is_accepted() -> None:
     async with (
         one_broker("SASL_PLAINTEXT") as cluster,
         Producer(cluster.bootstrap_servers, batch_bytes=900_000, **arguments_of("SASL_PLAINTEXT")) as producer,
@@ -304,7 +304,7 @@ async def test_a_large_request_is_taken_once_its_sender_has_logged_in() -> None:
         await producer.send_and_wait("t", bytes(800_000))
 
 
-async def test_handshakes_that_are_not_finished_hold_nothing_up() -> None:
+async def test_unfinished_handshakes_do_not_delay_other_connections() -> None:
     async with one_broker("SASL_SSL") as cluster:
         server = cluster.nodes[1].server
         before = server.connection_count
@@ -333,7 +333,7 @@ async def test_handshakes_that_are_not_finished_hold_nothing_up() -> None:
         ({"ssl.cipher.suites": "TLS_NOT_WITH_MUCH"}, "unknown cipher suites"),
     ],
 )
-async def test_what_cannot_work_is_said_at_the_start(given: dict[str, str], says: str) -> None:
+async def test_invalid_security_configuration_fails_the_start(given: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         async with one_broker("SASL_SSL", **given):
             raise AssertionError("it started")
@@ -365,7 +365,7 @@ async def test_a_session_that_ends_is_renewed_by_our_own_client_and_ended_by_the
                     break
 
 
-def test_a_secret_is_in_no_repr() -> None:
+def test_secrets_are_not_in_any_repr() -> None:
     given = plain_users("SASL_SSL", **USERS)
     from anabranch.broker.config.broker_settings import BrokerSettings
     from anabranch.broker.config.effective_config import with_properties
@@ -396,7 +396,7 @@ def signed_properties(folder: Path, issuer: Issuer, **more: str) -> dict[str, st
     }
 
 
-async def test_signed_tokens_let_clients_and_brokers_in(tmp_path: Path) -> None:
+async def test_clients_and_brokers_authenticate_with_signed_tokens(tmp_path: Path) -> None:
     issuer = Issuer()
     properties = signed_properties(tmp_path, issuer)
     async with Cluster(2, listeners=["SASL_PLAINTEXT://127.0.0.1:0"], properties=properties) as cluster:
@@ -433,7 +433,7 @@ async def test_signed_tokens_let_clients_and_brokers_in(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_a_listener_that_could_read_no_token_does_not_start(
+async def test_oauthbearer_listener_with_unusable_validator_does_not_start(
     tmp_path: Path, changed: dict[str, str], message: str
 ) -> None:
     properties = {**signed_properties(tmp_path, Issuer()), **changed}

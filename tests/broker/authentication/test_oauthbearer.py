@@ -33,7 +33,7 @@ def test_a_good_token_names_the_user_and_when_the_session_ends(first: bytes) -> 
         ("narrow", '{"status":"insufficient_scope", "scope":"[a, b]"}'),
     ],
 )
-def test_a_bad_token_is_explained_first_and_refused_when_the_client_gives_up(token: str, client_message: str) -> None:
+def test_invalid_token_is_answered_with_an_error_before_it_is_refused(token: str, client_message: str) -> None:
     server = OAuthBearerServer(read)
     assert server.step(b"n,,\x01auth=Bearer %s\x01\x01" % token.encode(), 0) == Step(client_message.encode())
     with pytest.raises(SaslRefused) as refused:
@@ -42,13 +42,13 @@ def test_a_bad_token_is_explained_first_and_refused_when_the_client_gives_up(tok
     assert token not in str(refused.value)
 
 
-def test_after_a_bad_token_a_client_may_show_another_one() -> None:
+def test_client_may_send_a_valid_token_after_an_invalid_one() -> None:
     server = OAuthBearerServer(read)
     server.step(b"n,,\x01auth=Bearer bad\x01\x01", 0)
     assert server.step(GOOD, 0).user == "alice"
 
 
-def test_who_asks_to_act_for_another_user_is_refused() -> None:
+def test_authorization_id_of_another_user_is_refused() -> None:
     with pytest.raises(SaslRefused, match=r"\(root\).*\(alice\)"):
         OAuthBearerServer(read).step(b"n,a=root,\x01auth=Bearer good\x01\x01", 0)
 
@@ -66,12 +66,12 @@ def test_who_asks_to_act_for_another_user_is_refused() -> None:
         b"n,,\x01auth=Bearer good\x01\x01\n",
     ],
 )
-def test_any_other_message_is_refused_with_the_general_text(first: bytes) -> None:
+def test_malformed_first_message_is_refused_with_the_general_text(first: bytes) -> None:
     with pytest.raises(SaslRefused) as refused:
         OAuthBearerServer(read).step(first, 0)
     assert refused.value.client_message is None
 
 
-def test_another_scheme_than_bearer_ends_the_connection_as_in_kafka() -> None:
+def test_scheme_other_than_bearer_ends_the_connection() -> None:
     with pytest.raises(SaslProtocolError, match="scheme 'Basic'"):
         OAuthBearerServer(read).step(b"n,,\x01auth=Basic good\x01\x01", 0)

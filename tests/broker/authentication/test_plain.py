@@ -13,7 +13,7 @@ OTHER_ID = "Authentication failed: Client requested an authorization id that is 
 
 
 @pytest.mark.parametrize("token", ["\0alice\0in wonderland", "alice\0alice\0in wonderland", "\0bób\0pässword"])
-def test_the_right_password_is_taken(token: str) -> None:
+def test_right_password_is_accepted(token: str) -> None:
     assert PlainServer(PASSWORDS).step(token.encode(), 0) == Step(b"", token.split("\0")[1])
 
 
@@ -36,14 +36,14 @@ def test_the_right_password_is_taken(token: str) -> None:
         (b"mallory\0alice\0in wonderland", OTHER_ID),
     ],
 )
-def test_anything_else_is_refused(token: bytes, client_message: str) -> None:
+def test_wrong_or_malformed_token_is_refused(token: bytes, client_message: str) -> None:
     with pytest.raises(SaslRefused) as refused:
         PlainServer(PASSWORDS).step(token, 0)
     assert refused.value.client_message == client_message
     assert refused.value.__context__ is None
 
 
-def test_nothing_shows_a_password() -> None:
+def test_password_is_in_no_repr_and_no_error() -> None:
     server = PlainServer(PASSWORDS)
     with pytest.raises(SaslRefused) as refused:
         server.step(b"\0alice\0planted secret", 0)

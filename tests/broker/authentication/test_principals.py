@@ -27,7 +27,7 @@ def test_the_first_rule_that_matches_the_whole_name_wins(rules: str, user: str) 
     assert PrincipalRules(rules).user(NAME) == user
 
 
-def test_a_rule_that_matches_only_a_part_does_not_count() -> None:
+def test_rule_that_matches_only_part_of_the_name_is_not_applied() -> None:
     with pytest.raises(NoRule, match="matches 'CN=Duke"):
         PrincipalRules("RULE:^CN=(.*?),/$1/").user(NAME)
     with pytest.raises(NoRule):
@@ -35,6 +35,6 @@ def test_a_rule_that_matches_only_a_part_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("rules", ["RULE:a/b", "RULE:a/b/X", "default", "RULE:(/x/", "DEFAULT RULE:a/b/"])
-def test_what_is_no_rule_is_refused(rules: str) -> None:
+def test_malformed_rule_is_refused(rules: str) -> None:
     with pytest.raises(ConfigError, match="Invalid rule"):
         PrincipalRules(rules)

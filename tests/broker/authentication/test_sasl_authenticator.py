@@ -99,7 +99,7 @@ class World:
 VERSIONS = ApiVersionsRequest(client_software_name="c", client_software_version="1")
 
 
-async def test_a_client_learns_the_versions_shakes_hands_logs_in_and_asks() -> None:
+async def test_client_authenticates_after_api_versions_and_handshake() -> None:
     world = World()
     assert (await world.ask(VERSIONS)).error_code == 0
     shaken = await world.handshake()
@@ -113,7 +113,7 @@ async def test_a_client_learns_the_versions_shakes_hands_logs_in_and_asks() -> N
     assert await world.handshake() == "answered SaslHandshake"  # which refuses it: the session has no end
 
 
-async def test_versions_are_asked_once_unless_they_were_refused() -> None:
+async def test_second_api_versions_request_is_refused_unless_the_first_failed() -> None:
     world = World()
     world.versions_error = 35
     assert (await world.ask(VERSIONS)).error_code == 35
@@ -124,7 +124,7 @@ async def test_versions_are_asked_once_unless_they_were_refused() -> None:
     assert not isinstance(closed.value, AuthenticationFailed)  # at once, without the pause
 
 
-async def test_nothing_is_asked_before_the_handshake() -> None:
+async def test_request_before_the_handshake_ends_the_connection() -> None:
     with pytest.raises(AuthenticationFailed, match="Metadata before authentication") as closed:
         await World().metadata()
     assert closed.value.response is None
@@ -133,7 +133,7 @@ async def test_nothing_is_asked_before_the_handshake() -> None:
     assert closed.value.response is None
 
 
-async def test_after_the_handshake_other_requests_hear_that_it_is_not_their_time() -> None:
+async def test_request_between_handshake_and_token_is_refused() -> None:
     world = World()
     await world.handshake()
     with pytest.raises(AuthenticationFailed, match="Metadata before authentication") as closed:
@@ -155,7 +155,7 @@ async def test_after_the_handshake_other_requests_hear_that_it_is_not_their_time
         await world.ask(ProduceRequest(acks=1, timeout_ms=1, topic_data=[]), 9, read=False)
 
 
-async def test_an_unknown_mechanism_is_answered_with_the_known_ones() -> None:
+async def test_unknown_mechanism_is_answered_with_the_enabled_ones() -> None:
     with pytest.raises(AuthenticationFailed, match="unsupported mechanism 'words'") as closed:
         await World().handshake("words")
     assert (closed.value.response.error_code, closed.value.response.mechanisms) == (33, ["WORDS", "OTHER"])
@@ -168,7 +168,7 @@ async def test_an_unknown_mechanism_is_answered_with_the_known_ones() -> None:
         (b"told", "told so"),
     ],
 )
-async def test_who_is_refused_is_told_the_mechanisms_text_or_the_general_one(token: bytes, told: str) -> None:
+async def test_refusal_has_the_mechanisms_message_or_the_general_one(token: bytes, told: str) -> None:
     world = World()
     await world.handshake()
     with pytest.raises(AuthenticationFailed, match="a wrong word") as closed:
@@ -176,7 +176,7 @@ async def test_who_is_refused_is_told_the_mechanisms_text_or_the_general_one(tok
     assert (closed.value.response.error_code, closed.value.response.error_message) == (58, told)
 
 
-async def test_nonsense_ends_the_connection_without_a_word() -> None:
+async def test_malformed_token_ends_the_connection_without_a_response() -> None:
     world = World()
     await world.handshake()
     with pytest.raises(CloseConnection, match="nonsense") as closed:
@@ -212,7 +212,7 @@ async def logged_in(token: bytes = b"short") -> World:
     return world
 
 
-async def test_a_session_ends_and_a_request_after_that_ends_the_connection() -> None:
+async def test_request_after_session_expiry_ends_the_connection() -> None:
     world = await logged_in()
     world.now_ms += 4999
     assert await world.metadata() == "answered Metadata"
@@ -221,7 +221,7 @@ async def test_a_session_ends_and_a_request_after_that_ends_the_connection() -> 
         await world.metadata()
 
 
-async def test_a_client_logs_in_again_before_or_after_its_session_has_ended() -> None:
+async def test_client_reauthenticates_before_or_after_session_expiry() -> None:
     for later_ms in (1000, 9000):
         world = await logged_in()
         world.now_ms += later_ms
@@ -233,7 +233,7 @@ async def test_a_client_logs_in_again_before_or_after_its_session_has_ended() ->
         assert await world.metadata() == "answered Metadata"
 
 
-async def test_no_login_is_renewed_within_a_second_of_the_last_renewal() -> None:
+async def test_reauthentication_within_a_second_of_the_last_is_refused() -> None:
     world = await logged_in()
     assert (await world.handshake()).error_code == 0
     await world.authenticate(b"short")
@@ -244,14 +244,14 @@ async def test_no_login_is_renewed_within_a_second_of_the_last_renewal() -> None
     assert (await world.handshake()).error_code == 0
 
 
-async def test_a_renewal_by_an_unknown_mechanism_ends_the_connection_at_once() -> None:
+async def test_reauthentication_with_unknown_mechanism_ends_the_connection() -> None:
     world = await logged_in()
     with pytest.raises(CloseConnection, match="re-authentication with 'WHAT'") as closed:
         await world.handshake("WHAT")
     assert closed.value.response is None and not isinstance(closed.value, AuthenticationFailed)
 
 
-async def test_nonsense_is_kept_waiting_only_where_it_does_not_begin_like_a_request() -> None:
+async def test_failure_delay_applies_to_malformed_headers_before_the_handshake() -> None:
     length, header, body = (DecodeError("nonsense", part=part) for part in ("length", "header", "body"))  # type: ignore[arg-type]
     world = World()
     assert [world.gate.delays_failure(one) for one in (length, header, body)] == [True, True, False]
@@ -261,7 +261,7 @@ async def test_nonsense_is_kept_waiting_only_where_it_does_not_begin_like_a_requ
     assert not any(world.gate.delays_failure(one) for one in (length, header, body))
 
 
-async def test_user_and_mechanism_stay_what_they_are() -> None:
+async def test_reauthentication_with_another_user_or_mechanism_is_refused() -> None:
     world = await logged_in()
     world.now_ms += 1000
     await world.handshake()
@@ -279,7 +279,7 @@ async def test_user_and_mechanism_stay_what_they_are() -> None:
     assert closed.value.response is None
 
 
-async def test_a_failed_login_again_says_so() -> None:
+async def test_failed_reauthentication_is_named_in_the_error_message() -> None:
     world = await logged_in()
     world.now_ms += 1000
     await world.handshake()
@@ -288,6 +288,6 @@ async def test_a_failed_login_again_says_so() -> None:
     assert "during re-authentication" in closed.value.response.error_message
 
 
-def test_the_words_are_a_mechanism() -> None:
+def test_words_implement_the_exchange_protocol() -> None:
     machine: Exchange = Words()
     assert machine.step(b"x", 0).user == "x"

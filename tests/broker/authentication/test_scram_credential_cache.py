@@ -27,7 +27,7 @@ async def joined() -> ZkSession:
     return session
 
 
-async def test_all_users_are_read_and_then_those_that_change() -> None:
+async def test_credentials_are_loaded_and_updated_on_change() -> None:
     session, credentials = await joined(), ScramCredentials()
     await credentials.load(session)
     assert credentials.of("SCRAM-SHA-256", "al/ice é") is None
@@ -41,7 +41,7 @@ async def test_all_users_are_read_and_then_those_that_change() -> None:
     assert other.of("SCRAM-SHA-256", "al/ice é") == found
 
 
-async def test_a_user_that_is_removed_is_forgotten() -> None:
+async def test_credentials_of_removed_user_are_dropped() -> None:
     session, credentials = await joined(), ScramCredentials()
     await scram_store.alter(session, [ALICE], [])
     await credentials.load(session)
@@ -55,7 +55,7 @@ async def test_a_user_that_is_removed_is_forgotten() -> None:
     assert credentials.of("SCRAM-SHA-256", "al/ice é") is None
 
 
-async def test_a_credential_that_makes_no_sense_is_left_out_and_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_credential_is_skipped_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     session, credentials = await joined(), ScramCredentials()
     await change_config(session, "users/bob", lambda _: {"SCRAM-SHA-256": "salt=planted"})
     await credentials.load(session)
@@ -64,7 +64,7 @@ async def test_a_credential_that_makes_no_sense_is_left_out_and_not_quoted(caplo
     assert "planted" not in caplog.text
 
 
-async def test_who_comes_before_they_are_read_waits_and_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_login_before_credentials_are_loaded_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a broker's restart, error 58 would end fast clients, because it is not retriable."""
     listener, mechanism = "SASL_PLAINTEXT", "SCRAM-SHA-256"
     module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"

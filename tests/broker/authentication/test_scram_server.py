@@ -51,7 +51,7 @@ def test_the_example_of_rfc_7677() -> None:
 
 
 @pytest.mark.parametrize("mechanism", DIGESTS)
-def test_a_client_of_another_project_is_believed_and_believes(mechanism: str) -> None:
+def test_exchange_with_aiokafkas_client_succeeds(mechanism: str) -> None:
     known = Credential.parse(stored("s3cret, =", mechanism, 8192))
     client = ScramAuthenticator(
         loop=None, sasl_plain_username="a=b,c", sasl_plain_password="s3cret, =", sasl_mechanism=mechanism
@@ -80,7 +80,7 @@ def test_each_altered_byte_of_the_final_message_is_refused() -> None:
                 scram.step(FINAL, 0)
 
 
-def test_a_recorded_login_is_worth_nothing_on_another_connection() -> None:
+def test_replayed_login_is_refused_on_another_connection() -> None:
     scram = server(nonce="another")
     scram.step(FIRST, 0)
     with pytest.raises(SaslRefused, match="Invalid client nonce"):
@@ -95,7 +95,7 @@ def test_a_proof_over_another_nonce_is_refused_though_the_password_is_right() ->
         scram.step(proof("n=user,r=rOprNGfwEbeRWgbNEkqO", answer, "c=biws,r=rOprNGfwEbeRWgbNEkqO"), 0)
 
 
-def test_something_may_stand_before_the_nonce_as_librdkafka_said_it_before_2_6_1() -> None:
+def test_nonce_with_a_prefix_is_accepted_as_librdkafka_before_2_6_1_sends_it() -> None:
     scram = server()
     answer = scram.step(FIRST, 0).answer
     twice = "c=biws,r=" + "rOprNGfwEbeRWgbNEkqO" + answer.decode()[2:].partition(",")[0]
@@ -136,7 +136,7 @@ def test_a_wrong_first_message_is_refused_and_ends_the_exchange(first: bytes) ->
         scram.step(FIRST, 0)
 
 
-def test_who_asks_to_act_for_another_user_is_told_so() -> None:
+def test_authorization_id_of_another_user_is_refused_with_a_message() -> None:
     assert server().step(b"n,a=user,n=user,r=abc", 0).user is None
     with pytest.raises(SaslRefused) as refused:
         server().step(b"n,a=root,n=user,r=abc", 0)
@@ -151,7 +151,7 @@ def test_a_proof_of_the_wrong_length_is_not_answered() -> None:
         scram.step(FINAL[: FINAL.index(b",p=")] + b",p=AAAA", 0)
 
 
-def test_final_bytes_that_are_no_text_end_the_exchange() -> None:
+def test_final_message_that_is_not_utf_8_ends_the_exchange() -> None:
     scram = server()
     scram.step(FIRST, 0)
     with pytest.raises(SaslRefused):
@@ -175,11 +175,11 @@ def test_too_few_iterations_are_not_used() -> None:
         stored().replace("stored_key=", "stored_key=!"),
     ],
 )
-def test_a_text_that_is_no_credential_is_refused_without_being_quoted(text: str) -> None:
+def test_malformed_credential_is_refused_without_being_quoted(text: str) -> None:
     with pytest.raises(ValueError, match=r"^Credentials not valid$"):
         Credential.parse(text)
 
 
-def test_a_credential_shows_none_of_its_keys() -> None:
+def test_repr_of_credential_shows_no_keys() -> None:
     assert repr(KNOWN) == "Credential(iterations=4096)"
     assert str(KNOWN) == "Credential(iterations=4096)"

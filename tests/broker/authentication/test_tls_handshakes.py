@@ -55,7 +55,7 @@ def trusting(version: ssl.TLSVersion) -> ssl.SSLContext:
 
 @on_each_loop
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda one: one.name)
-async def test_who_shows_no_certificate_hears_that_one_is_wanted(version: ssl.TLSVersion) -> None:
+async def test_client_without_certificate_receives_the_tls_alert(version: ssl.TLSVersion) -> None:
     async with refusing() as cluster:
         for _ in range(5):
             reason = await asyncio.to_thread(heard, address(cluster), trusting(version))
@@ -63,7 +63,7 @@ async def test_who_shows_no_certificate_hears_that_one_is_wanted(version: ssl.TL
 
 
 @on_each_loop
-async def test_who_shows_a_strangers_certificate_hears_that(tmp_path: pytest.TempPathFactory) -> None:
+async def test_client_with_untrusted_certificate_receives_the_tls_alert(tmp_path: pytest.TempPathFactory) -> None:
     context = trusting(ssl.TLSVersion.TLSv1_3)
     context.load_cert_chain(Files(tmp_path).identity("mallory"))  # type: ignore[arg-type]
     async with refusing() as cluster:
@@ -71,7 +71,7 @@ async def test_who_shows_a_strangers_certificate_hears_that(tmp_path: pytest.Tem
 
 
 @on_each_loop
-async def test_who_stays_after_that_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_lingering_after_the_alert_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_handshakes, "LINGER_S", 0.1)
     async with refusing() as cluster:
         server = cluster.nodes[1].server
@@ -87,9 +87,7 @@ async def test_who_stays_after_that_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
 
 @on_each_loop
 @pytest.mark.parametrize("ended_by", ["the handshake's limit", "connections.max.idle.ms"])
-async def test_connections_whose_handshake_does_not_end_are_closed(
-    ended_by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unfinished_handshake_is_closed_after_the_timeout(ended_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether nothing arrives or single bytes, the handshake's memory is freed."""
     properties = {}
     if ended_by == "connections.max.idle.ms":
@@ -115,7 +113,7 @@ async def test_connections_whose_handshake_does_not_end_are_closed(
                 writer.close()
 
 
-async def test_who_speaks_no_tls_is_sent_nothing() -> None:
+async def test_client_without_tls_is_sent_nothing() -> None:
     async with refusing() as cluster:
         reader, writer = await asyncio.open_connection(*address(cluster))
         writer.write(bytes(20))

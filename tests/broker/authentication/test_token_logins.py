@@ -17,7 +17,7 @@ from anabranch.controller.zk.memory import MemoryZooKeeper
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-async def test_the_secret_logs_its_owner_in(mechanism: str) -> None:
+async def test_delegation_token_secret_authenticates_its_owner(mechanism: str) -> None:
     tokens = Tokens("key", lambda: 1000, lifetime_max_ms=100, renewal_ms=50, sweep_s=3600)
     await tokens.watch(await MemoryZooKeeper().connect(), lambda: False, log_failure)
     mine = await tokens.create("User:alice", "User:alice", (), -1)

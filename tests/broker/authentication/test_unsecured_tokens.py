@@ -31,7 +31,7 @@ def claiming(claims: str) -> str:
 
 
 @pytest.mark.parametrize("claims", [{}, {"iat": NOW_S}, {"exp": NOW_S + 60.0, "iat": NOW_S - 0.5}, {"iat": None}])
-def test_a_token_in_time_is_taken(claims: dict[str, Any]) -> None:
+def test_token_within_its_lifetime_is_accepted(claims: dict[str, Any]) -> None:
     assert UnsecuredTokens().read(token(**claims), NOW_MS) == Bearer("alice", NOW_MS + 60_000)
 
 
@@ -54,7 +54,7 @@ def test_a_token_in_time_is_taken(claims: dict[str, Any]) -> None:
         {"iat": "then"},
     ],
 )
-def test_claims_that_do_not_add_up_are_refused(claims: dict[str, Any]) -> None:
+def test_inconsistent_claims_are_refused(claims: dict[str, Any]) -> None:
     with pytest.raises(BadToken) as bad:
         UnsecuredTokens().read(token(**claims), NOW_MS)
     assert bad.value.as_json() == '{"status":"invalid_token"}'
@@ -75,12 +75,12 @@ def test_claims_that_do_not_add_up_are_refused(claims: dict[str, Any]) -> None:
         token().replace(".", "-.", 1),
     ],
 )
-def test_what_is_no_unsigned_token_is_refused(wrong: str) -> None:
+def test_malformed_or_signed_token_is_refused(wrong: str) -> None:
     with pytest.raises(BadToken):
         UnsecuredTokens().read(wrong, NOW_MS)
 
 
-def test_no_beginning_of_a_token_is_taken() -> None:
+def test_truncated_token_is_refused() -> None:
     whole = token()
     for length in range(len(whole)):
         with pytest.raises(BadToken):
@@ -97,7 +97,7 @@ def test_the_clock_skew_shifts_both_ends() -> None:
         lenient.read(token(iat=NOW_S + 3), NOW_MS)
 
 
-def test_a_required_scope_must_be_held_whole() -> None:
+def test_token_without_all_required_scopes_is_refused() -> None:
     tokens = UnsecuredTokens(required_scope=("read", "write"))
     assert tokens.read(token(scope=["write", "more", "read"]), NOW_MS).user == "alice"
     assert UnsecuredTokens(required_scope=("read",)).read(token(scope=" read "), NOW_MS).user == "alice"
@@ -107,6 +107,6 @@ def test_a_required_scope_must_be_held_whole() -> None:
         assert bad.value.as_json() == '{"status":"insufficient_scope", "scope":"[read, write]"}'
 
 
-def test_the_claims_can_have_other_names() -> None:
+def test_names_of_claims_are_configurable() -> None:
     tokens = UnsecuredTokens(user_claim="who", scope_claim="may", required_scope=("x",))
     assert tokens.read(token(who="bob", may=["x"]), NOW_MS).user == "bob"

@@ -80,7 +80,7 @@ async def principal_of(cluster: Cluster, node: int, arguments: SecurityArguments
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-async def test_who_has_the_token_is_its_owner_at_every_broker(cluster: Cluster, mechanism: str) -> None:
+async def test_token_authenticates_its_owner_at_every_broker(cluster: Cluster, mechanism: str) -> None:
     servers = cluster.bootstrap_servers
     async with Admin(servers, **ADMIN) as admin, Admin(servers, **ALICE) as alice:
         token = await alice.create_token(max_lifetime_ms=HOUR_MS)
@@ -109,7 +109,7 @@ async def test_who_has_the_token_is_its_owner_at_every_broker(cluster: Cluster, 
             await principal_of(cluster, 1, by_token(token, mechanism))
 
 
-async def test_without_the_secret_the_id_opens_nothing(cluster: Cluster) -> None:
+async def test_token_id_without_its_secret_is_refused(cluster: Cluster) -> None:
     async with Admin(cluster.bootstrap_servers, **ALICE) as alice:
         token = await alice.create_token()
         await everywhere(cluster, token.token_id)
@@ -122,7 +122,7 @@ async def test_without_the_secret_the_id_opens_nothing(cluster: Cluster) -> None
                 await principal_of(cluster, 1, wrong)  # type: ignore[arg-type]
 
 
-async def test_who_may_see_and_change_a_token(cluster: Cluster) -> None:
+async def test_token_is_visible_and_changeable_by_owner_renewers_and_acl(cluster: Cluster) -> None:
     servers = cluster.bootstrap_servers
     async with Admin(servers, **ADMIN) as admin, Admin(servers, **ALICE) as alice, Admin(servers, **BOB) as bob:
         with pytest.raises(KafkaError) as refused:
@@ -153,7 +153,7 @@ async def test_who_may_see_and_change_a_token(cluster: Cluster) -> None:
             assert {one.token_id for one in await third.describe_tokens()} == {token.token_id, other.token_id}
 
 
-async def test_what_makes_no_sense_is_refused(cluster: Cluster) -> None:
+async def test_invalid_token_requests_are_refused(cluster: Cluster) -> None:
     async with Admin(cluster.bootstrap_servers, **ALICE) as alice:
         with pytest.raises(KafkaError) as refused:
             await alice.renew_token("AAAA")
@@ -167,7 +167,7 @@ async def test_what_makes_no_sense_is_refused(cluster: Cluster) -> None:
     await connection.close()
 
 
-async def test_without_a_key_there_are_no_tokens() -> None:
+async def test_tokens_are_disabled_without_a_secret_key() -> None:
     properties = {name: text for name, text in PROPERTIES.items() if name not in KEY}
     async with (
         Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=properties) as cluster,
@@ -194,7 +194,7 @@ async def alone(
     return tokens
 
 
-async def test_a_token_lives_as_long_as_it_is_renewed_and_no_longer_than_it_may() -> None:
+async def test_token_expires_unless_renewed_and_at_its_max_lifetime() -> None:
     clock = Clock()
     tokens = await alone(MemoryZooKeeper(), clock)
     token = await tokens.create("User:a", "User:a", (), 5000)
@@ -213,7 +213,7 @@ async def test_a_token_lives_as_long_as_it_is_renewed_and_no_longer_than_it_may(
     await tokens.stop()
 
 
-async def test_the_active_controller_removes_what_has_expired() -> None:
+async def test_active_controller_removes_expired_tokens() -> None:
     clock, zookeeper, active = Clock(), MemoryZooKeeper(), [False]
     controller = await alone(zookeeper, clock, lambda: active[0], sweep_s=0.01)
     other = await alone(zookeeper, clock)
@@ -231,7 +231,7 @@ async def test_the_active_controller_removes_what_has_expired() -> None:
     await other.stop()
 
 
-async def test_what_others_have_written_is_read_and_what_makes_no_sense_is_left_out(
+async def test_tokens_written_by_kafka_are_read_and_malformed_ones_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     zookeeper = MemoryZooKeeper()
@@ -266,7 +266,7 @@ def test_the_key_has_two_names() -> None:
     assert tokens_of(BrokerSettings(), lambda: 0) is None
 
 
-def test_no_id_is_taken_for_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_id_does_not_start_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     """An id that began with a dash broke `anabranch tokens renew`."""
     drawn = iter([b"\xf8" * ID_BYTES, b"\xfb" * ID_BYTES, b"a" * ID_BYTES])
     monkeypatch.setattr("anabranch.broker.credentials.delegation_tokens.secrets.token_bytes", lambda count: next(drawn))

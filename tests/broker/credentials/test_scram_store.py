@@ -114,7 +114,7 @@ async def test_credentials_are_stored_described_and_removed(monkeypatch: pytest.
         await connection.close()
 
 
-async def test_only_the_controller_alters() -> None:
+async def test_credential_change_at_another_broker_is_not_controller() -> None:
     async with serving() as server:
         connection = await Connection.open("127.0.0.1", server.port, client_id="test")
         assert await alter(connection, upsertion("a"), upsertion("b")) == dict.fromkeys("ab", ErrorCode.NOT_CONTROLLER)
