@@ -36,7 +36,7 @@ async def watching(session: ZkSession) -> tuple[Authorizer, AclWatch]:
 
 
 @pytest.mark.parametrize("pattern", [TOPIC, TOPICS])
-async def test_a_change_is_in_force_at_every_broker(pattern: ResourcePattern) -> None:
+async def test_acl_change_takes_effect_on_every_broker(pattern: ResourcePattern) -> None:
     zookeeper = MemoryZooKeeper()
     writer = await zookeeper.connect()
     brokers = [await watching(await zookeeper.connect()) for _ in range(3)]
@@ -54,7 +54,7 @@ async def test_a_change_is_in_force_at_every_broker(pattern: ResourcePattern) ->
         await watch.stop()
 
 
-async def test_writers_at_the_same_time_lose_nothing() -> None:
+async def test_concurrent_writers_lose_no_acl() -> None:
     zookeeper = MemoryZooKeeper()
     sessions = [await zookeeper.connect() for _ in range(5)]
     users = [reader(f"u{number}") for number in range(5)]
@@ -66,7 +66,7 @@ async def test_writers_at_the_same_time_lose_nothing() -> None:
     await watch.stop()
 
 
-async def test_what_changes_nothing_is_not_announced() -> None:
+async def test_edit_without_effect_writes_no_change_notification() -> None:
     session = await MemoryZooKeeper().connect()
     await prepare_parents(session)
     await change_acls(session, TOPIC, lambda before: before)
@@ -75,7 +75,7 @@ async def test_what_changes_nothing_is_not_announced() -> None:
     assert len(await session.children(acl_znodes.CHANGES[PatternType.LITERAL])) == 1
 
 
-async def test_a_broker_that_was_away_takes_up_what_was_removed_meanwhile() -> None:
+async def test_restarted_watch_drops_acls_removed_while_it_was_stopped() -> None:
     zookeeper = MemoryZooKeeper()
     writer = await zookeeper.connect()
     await change_acls(writer, TOPIC, lambda before: {reader("a")})
@@ -91,7 +91,7 @@ async def test_a_broker_that_was_away_takes_up_what_was_removed_meanwhile() -> N
     await watch.stop()
 
 
-async def test_what_kafka_has_written_is_in_force() -> None:
+async def test_acls_written_by_kafka_are_applied() -> None:
     session = await MemoryZooKeeper().connect()
     authorizer, watch = await watching(session)
     await session.create(acl_znodes.path_of(TOPIC), acl_znodes.encode_acls([reader("a")]))
@@ -100,7 +100,7 @@ async def test_what_kafka_has_written_is_in_force() -> None:
     await watch.stop()
 
 
-async def test_a_list_that_is_not_understood_leaves_in_force_what_was(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_acl_znode_keeps_the_previous_acls(caplog: pytest.LogCaptureFixture) -> None:
     session = await MemoryZooKeeper().connect()
     authorizer, watch = await watching(session)
     await change_acls(session, TOPIC, lambda before: {reader("a")})

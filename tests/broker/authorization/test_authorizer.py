@@ -80,14 +80,14 @@ def test_decisions(rules: list[tuple[ResourcePattern, Acl]], operation: Operatio
         assert deciding.allows("User:alice", HOST, operation, TOPIC, name) is allowed
 
 
-def test_a_super_user_may_do_what_is_denied() -> None:
+def test_super_user_is_allowed_despite_a_deny_acl() -> None:
     deciding = having((literal("t"), entry(READ, deny=True, who="User:*")), supers="User:alice")
     assert deciding.allows("User:alice", HOST, READ, TOPIC, "t")
     assert deciding.allows_some("User:alice", HOST, READ, TOPIC)
     assert not deciding.allows("User:bob", HOST, READ, TOPIC, "t")
 
 
-def test_what_nobody_has_an_entry_for_may_be_open_until_somebody_has() -> None:
+def test_resource_without_acls_is_open_when_allowed_and_closes_with_the_first_acl() -> None:
     deciding = having(open_without_acls=True)
     assert deciding.allows("User:alice", HOST, READ, TOPIC, "t")
     deciding.replace(literal("t"), {entry(READ, who="User:bob")})
@@ -96,7 +96,7 @@ def test_what_nobody_has_an_entry_for_may_be_open_until_somebody_has() -> None:
 
 
 @pytest.mark.parametrize("pattern", [literal("t"), literal("*"), prefix("t"), prefix("")])
-def test_a_decision_does_not_outlive_its_entries(pattern: ResourcePattern) -> None:
+def test_cached_decision_is_dropped_when_its_acls_change(pattern: ResourcePattern) -> None:
     deciding = having()
     assert not deciding.allows("User:alice", HOST, READ, TOPIC, "t")
     deciding.replace(pattern, {entry(READ), entry(WRITE), entry(READ, who="User:bob")})
@@ -112,14 +112,14 @@ def test_a_decision_does_not_outlive_its_entries(pattern: ResourcePattern) -> No
     assert deciding.acls == {}
 
 
-def test_prefixes_of_one_length_are_forgotten_one_by_one() -> None:
+def test_removing_a_prefix_keeps_other_prefixes_of_its_length() -> None:
     deciding = having((prefix("aa"), entry(READ)), (prefix("bb"), entry(READ)))
     deciding.replace(prefix("aa"), {entry(READ), entry(WRITE)})
     deciding.replace(prefix("aa"), ())
     assert deciding.allows("User:alice", HOST, READ, TOPIC, "bb-1")
 
 
-def test_the_decisions_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decision_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorizer, "KEPT_DECISIONS", 10)
     deciding = having((literal("t3"), entry(READ)))
     answers = [deciding.allows("User:alice", HOST, READ, TOPIC, f"t{number}") for number in range(100)]
@@ -146,7 +146,7 @@ def test_the_decisions_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch
         ([(literal("t"), entry(WRITE)), (literal("*"), entry(WRITE, deny=True))], False),
     ],
 )
-def test_whether_there_can_be_a_resource(rules: list[tuple[ResourcePattern, Acl]], allowed: bool) -> None:
+def test_allows_some_considers_allow_and_deny_acls(rules: list[tuple[ResourcePattern, Acl]], allowed: bool) -> None:
     assert having(*rules).allows_some("User:alice", HOST, WRITE, TOPIC) is allowed
 
 
@@ -156,7 +156,7 @@ def test_an_open_cluster_has_a_resource_unless_all_are_denied() -> None:
     assert not denied.allows_some("User:alice", HOST, WRITE, TOPIC)
 
 
-def test_operations_are_told_as_bits() -> None:
+def test_operations_are_returned_as_a_bit_field() -> None:
     deciding = having((literal("t"), entry(READ)), supers="User:root")
     assert deciding.operations("User:alice", HOST, TOPIC, "t") == 1 << READ | 1 << DESCRIBE
     told = {kind: deciding.operations("User:root", HOST, kind, "x") for kind in ResourceType}
@@ -166,7 +166,7 @@ def test_operations_are_told_as_bits() -> None:
     assert told[ResourceType.TRANSACTIONAL_ID] == 272
 
 
-def test_super_users_stand_between_semicolons() -> None:
+def test_super_users_are_separated_by_semicolons() -> None:
     assert super_users_in("") == frozenset()
     assert super_users_in("User:a; User:CN=b,O=c:d ;") == {"User:a", "User:CN=b,O=c:d"}
     for wrong in ("User:a;;User:b", "alice", "User:", ":a"):
@@ -174,7 +174,7 @@ def test_super_users_stand_between_semicolons() -> None:
             super_users_in(wrong)
 
 
-def test_nothing_is_open_before_all_entries_are_known() -> None:
+def test_authorizer_denies_until_acls_are_loaded() -> None:
     authorizer = Authorizer({"User:admin"}, open_without_acls=True)
     assert not authorizer.allows("User:alice", HOST, READ, TOPIC, "t")
     assert authorizer.allows("User:admin", HOST, READ, TOPIC, "t")

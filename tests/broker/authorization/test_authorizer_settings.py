@@ -12,12 +12,12 @@ from anabranch.protocol.acls import Operation, ResourceType
 NAME = "authorizer.class.name"
 
 
-def test_nobody_decides_by_default() -> None:
+def test_no_authorizer_is_configured_by_default() -> None:
     assert authorizer_of(BrokerSettings()) is None
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_both_of_kafkas_names_are_understood(name: str) -> None:
+def test_both_authorizer_class_names_of_kafka_are_accepted(name: str) -> None:
     authorizer = authorizer_of(start_settings(BrokerSettings(), {NAME: name, "super.users": "User:a;User:b"}))
     assert authorizer is not None
     allowed = [authorizer.allows(f"User:{user}", "h", Operation.READ, ResourceType.TOPIC, "t") for user in "abc"]
@@ -33,6 +33,6 @@ def test_both_of_kafkas_names_are_understood(name: str) -> None:
         ({NAME: CLASSES[0], "super.users": "alice"}, "'alice' in super.users is not of the form User:alice"),
     ],
 )
-def test_what_would_not_be_kept_is_refused(properties: dict[str, str], message: str) -> None:
+def test_unsupported_authorizer_settings_are_refused(properties: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         start_settings(BrokerSettings(), properties)

@@ -7,12 +7,12 @@ import pytest
 from anabranch.broker.authorization.peer import Peer
 
 
-def test_who_has_not_authenticated_is_anonymous() -> None:
+def test_unauthenticated_peer_is_anonymous() -> None:
     assert Peer("10.0.0.1", 5000).principal == "User:ANONYMOUS"
     assert Peer("10.0.0.1", 5000).user == "ANONYMOUS"
 
 
-def test_the_name_of_a_user_may_hold_colons() -> None:
+def test_user_name_may_contain_colons() -> None:
     assert Peer("::1", 5000, "User:a:b").user == "a:b"
     assert str(Peer("::1", 5000, "User:a:b")) == "[::1]:5000"
 
@@ -27,5 +27,5 @@ def test_the_name_of_a_user_may_hold_colons() -> None:
         ("fe80::1%eth0", "fe80:0:0:0:0:0:0:1%eth0"),
     ],
 )
-def test_hosts_are_written_in_acls_as_java_does(address: str, written: str) -> None:
+def test_acl_host_has_javas_notation(address: str, written: str) -> None:
     assert Peer(address).acl_host == written

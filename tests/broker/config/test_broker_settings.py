@@ -17,7 +17,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize(("scope", "settings"), [(Scope.BROKER, BrokerSettings), (Scope.TOPIC, TopicConfig)])
-def test_every_field_begins_with_the_default_of_its_property(scope: Scope, settings: type) -> None:
+def test_default_of_every_field_equals_its_propertys(scope: Scope, settings: type) -> None:
     known, begun = config_def(scope).known(), settings()
     for field in dataclasses.fields(settings):
         key = known.get(property_name(field.name))
@@ -26,7 +26,7 @@ def test_every_field_begins_with_the_default_of_its_property(scope: Scope, setti
 
 
 @pytest.mark.parametrize("settings", [BrokerSettings, TopicConfig])
-def test_every_field_begins_with_a_value_of_its_type(settings: type) -> None:
+def test_default_of_every_field_has_its_type(settings: type) -> None:
     types = {"int": int, "str": str, "bool": bool, "float": float, "tuple": tuple}
     begun = settings()
     for field in dataclasses.fields(settings):

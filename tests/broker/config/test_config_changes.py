@@ -32,7 +32,7 @@ async def watching(session: ZkSession, heard: list[str]) -> ConfigChanges:
     return changes
 
 
-async def test_a_change_is_written_announced_and_heard_by_every_node() -> None:
+async def test_config_change_notifies_every_node() -> None:
     zookeeper = MemoryZooKeeper()
     writer, reader = await zookeeper.connect(), await zookeeper.connect()
     await registration.prepare_parents(writer)
@@ -48,7 +48,7 @@ async def test_a_change_is_written_announced_and_heard_by_every_node() -> None:
     await changes.stop()
 
 
-async def test_two_writers_lose_nothing() -> None:
+async def test_concurrent_writers_lose_no_change() -> None:
     """Kafka's brokers write without a condition, and the slower one wins."""
     zookeeper = MemoryZooKeeper()
     writers = [await zookeeper.connect() for _ in range(4)]
@@ -61,7 +61,7 @@ async def test_two_writers_lose_nothing() -> None:
     assert await read_config(writers[0], "topics/t") == {"0": "1", "1": "1", "2": "1", "3": "1"}
 
 
-async def test_what_was_announced_before_is_left_to_whoever_starts() -> None:
+async def test_notifications_before_the_start_are_skipped() -> None:
     session = await MemoryZooKeeper().connect()
     await registration.prepare_parents(session)
     await change_config(session, "topics/old", dict)
@@ -72,7 +72,7 @@ async def test_what_was_announced_before_is_left_to_whoever_starts() -> None:
     await changes.stop()
 
 
-async def test_announcements_go_when_they_are_old() -> None:
+async def test_expired_notifications_are_deleted() -> None:
     session = await MemoryZooKeeper().connect()
     await registration.prepare_parents(session)
     heard: list[str] = []
@@ -90,7 +90,7 @@ async def test_announcements_go_when_they_are_old() -> None:
     await changes.stop()
 
 
-async def test_nonsense_among_the_announcements_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_notification_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     session = await MemoryZooKeeper().connect()
     await registration.prepare_parents(session)
     heard: list[str] = []
@@ -103,7 +103,7 @@ async def test_nonsense_among_the_announcements_stops_nobody(caplog: pytest.LogC
     assert "ignoring a malformed change of configuration" in caplog.text
 
 
-async def test_each_new_one_is_taken_up_once_and_in_order() -> None:
+async def test_each_notification_is_handled_once_and_in_order() -> None:
     session = await MemoryZooKeeper().connect()
     await session.create("/news")
     await session.create("/news/item_", b"old", sequence=True)
@@ -123,7 +123,7 @@ async def test_each_new_one_is_taken_up_once_and_in_order() -> None:
     await news.stop()
 
 
-async def test_a_bug_in_taking_one_up_is_told_to_the_node() -> None:
+async def test_exception_in_the_handler_is_reported_as_a_fatal_node_error() -> None:
     session = await MemoryZooKeeper().connect()
     await session.create("/news")
     told: list[FatalNodeError] = []
@@ -139,6 +139,6 @@ async def test_a_bug_in_taking_one_up_is_told_to_the_node() -> None:
     assert "planted" in str(told[0])
 
 
-def test_a_number_is_what_follows_the_name() -> None:
+def test_sequence_number_follows_the_prefix() -> None:
     names = ("config_change_0000000012", "config_change_x", "12")
     assert [sequence_number(name, "config_change_") for name in names] == [12, -1, -1]

@@ -13,27 +13,27 @@ from anabranch.broker.profiles.profile import VERSIONS
 
 
 @pytest.mark.parametrize("version", ["2.8", "3.5", "3.9"])
-def test_kafka_3_describes_zookeeper_and_the_format_of_messages(version: str) -> None:
+def test_kafka_3_describes_zookeeper_and_message_format_properties(version: str) -> None:
     assert "zookeeper.connect" in config_def(Scope.BROKER).described(version)
     assert "message.format.version" in config_def(Scope.TOPIC).described(version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("scope", Scope)
-def test_every_property_has_a_default_that_it_may_have(scope: Scope, version: str) -> None:
+def test_default_of_every_property_is_valid(scope: Scope, version: str) -> None:
     for key in config_def(scope).known(version).values():
         if key.default:
             assert key.normal(key.default) == key.default or key.kind is Kind.DOUBLE
 
 
 @pytest.mark.parametrize("scope", Scope)
-def test_each_version_has_one_line_of_a_property(scope: Scope) -> None:
+def test_each_version_has_one_definition_of_a_property(scope: Scope) -> None:
     for version in VERSIONS:
         names = [key.name for key in config_def(scope)._keys if key.is_in(version)]
         assert len(names) == len(set(names))
 
 
-def test_every_topic_property_inherits_from_a_declared_one_of_its_kind() -> None:
+def test_every_topic_property_inherits_from_a_broker_property_of_its_type() -> None:
     """Otherwise a topic would inherit an invalid value."""
     brokers = config_def(Scope.BROKER).known()
     for key in config_def(Scope.TOPIC).known().values():
@@ -53,7 +53,7 @@ def test_a_topic_property_without_a_field_has_no_effect() -> None:
     assert {name for name, key in known.items() if not key.without_effect} == fields
 
 
-def test_a_version_gets_its_own_line_and_else_the_first() -> None:
+def test_definition_of_the_version_is_preferred_to_the_first() -> None:
     old = ConfigKey("a", Kind.INT, "1", versions="..3.9")
     new = ConfigKey("a", Kind.INT, "2", versions="4.0..4.1")
     newest = ConfigKey("b", Kind.INT, "3", versions="4.2..")
@@ -85,7 +85,7 @@ def test_a_version_gets_its_own_line_and_else_the_first() -> None:
         (Kind.LIST, "PARTITION:BROKER", "0:1,x", "must be one of PARTITION:BROKER"),
     ],
 )
-def test_a_value_that_a_property_cannot_have_is_refused(kind: Kind, accepts: str, text: str, reason: str) -> None:
+def test_invalid_value_is_refused(kind: Kind, accepts: str, text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=f"^name=.*{reason}"):
         ConfigKey("name", kind, None, accepts).parse(text)
 
@@ -102,12 +102,12 @@ def test_a_value_that_a_property_cannot_have_is_refused(kind: Kind, accepts: str
         (Kind.LIST, "PARTITION:BROKER", "0:1, 1:2", "0:1,1:2"),
     ],
 )
-def test_a_value_is_written_in_one_way(kind: Kind, accepts: str, text: str, expected: str) -> None:
+def test_values_are_normalized(kind: Kind, accepts: str, text: str, expected: str) -> None:
     assert ConfigKey("name", kind, None, accepts).normal(text) == expected
 
 
 @pytest.mark.parametrize("scope", Scope)
-def test_a_description_stands_alone(scope: Scope) -> None:
+def test_documentation_is_understood_without_its_context(scope: Scope) -> None:
     """DescribeConfigs sends it without its context."""
     references = re.compile(r"\b(such|these|those|them|they|the next|the same for|who|see)\b", re.IGNORECASE)
     for key in config_def(scope)._keys:

@@ -10,7 +10,7 @@ from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.config.dynamic_config import DynamicConfig, static_text, valid_properties
 
 
-def test_a_change_for_one_broker_counts_before_one_for_all_and_both_before_the_start() -> None:
+def test_broker_config_overrides_the_cluster_default_which_overrides_the_static_one() -> None:
     dynamic = DynamicConfig(BrokerSettings(message_max_bytes=1, log_retention_bytes=1))
     assert dynamic.update(default={"message.max.bytes": "2", "log.retention.bytes": "2"})
     assert dynamic.update(own={"message.max.bytes": "3"})
@@ -34,7 +34,7 @@ def test_a_change_for_one_broker_counts_before_one_for_all_and_both_before_the_s
         ("3.9", "nobody.knows.it", "x", True),
     ],
 )
-def test_a_property_that_cannot_change_is_left_out_with_a_line_in_the_log(
+def test_property_that_is_not_dynamic_is_skipped_and_logged(
     version: str, name: str, text: str, kept: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
@@ -43,7 +43,7 @@ def test_a_property_that_cannot_change_is_left_out_with_a_line_in_the_log(
     assert [name in message for message in caplog.messages] == ([] if kept else [True])
 
 
-def test_a_property_is_of_the_start_only_if_it_is_not_the_default_of_the_version() -> None:
+def test_value_equal_to_the_versions_default_is_not_a_static_one() -> None:
     assert static_text(BrokerSettings(), "num.partitions") is None
     assert static_text(BrokerSettings(num_partitions=2), "num.partitions") == "2"
     name = "log.message.timestamp.after.max.ms"

@@ -50,7 +50,7 @@ def test_properties_become_typed_fields() -> None:
         ({"log.cleanup.policy": "keep"}, "log.cleanup.policy='keep' must be one of compact, delete"),
     ],
 )
-def test_wrong_properties_are_named(properties: dict[str, str], message: str) -> None:
+def test_refusal_names_the_invalid_property(properties: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         with_properties(BrokerSettings(), properties)
     assert message in str(caught.value)
@@ -63,18 +63,18 @@ def test_a_topic_inherits_from_its_broker() -> None:
     assert (config.reshard_legacy_producers, config.enable_ordered_delivery) == ("allow", True)
 
 
-def test_a_topic_refuses_what_it_does_not_know_but_takes_kafkas_inert_properties() -> None:
+def test_topic_accepts_unsupported_kafka_properties_and_refuses_unknown_ones() -> None:
     topic_config(BrokerSettings(), {"min.compaction.lag.ms": "5"})
     with pytest.raises(KafkaError) as caught:
         topic_config(BrokerSettings(), {"retention": "5"})
     assert caught.value.code == ErrorCode.INVALID_CONFIG
 
 
-def test_every_default_of_a_topic_equals_the_brokers() -> None:
+def test_topic_defaults_equal_the_brokers() -> None:
     assert topic_config(BrokerSettings(), {}) == TopicConfig()
 
 
-def test_properties_of_kafka_without_effect_are_taken_and_checked() -> None:
+def test_unsupported_kafka_properties_are_accepted_and_checked() -> None:
     assert with_properties(BrokerSettings(), {"num.io.threads": "3"}).given == {"num.io.threads": "3"}
     with pytest.raises(ConfigError, match=r"num\.io\.threads=0 must be at least 1"):
         with_properties(BrokerSettings(), {"num.io.threads": "0"})
@@ -94,21 +94,21 @@ def test_a_node_starts_with_properties_of_every_version(version: str, name: str,
     assert with_properties(BrokerSettings(kafka_version=version), {name: text}).given == {name: text}
 
 
-def test_bounds_are_those_of_a_version_that_is_given_with_them() -> None:
+def test_bounds_of_the_kafka_version_in_the_same_properties_apply() -> None:
     linger = {"group.coordinator.append.linger.ms": "-1"}
     assert with_properties(BrokerSettings(), {"kafka.version": "4.2", **linger}).given == linger
     with pytest.raises(ConfigError, match="at least 0"):
         with_properties(BrokerSettings(kafka_version="4.2"), {"kafka.version": "4.1", **linger})
 
 
-def test_an_internal_property_is_taken_and_never_described() -> None:
+def test_internal_property_is_accepted_and_not_described() -> None:
     settings = with_properties(BrokerSettings(), {"super.users": "User:a"})
     assert (settings.super_users, settings.given) == ("User:a", {})
     with pytest.raises(ConfigError, match="unknown property"):
         with_properties(settings, {"listener.name.plaintext.super.users": "User:a"})
 
 
-def test_hours_and_minutes_count_where_nothing_finer_is_said() -> None:
+def test_finest_time_unit_takes_precedence() -> None:
     hours = {"log.retention.hours": "2", "log.roll.hours": "3"}
     settings = with_properties(BrokerSettings(), hours)
     assert (settings.log_retention_ms, settings.log_roll_ms) == (7200000, 10800000)
@@ -117,7 +117,7 @@ def test_hours_and_minutes_count_where_nothing_finer_is_said() -> None:
     assert with_properties(BrokerSettings(), {"log.retention.hours": "-1"}).log_retention_ms == -1
 
 
-def test_listeners_and_directories_are_taken_apart() -> None:
+def test_listeners_and_directories_are_parsed() -> None:
     settings = with_properties(
         BrokerSettings(), {"listeners": "PLAINTEXT://0.0.0.0:77", "log.dirs": "/a, /b", "broker.rack": "r"}
     )
@@ -140,20 +140,20 @@ def test_listeners_and_directories_are_taken_apart() -> None:
         {"leader.replication.throttled.replicas": "0:1,nonsense"},
     ],
 )
-def test_values_that_a_topic_refuses(properties: dict[str, str]) -> None:
+def test_invalid_topic_config_is_refused(properties: dict[str, str]) -> None:
     with pytest.raises(KafkaError) as caught:
         topic_config(BrokerSettings(), properties)
     assert caught.value.code == ErrorCode.INVALID_CONFIG
 
 
-def test_the_deprecated_bound_of_timestamps_counts_where_the_new_ones_say_nothing() -> None:
+def test_deprecated_timestamp_bound_applies_unless_a_new_one_is_set() -> None:
     config = topic_config(
         BrokerSettings(), {"message.timestamp.difference.max.ms": "7", "message.timestamp.after.max.ms": "9"}
     )
     assert (config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) == (7, 9)
 
 
-def test_a_default_of_the_version_is_in_force_unless_something_was_set() -> None:
+def test_default_of_the_kafka_version_applies_unless_the_property_is_set() -> None:
     assert with_profile_defaults(BrokerSettings()) == BrokerSettings()
     plain = with_profile_defaults(BrokerSettings(kafka_version="4.1"))
     assert plain.log_message_timestamp_after_max_ms == 3_600_000
@@ -163,7 +163,7 @@ def test_a_default_of_the_version_is_in_force_unless_something_was_set() -> None
     assert (row.value, row.source) == ("3600000", 5), "a default, and not something that was set"
 
 
-def test_topics_are_not_set_to_what_a_kafka_4_refuses() -> None:
+def test_topic_configs_that_kafka_4_refuses_are_refused_by_its_profile() -> None:
     for properties in ({"message.format.version": "3.0"}, {"segment.bytes": "1048575"}):
         with pytest.raises(KafkaError) as refused:
             check_topic_properties("4.0", properties)
@@ -172,7 +172,7 @@ def test_topics_are_not_set_to_what_a_kafka_4_refuses() -> None:
     check_topic_properties("4.0", {"segment.bytes": "1048576", "retention.ms": "5"})
 
 
-def test_what_is_not_set_is_the_brokers() -> None:
+def test_group_config_that_is_not_set_defaults_to_the_brokers() -> None:
     assert group_value(SETTINGS, {}, "share.record.lock.duration.ms") == 20_000
     assert group_value(SETTINGS, {"share.record.lock.duration.ms": "15000"}, "share.record.lock.duration.ms") == 15_000
     defaults = {name: group_default(SETTINGS, key) for name, key in config_def(Scope.GROUP).known().items()}
@@ -196,13 +196,13 @@ def test_what_is_not_set_is_the_brokers() -> None:
         ("streams.initial.rebalance.delay.ms", "-1", "at least 0"),
     ],
 )
-def test_what_a_group_cannot_be_set_to(name: str, text: str, reason: str) -> None:
+def test_invalid_group_config_is_refused(name: str, text: str, reason: str) -> None:
     with pytest.raises(KafkaError, match=reason) as refused:
         check_group_config(SETTINGS, {name: text})
     assert refused.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_what_a_group_can_be_set_to() -> None:
+def test_valid_group_config_is_accepted() -> None:
     check_group_config(
         SETTINGS, {"share.auto.offset.reset": "by_duration:PT1H", "consumer.session.timeout.ms": "60000"}
     )
@@ -212,7 +212,7 @@ def test_what_a_group_can_be_set_to() -> None:
         check_group_config(short, {"consumer.session.timeout.ms": "1000", "consumer.heartbeat.interval.ms": "1000"})
 
 
-def test_every_bound_of_a_group_is_a_property_with_an_effect() -> None:
+def test_every_bound_of_group_configs_is_enforced() -> None:
     bounds = [
         key for name, key in config_def(Scope.BROKER).known().items() if re.match(r"group\.\w+\.(min|max)\.", name)
     ]
@@ -226,7 +226,7 @@ def test_a_bound_of_streams_groups_is_checked_at_the_start(text: str) -> None:
         with_properties(BrokerSettings(kafka_version="4.1"), {"group.streams.max.session.timeout.ms": text})
 
 
-def test_a_bound_that_was_given_at_the_start_counts() -> None:
+def test_static_bound_applies_to_group_configs() -> None:
     settings = with_properties(BrokerSettings(), {"group.share.max.session.timeout.ms": "50000"})
     with pytest.raises(KafkaError, match=r"at most .*=50000"):
         check_group_config(settings, {"share.session.timeout.ms": "50001"})
@@ -241,6 +241,6 @@ def test_durations(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["by_duration:", "by_duration:P", "by_duration:PT", "by_duration:P1H", "PT1H"])
-def test_what_is_no_duration(text: str) -> None:
+def test_malformed_duration_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         duration_ms(text)

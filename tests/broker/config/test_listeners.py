@@ -27,12 +27,12 @@ PLAIN = Listener("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)
 MAP = "listener.security.protocol.map"
 
 
-def test_one_listener_is_the_default() -> None:
+def test_default_is_one_plaintext_listener() -> None:
     assert listeners_in({}, PLAIN) == (PLAIN,)
     assert BrokerSettings().listening == (PLAIN,)
 
 
-def test_each_listener_has_a_name_a_protocol_an_address_and_what_clients_are_told() -> None:
+def test_listener_has_name_protocol_address_and_advertised_address() -> None:
     given = {
         "listeners": "internal://127.0.0.1:9092, EXTERNAL://[::1]:0",
         "advertised.listeners": "EXTERNAL://kafka.example:19094",
@@ -60,7 +60,7 @@ def test_each_listener_has_a_name_a_protocol_an_address_and_what_clients_are_tol
         ({MAP: "PLAINTEXT:SSL,PLAINTEXT:SSL"}, "twice"),
     ],
 )
-def test_what_makes_no_sense_is_refused(given: dict[str, str], says: str) -> None:
+def test_invalid_listeners_are_refused(given: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         listeners_in(given, PLAIN)
 
@@ -84,7 +84,7 @@ def test_brokers_use_the_listener_that_is_named_or_has_their_protocol() -> None:
         inter_broker_name({}, (both[1], Listener("OUT", "SSL", "127.0.0.1", 9094)))
 
 
-def test_a_property_of_one_listener_is_known_by_what_follows_the_prefix() -> None:
+def test_property_with_a_listener_prefix_is_known_by_its_base_name() -> None:
     assert base_name("ssl.client.auth") == ("", "ssl.client.auth")
     assert base_name("listener.name.external.ssl.client.auth") == ("EXTERNAL", "ssl.client.auth")
     assert base_name("listener.name.external.scram-sha-256.sasl.jaas.config") == ("EXTERNAL", "sasl.jaas.config")
@@ -92,7 +92,7 @@ def test_a_property_of_one_listener_is_known_by_what_follows_the_prefix() -> Non
         with_properties(BrokerSettings(), {"listener.name.external.no.such": "1"})
 
 
-async def test_clients_are_told_the_addresses_of_the_listener_by_which_they_came() -> None:
+async def test_metadata_has_the_addresses_of_the_clients_listener() -> None:
     listeners = ["PLAINTEXT://127.0.0.1:0", "OTHER://127.0.0.1:0"]
     async with Cluster(2, listeners=listeners, properties={MAP: "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"}) as cluster:
         ports = {name: [node.server.ports[name] for node in cluster.nodes.values()] for name in ("PLAINTEXT", "OTHER")}
@@ -110,7 +110,7 @@ async def test_clients_are_told_the_addresses_of_the_listener_by_which_they_came
             await connection.close()
 
 
-async def test_a_leader_without_the_clients_listener_is_told_as_such() -> None:
+async def test_leader_without_the_clients_listener_is_listener_not_found() -> None:
     properties = {MAP: "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT", "default.replication.factor": "1"}
     both = ["PLAINTEXT://127.0.0.1:0", "OTHER://127.0.0.1:0"]
     async with Cluster(2, listeners=both, properties=properties) as cluster:
@@ -159,12 +159,12 @@ def test_addresses_are_compared_as_addresses(address: str, same: str) -> None:
         ({"max.connections.per.ip.overrides": "10.0.0.1:-5"}, "not ADDRESS:COUNT"),
     ],
 )
-def test_bounds_that_make_no_sense_are_refused(properties: dict[str, str], match: str) -> None:
+def test_invalid_connection_bounds_are_refused(properties: dict[str, str], match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         with_properties(BrokerSettings(), properties)
 
 
-def test_who_else_may_connect_can_be_named() -> None:
+def test_connection_bounds_per_ip_can_be_overridden() -> None:
     settings = with_properties(
         BrokerSettings(),
         {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "10.0.0.1:5, [::1]:2, ::ffff:10.0.0.2:3"},

@@ -26,7 +26,7 @@ f=a=b:c
 """
 
 
-def test_pairs_comments_and_lines_that_go_on() -> None:
+def test_comments_and_continued_lines_are_parsed() -> None:
     assert properties_in(FILE) == {
         "a": "1",
         "b": "two",
@@ -40,7 +40,7 @@ def test_pairs_comments_and_lines_that_go_on() -> None:
     }
 
 
-def test_options_count_before_the_file(tmp_path: Path) -> None:
+def test_options_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text("num.partitions=3\nbroker.rack=a\n")
     assert properties_of(str(path), ["num.partitions=4"]) == {"num.partitions": "4", "broker.rack": "a"}
@@ -52,7 +52,7 @@ def test_options_count_before_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "plain", " at both ends ", "a=b:c # d", "! \\ \\u00e9", "\u00e9 \u20ac \U0001f511", "two\nlines\t"]
 )
-def test_what_is_written_is_read(text: str) -> None:
+def test_written_properties_are_parsed_back(text: str) -> None:
     assert properties_in(properties_text({"a.b": text, "c": text})) == {"a.b": text, "c": text}
 
 
