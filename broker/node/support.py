@@ -47,8 +47,7 @@ DIFFERENCES: Final = (
         "A new group coordinator answers COORDINATOR_LOAD_IN_PROGRESS until the records that it loaded are replicated; "
         "Kafka serves them earlier. Heartbeats get COORDINATOR_NOT_AVAILABLE in that time; Kafka accepts every "
         "heartbeat.",
-        "tests/broker/coordinators/groups/test_group_coordinator.py::"
-        "test_what_was_loaded_is_served_when_all_of_it_is_replicated",
+        "tests/broker/coordinators/groups/test_group_coordinator.py::test_loaded_state_is_served_once_it_is_replicated",
     ),
     Difference(
         "After a client disconnects, only its pending Produce requests are still processed.",
@@ -115,12 +114,12 @@ DIFFERENCES: Final = (
         "A new transaction coordinator answers COORDINATOR_LOAD_IN_PROGRESS until the records that it loaded are "
         "replicated; Kafka acts on records that its next leader may have lost.",
         "tests/broker/coordinators/test_transaction_failover.py"
-        "::test_nothing_is_decided_before_the_end_of_the_journal_is_replicated",
+        "::test_unreplicated_prepare_is_not_acted_on_by_the_next_coordinator",
     ),
     Difference(
         "When the epochs of a producer id are exhausted, InitProducerId with a wrong epoch gets PRODUCER_FENCED, and a "
         "repeated request gets the same response; Kafka answers UNKNOWN_SERVER_ERROR.",
-        "tests/broker/coordinators/transactions/test_transaction_requests.py::test_another_producer_id_when_the_epochs_are_used_up",
+        "tests/broker/coordinators/transactions/test_transaction_requests.py::test_exhausted_epochs_need_a_new_producer_id",
     ),
     Difference(
         "Tiered storage is not supported: ListOffsets has no remote offsets, and its properties have no effect.",

@@ -110,7 +110,7 @@ def shared(members: list[Member]) -> bool:
     return owned == Counter(range(6)) and max(len(one.owned) for one in members) == 6 // len(members)
 
 
-def test_members_come_and_go_while_their_coordinators_die(kafka: RunningCluster) -> None:
+def test_members_join_and_leave_during_coordinator_failovers(kafka: RunningCluster) -> None:
     topic = kafka.topic(partitions=6)
     members: list[Member] = []
     try:
@@ -123,7 +123,7 @@ def test_members_come_and_go_while_their_coordinators_die(kafka: RunningCluster)
     assert (told.state.name, told.type.name, told.members) == ("EMPTY", "CONSUMER", [])
 
 
-def test_a_member_sent_away_with_its_question_reads_on(kafka: RunningCluster) -> None:
+def test_member_whose_offset_fetch_was_refused_continues(kafka: RunningCluster) -> None:
     """Forces a coordinator change between a heartbeat and its OffsetFetch."""
     topic = kafka.topic(partitions=6)
     produce(kafka, topic, RECORDS)

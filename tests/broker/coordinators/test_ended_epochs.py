@@ -39,7 +39,7 @@ def late(batches: Iterable[tuple[int, bool]]) -> Iterator[int]:
             yield epoch
 
 
-def test_what_is_late() -> None:
+def test_late_appends_are_detected() -> None:
     assert list(late([(0, False), (1, True), (1, False), (2, True)])) == []
     assert list(late([(0, False), (1, True), (0, False), (1, False), (2, True), (1, False)])) == [0, 1]
 
@@ -105,7 +105,7 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_nothing_of_an_ended_epoch_is_appended(seed: int) -> None:
+async def test_batches_of_an_ended_producer_epoch_are_not_appended(seed: int) -> None:
     async with transaction_world(brokers=3, partitions=len(PARTITIONS)) as world:
         story = Story(world, random.Random(seed))
         await story.told()
@@ -113,7 +113,7 @@ async def test_nothing_of_an_ended_epoch_is_appended(seed: int) -> None:
         assert story.found() == []
 
 
-async def test_a_leader_that_does_not_look_at_epochs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leader_without_epoch_check_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     check = ProducerStates.check
 
     def blind(self: ProducerStates, *arguments: Any, **named: Any) -> None:

@@ -15,7 +15,7 @@ README = Path(__file__).parent / "scenarios" / "README.md"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_group_does_what_the_scenario_says(path: Path) -> None:
+def test_scenario_runs_as_written(path: Path) -> None:
     assert_retold(path, GroupStage(), "tests.broker.coordinators.scenarios")
 
 
@@ -23,7 +23,7 @@ def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
     assert_phrases_known(GroupStage, FILES, README)
 
 
-def test_a_group_that_decides_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_group_behaviour_fails_the_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
     """An assignment that is sent before it is journaled changes the scenarios."""
 
     def hasty(group: Any, event: Any, now_ms: int) -> None:
@@ -39,7 +39,7 @@ def test_a_group_that_decides_otherwise_is_noticed(monkeypatch: pytest.MonkeyPat
     assert {"assignment_not_stored", "two_members_join", "failover_in_the_middle_of_a_rebalance"} <= changed
 
 
-def test_a_line_that_says_nothing_is_an_error() -> None:
+def test_line_without_effect_is_refused() -> None:
     with pytest.raises(NotUnderstood, match=r"line 1: .*none of the phrases; perhaps one of \['CLIENT joins'"):
         retold("> ann joinz\n", GroupStage())
     with pytest.raises(NotUnderstood, match="the journal was given nothing"):

@@ -19,7 +19,7 @@ def back_id(drive: Driver) -> str:
     return drive.persists[0].value.members[1].member_id
 
 
-def test_a_static_member_restarts_unnoticed() -> None:
+def test_restart_of_a_static_member_causes_no_rebalance() -> None:
     drive = Driver()
     a_id, b_id = static_pair(drive)
     generation, disturbed = drive.group.generation, drive.disturbed
@@ -50,7 +50,7 @@ def test_a_static_leader_restarts() -> None:
     assert not response.skip_assignment and response.members == [] and response.leader == drive.answers[back].member_id
 
 
-def test_a_static_member_that_wants_something_else_starts_a_rebalance() -> None:
+def test_static_member_returning_with_another_protocol_starts_a_rebalance() -> None:
     drive = Driver()
     a_id, _ = static_pair(drive)
     drive.leave((a_id, "a"))
@@ -66,7 +66,7 @@ def static_b(drive: Driver) -> str:
     return drive.group.members.static["b"]
 
 
-def test_a_static_member_that_says_something_else_is_not_noticed_either() -> None:
+def test_static_member_returning_with_another_subscription_starts_no_rebalance() -> None:
     """As in Kafka, only the protocol counts; the subscription is stored for the next rebalance."""
     drive = Driver()
     static_pair(drive)
@@ -77,7 +77,7 @@ def test_a_static_member_that_says_something_else_is_not_noticed_either() -> Non
     assert drive.answers[back].generation_id == generation
 
 
-def test_a_static_member_whose_return_cannot_be_stored_has_not_returned() -> None:
+def test_return_of_a_static_member_that_cannot_be_stored_is_refused() -> None:
     drive = Driver()
     _, b_id = static_pair(drive)
     back = drive.join(instance_id="b", protocols={"range": b"more"}, session_ms=7000)
@@ -101,7 +101,7 @@ def test_a_restored_group_that_is_too_large_starts_over() -> None:
     assert list(small.group.members.by_id) == ids[:2]
 
 
-def test_silence_during_a_round_does_not_cost_a_static_member_its_new_session() -> None:
+def test_static_member_has_a_new_session_after_a_missed_rebalance() -> None:
     drive = Driver()
     a_id, b_id = static_pair(drive)
     waiting = drive.join(b_id, instance_id="b", protocols={"range": b"x"})
@@ -112,7 +112,7 @@ def test_silence_during_a_round_does_not_cost_a_static_member_its_new_session() 
     assert drive.group.members.by_id[a_id].session_deadline_ms == drive.now_ms + SESSION_MS
 
 
-def test_a_replaced_static_member_is_fenced_where_it_waits() -> None:
+def test_pending_join_of_a_replaced_static_member_is_fenced() -> None:
     drive = Driver()
     a_id, b_id = static_pair(drive)
     waiting = drive.join(b_id, instance_id="b", protocols={"range": b"x"})
@@ -122,7 +122,7 @@ def test_a_replaced_static_member_is_fenced_where_it_waits() -> None:
     assert drive.answers[again].error_code == 0
 
 
-def test_static_ids_that_do_not_match() -> None:
+def test_mismatched_instance_ids_are_refused() -> None:
     drive = Driver()
     a_id, b_id = static_pair(drive)
     assert drive.answers[drive.join(a_id, instance_id="b")].error_code == ErrorCode.FENCED_INSTANCE_ID
@@ -132,7 +132,7 @@ def test_static_ids_that_do_not_match() -> None:
     assert list(drive.group.members.by_id) == [b_id]
 
 
-def test_a_silent_static_member_survives_the_join_phase() -> None:
+def test_static_member_without_join_survives_the_join_phase() -> None:
     """It may be restarting; only its session decides (here it still sends heartbeats)."""
     drive = Driver()
     a_id, b_id = static_pair(drive)
@@ -145,7 +145,7 @@ def test_a_silent_static_member_survives_the_join_phase() -> None:
     assert {one.member_id for one in drive.answers[waiting].members} == {a_id, b_id}
 
 
-def test_nobody_rejoins_and_only_static_members_are_left() -> None:
+def test_join_phase_without_joins_keeps_static_members() -> None:
     drive = Driver()
     a_id, b_id = static_pair(drive)
     stranger = drive.draw_id()
@@ -158,7 +158,7 @@ def test_nobody_rejoins_and_only_static_members_are_left() -> None:
     assert (drive.group.state, drive.group.generation) == (PREPARING, generation), "the phase starts over"
 
 
-def test_a_static_member_survives_the_join_phase_but_not_its_session() -> None:
+def test_static_member_is_removed_at_session_expiry_in_the_join_phase() -> None:
     drive = Driver()
     a_id, b_id = static_pair(drive)
     waiting = drive.join(b_id, instance_id="b", protocols={"range": b"x"})

@@ -63,7 +63,7 @@ async def test_the_next_coordinator_sends_the_markers_that_are_missing(commit: b
         assert await world.begin(at=2) == (me[0], 1)
 
 
-async def test_an_open_transaction_is_carried_on_elsewhere() -> None:
+async def test_open_transaction_continues_at_the_next_coordinator() -> None:
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 0)
         await world.coordinate(2)
@@ -77,7 +77,7 @@ async def test_an_open_transaction_is_carried_on_elsewhere() -> None:
         assert (await world.init(known=me)).error_code == ErrorCode.PRODUCER_FENCED, "last epochs are not written"
 
 
-async def test_nothing_is_decided_before_the_end_of_the_journal_is_replicated() -> None:
+async def test_unreplicated_prepare_is_not_acted_on_by_the_next_coordinator() -> None:
     """The Prepare reached broker 2, not broker 3, and was not acknowledged: 3 may still truncate it."""
     async with transaction_world(brokers=3, partitions=1) as world:
         me = await open_transaction(world, 0)
@@ -97,7 +97,7 @@ async def test_nothing_is_decided_before_the_end_of_the_journal_is_replicated() 
         assert world.markers(0) == [("COMMIT", 0, 1)]
 
 
-async def test_leadership_that_goes_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leadership_lost_during_a_load_drops_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     async with transaction_world(brokers=2, partitions=1) as world:
         for number in range(20):
             await world.begin(f"tx-{number}")
@@ -109,7 +109,7 @@ async def test_leadership_that_goes_while_loading(monkeypatch: pytest.MonkeyPatc
         assert len(world.coordinator(1).transactions()) == 20
 
 
-async def test_leadership_that_goes_while_markers_are_missing() -> None:
+async def test_leadership_lost_before_all_markers_leaves_them_to_the_next_coordinator() -> None:
     """The live old coordinator leaves the markers to the new one."""
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 0, 1)
@@ -123,7 +123,7 @@ async def test_leadership_that_goes_while_markers_are_missing() -> None:
         assert world.coordinator(1).transactions() == []
 
 
-async def test_a_new_epoch_of_the_same_coordinator() -> None:
+async def test_new_epoch_of_the_same_coordinator_completes_the_markers() -> None:
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 0, 1)
         await without_leader(world, 1)
@@ -135,7 +135,7 @@ async def test_a_new_epoch_of_the_same_coordinator() -> None:
         assert (world.markers(0), world.markers(1)) == ([("COMMIT", 0, 0)], [("COMMIT", 0, 1)])
 
 
-async def test_the_leader_of_a_partition_changes() -> None:
+async def test_markers_follow_a_leader_change() -> None:
     """The coordinator uses the old leader, is refused, and finds the new one by metadata."""
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 1)
@@ -151,9 +151,7 @@ async def test_the_leader_of_a_partition_changes() -> None:
 
 
 @pytest.mark.parametrize("waits_for", ["a leader", "another leader"])
-async def test_markers_go_out_as_soon_as_the_metadata_says_where(
-    monkeypatch: pytest.MonkeyPatch, waits_for: str
-) -> None:
+async def test_metadata_update_sends_pending_markers(monkeypatch: pytest.MonkeyPatch, waits_for: str) -> None:
     """A metadata change ends the pause between attempts."""
     monkeypatch.setattr(marker_sender, "RETRY", Backoff(initial_ms=10**8, limit_ms=10**8))
     async with transaction_world(brokers=2, partitions=2) as world:
@@ -184,7 +182,7 @@ def noted_pauses(world: TransactionWorld) -> list[int]:
     return pauses
 
 
-async def test_the_broker_of_a_partition_comes_back() -> None:
+async def test_markers_are_sent_after_a_broker_restart() -> None:
     async with transaction_world(brokers=2, partitions=2) as world:
         await world.lead(1, replicas=(1,), isr=(1,), topic=TRANSACTION_STATE_TOPIC)
         me = await open_transaction(world, 1)
@@ -198,7 +196,7 @@ async def test_the_broker_of_a_partition_comes_back() -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "fewer partitions", "being deleted"])
-async def test_a_partition_that_exists_no_longer_needs_no_marker(how: str) -> None:
+async def test_deleted_partition_needs_no_marker(how: str) -> None:
     async with transaction_world(partitions=2) as world:
         me = await open_transaction(world, 0, 1)
         removed = 1 if how == "fewer partitions" else 0
@@ -239,7 +237,7 @@ async def forget(world: TransactionWorld, *indexes: int) -> None:
         object.__setattr__(image.topics["t"], "partitions", kept)
 
 
-async def test_a_marker_that_is_refused_for_good() -> None:
+async def test_permanently_refused_marker_leaves_the_transaction_prepared() -> None:
     """A later epoch has written there: this coordinator makes no decisions."""
     async with transaction_world(brokers=2, partitions=1) as world:
         me = await open_transaction(world, 0)
@@ -259,7 +257,7 @@ async def test_a_marker_that_is_refused_for_good() -> None:
         await world.reaches(COMPLETE_COMMIT)
 
 
-async def test_a_coordinator_that_is_stopped_with_work_to_do() -> None:
+async def test_stopped_coordinator_leaves_pending_transactions() -> None:
     async with transaction_world(partitions=1) as world:
         me = await open_transaction(world, 0)
         await without_leader(world, 0)
@@ -270,7 +268,7 @@ async def test_a_coordinator_that_is_stopped_with_work_to_do() -> None:
         assert ONGOING not in {one.state for one in world.coordinator().transactions()}
 
 
-async def test_leadership_that_went_and_came_back_in_the_instant_of_the_acknowledgement() -> None:
+async def test_leadership_lost_and_regained_during_an_append_drops_the_old_state() -> None:
     """The record persists and the new load has read it: the old state must not be used."""
     async with transaction_world(partitions=1) as world:
         me = await open_transaction(world, 0)
@@ -292,7 +290,7 @@ async def test_leadership_that_went_and_came_back_in_the_instant_of_the_acknowle
         assert world.markers(0) == [("COMMIT", 0, 7)]
 
 
-async def test_markers_for_a_broker_with_an_invalid_address_are_sent_when_it_is_right() -> None:
+async def test_markers_are_sent_once_the_brokers_address_is_valid() -> None:
     """UpdateMetadata may name any host: the markers wait, and the sending task survives."""
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 0, 1)

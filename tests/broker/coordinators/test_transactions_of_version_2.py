@@ -72,14 +72,14 @@ def end(one: Transaction, producer: Producer = ME, *, commit: bool = True) -> Tr
         (PREPARE_ABORT, BEFORE, True, INVALID),
     ],
 )
-def test_what_an_end_means(
+def test_end_of_version_2_is_answered_by_state(
     state: TransactionState, producer: Producer, commit: bool, answer: TransactionState | ErrorCode
 ) -> None:
     assert end(of_version_2(state), producer, commit=commit) == answer
 
 
 @pytest.mark.parametrize("state", [EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT])
-def test_other_producers(state: TransactionState) -> None:
+def test_end_by_another_producer_is_refused(state: TransactionState) -> None:
     for wrong, answer in ((Producer(999, 3), MAPPING), (Producer(ME.id, 1), FENCED), (Producer(ME.id, 4), FENCED)):
         assert end(of_version_2(state), wrong) is answer
     assert end(of_version_2(state, pending=EMPTY), ME, commit=False) is CONCURRENT
@@ -108,7 +108,7 @@ def test_other_producers(state: TransactionState) -> None:
         (2, EMPTY, ME, False, PREPARE_ABORT),
     ],
 )
-def test_end_is_judged_by_the_version_of_its_request_whatever_the_transaction_was_begun_with(
+def test_end_is_validated_by_the_version_of_its_request(
     begun: int,
     asked: int,
     state: TransactionState,
@@ -128,7 +128,7 @@ WRONG = [(Producer(999, ME.epoch), MAPPING), (BEFORE, FENCED), (Producer(ME.id, 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("pending", [one for one in TransactionState if one is not PREPARE_EPOCH_FENCE])
 @pytest.mark.parametrize("state", STATES)
-def test_end_while_transition_is_pending_is_concurrent_whoever_sends_it(
+def test_end_while_transition_is_pending_is_concurrent_for_any_producer(
     state: TransactionState, pending: TransactionState, commit: bool
 ) -> None:
     for producer in (ME, *(one for one, _ in WRONG)):
@@ -137,13 +137,13 @@ def test_end_while_transition_is_pending_is_concurrent_whoever_sends_it(
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize(("producer", "answer"), WRONG)
-def test_end_while_fence_is_pending_is_judged_by_its_producer(
+def test_end_while_fence_is_pending_depends_on_its_producer(
     producer: Producer, answer: ErrorCode, commit: bool
 ) -> None:
     assert end(of_version_2(ONGOING, pending=PREPARE_EPOCH_FENCE), producer, commit=commit) is answer
 
 
-def test_each_end_takes_an_epoch_and_each_version_may_end_what_the_other_began() -> None:
+def test_end_of_version_2_bumps_the_epoch() -> None:
     one = of_version_2(ONGOING)
     move = requests.end(one, ME, commit=True, client_version=2, now_ms=50)
     assert move is not None and (move.producer_epoch, move.last_producer_epoch) == (4, 3)
@@ -176,7 +176,7 @@ def ended(one: Transaction, producer: Producer, drawn: int = -1) -> list[bytes]:
     return records
 
 
-def test_when_the_epochs_are_used_up_the_end_takes_another_producer_id() -> None:
+def test_end_with_exhausted_epochs_assigns_a_new_producer_id() -> None:
     last = PRODUCER_EPOCH_MAX - 1
     mine = Producer(ME.id, last)
     one = of_version_2(ONGOING, producer_epoch=last)
@@ -200,7 +200,7 @@ def test_when_the_epochs_are_used_up_the_end_takes_another_producer_id() -> None
     assert (move.producer_id, move.producer_epoch) == (2000, 0), "the next coordinator goes on with that"
 
 
-def test_the_journal_keeps_what_tells_a_repeated_end() -> None:
+def test_repeated_end_is_recognized_after_a_replay() -> None:
     one = of_version_2(ONGOING)
     prepared, completed = (restored("tx", record) for record in ended(one, ME))
     assert (prepared.state, prepared.producer_epoch, prepared.client_version) == (PREPARE_COMMIT, 4, 2)
@@ -210,7 +210,7 @@ def test_the_journal_keeps_what_tells_a_repeated_end() -> None:
     assert move is not None and record_of("tx", move)[1][:2] == b"\0\0", "as Kafka 3.9 reads it"
 
 
-def test_a_fence_takes_one_epoch_of_either_version() -> None:
+def test_fence_bumps_the_epoch_once_in_either_version() -> None:
     for version in (0, 2):
         one = transaction(ONGOING, client_version=version)
         fence = one.prepare_fence()
@@ -267,7 +267,7 @@ async def test_leaders_on_other_brokers_add_their_partitions() -> None:
             assert await send(world, me, index, leader, sequence=1) is ErrorCode.INVALID_PRODUCER_EPOCH, "too late"
 
 
-async def test_the_next_transaction_waits_where_the_marker_of_the_last_is_missing() -> None:
+async def test_next_transaction_is_concurrent_until_the_previous_marker_is_written() -> None:
     """A batch before the marker would end with the previous transaction."""
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await world.begin()
@@ -284,7 +284,7 @@ async def test_the_next_transaction_waits_where_the_marker_of_the_last_is_missin
         assert [epoch for epoch, _ in epochs_of(world, 1, 2)] == [me[1], me[1] + 1, after[1]]
 
 
-async def test_a_transaction_may_be_followed_at_once_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_next_transaction_may_start_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     """The marker arrives while the leader retries the verification."""
     monkeypatch.setattr(transaction_verification, "RETRIES_MS", 30_000)
     async with transaction_world(partitions=1) as world:
@@ -308,7 +308,7 @@ async def test_a_transaction_may_be_followed_at_once_by_the_next(monkeypatch: py
         assert epochs_of(world, 0, 1) == [(me[1], False), (after[1], True), (after[1], False)]
 
 
-async def test_abort_at_once_after_commit_is_concurrent_until_the_markers_are_written() -> None:
+async def test_abort_after_commit_is_concurrent_until_the_markers_are_written() -> None:
     async with transaction_world(brokers=2, partitions=2) as world:
         me = await world.begin()
         assert await send(world, me, 1, 2) is NONE
@@ -335,7 +335,7 @@ async def test_start_of_the_last_transaction_is_cleared_by_init_producer_id_of_k
 
 
 @pytest.mark.parametrize(("kafka_version", "answer"), [("3.9", FENCED), ("4.2", NONE)])
-async def test_fenced_producer_may_go_on_if_the_cluster_has_version_2_of_transactions(
+async def test_fenced_producer_may_continue_with_version_2_of_transactions(
     kafka_version: str, answer: ErrorCode
 ) -> None:
     async with transaction_world(kafka_version=kafka_version) as world:
@@ -352,7 +352,7 @@ async def test_fenced_producer_may_go_on_if_the_cluster_has_version_2_of_transac
 @pytest.mark.parametrize(
     ("kafka_version", "answer"), [("3.9", FENCED), ("4.0", CONCURRENT), ("4.1", CONCURRENT), ("4.2", CONCURRENT)]
 )
-async def test_add_with_stale_epoch_while_markers_are_missing_is_answered_as_by_the_kafka_shown(
+async def test_add_with_stale_epoch_before_all_markers_depends_on_the_kafka_version(
     kafka_version: str, answer: ErrorCode
 ) -> None:
     async with transaction_world(brokers=2, partitions=2, kafka_version=kafka_version) as world:
@@ -365,7 +365,7 @@ async def test_add_with_stale_epoch_while_markers_are_missing_is_answered_as_by_
         assert await world.add_offsets(stale) is answer
 
 
-async def test_an_open_transaction_of_an_older_epoch_takes_nothing_of_a_newer_one() -> None:
+async def test_batch_of_newer_epoch_in_an_open_transaction_is_refused() -> None:
     """Even if the coordinator confirms it: the leader sees the open transaction."""
     async with transaction_world(partitions=1) as world:
         me = await world.begin()
@@ -379,7 +379,7 @@ async def test_an_open_transaction_of_an_older_epoch_takes_nothing_of_a_newer_on
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_the_next_coordinator_knows_an_end_that_it_is_asked_for_again(commit: bool) -> None:
+async def test_repeated_end_is_recognized_by_the_next_coordinator(commit: bool) -> None:
     async with transaction_world(brokers=3, partitions=2) as world:
         me = await world.begin()
         assert await send(world, me, 0, 1) is NONE and await send(world, me, 1, 2) is NONE
@@ -399,7 +399,7 @@ async def test_the_next_coordinator_knows_an_end_that_it_is_asked_for_again(comm
         assert await send(world, after, 0, 2) is NONE
 
 
-async def test_who_produces_while_the_coordinator_is_away_tries_again() -> None:
+async def test_produce_without_coordinator_is_retriable() -> None:
     async with transaction_world(brokers=2, partitions=1) as world:
         me = await world.begin()
         await without_leader(world, 0, "__transaction_state")
@@ -410,7 +410,7 @@ async def test_who_produces_while_the_coordinator_is_away_tries_again() -> None:
                 pass
 
 
-def test_a_batch_that_waits_for_its_partition_to_be_added_begins_with_sequence_0() -> None:
+def test_first_batch_of_a_partition_added_by_the_leader_has_sequence_0() -> None:
     from anabranch.broker.storage.producer_state import ProducerStates
     from anabranch.protocol.records.batch import read_header
 

@@ -21,7 +21,7 @@ def subscribed(*topics: str) -> dict[str, bytes]:
     return {"range": encode_subscription(ConsumerProtocolSubscription(topics=list(topics), user_data=None))}
 
 
-def test_what_members_consume_is_known_before_and_after_a_failover() -> None:
+def test_subscribed_topics_survive_a_failover() -> None:
     """Otherwise the offsets of their topics would expire."""
     drive = Driver()
     drive.stable(1, protocols=subscribed("orders", "payments"))
@@ -29,7 +29,7 @@ def test_what_members_consume_is_known_before_and_after_a_failover() -> None:
     assert successor(drive.group).subscribed_topics() == {"orders", "payments"}
 
 
-def test_who_holds_gates_is_known_after_a_failover() -> None:
+def test_gate_support_of_members_survives_a_failover() -> None:
     drive = Driver()
     ids = drive.stable(2, protocols=subscribed("orders"))
     assert drive.group.gated_by_broker
@@ -43,7 +43,7 @@ def test_who_holds_gates_is_known_after_a_failover() -> None:
     assert not successor(Driver(new_group()).group).gated_by_broker
 
 
-def test_assignors_that_kafka_does_not_have_are_left_alone() -> None:
+def test_group_with_custom_assignor_or_protocol_type_is_not_gated_by_the_broker() -> None:
     drive = Driver()
     drive.stable(1, protocols={"stream": subscribed("orders")["range"]})
     assert not drive.group.gated_by_broker
@@ -52,7 +52,7 @@ def test_assignors_that_kafka_does_not_have_are_left_alone() -> None:
     assert not drive.group.gated_by_broker
 
 
-def test_what_members_of_another_protocol_consume_cannot_be_known() -> None:
+def test_subscribed_topics_of_other_protocol_types_are_unknown() -> None:
     drive = Driver()
     drive.stable(1, protocols=subscribed("orders"), protocol_type="connect")
     assert drive.group.subscribed_topics() is None
@@ -74,7 +74,7 @@ def test_state_leader_and_sessions_over_a_failover() -> None:
     }
 
 
-def test_new_coordinator_with_other_bounds_keeps_the_timeouts_that_members_chose() -> None:
+def test_new_coordinator_with_other_bounds_keeps_the_timeouts_of_members() -> None:
     """A member's lease follows its requested timeout: no coordinator may shorten it."""
     drive = Driver()
     drive.stable(2)
@@ -99,7 +99,7 @@ def test_a_closed_group_has_no_deadline() -> None:
         assert drive.group.next_deadline() is None
 
 
-def test_a_dead_group_sends_every_request_to_the_next_coordinator() -> None:
+def test_dead_group_answers_coordinator_not_available() -> None:
     drive = Driver()
     (member,) = drive.stable(1)
     drive.close()

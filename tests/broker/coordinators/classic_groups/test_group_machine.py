@@ -34,7 +34,7 @@ PAIRS = list(itertools.product(GroupState, GroupState))
 
 
 @pytest.mark.parametrize(("before", "after"), PAIRS, ids=lambda state: state.value)
-def test_only_the_legal_transitions_happen(before: GroupState, after: GroupState) -> None:
+def test_illegal_state_transition_is_refused(before: GroupState, after: GroupState) -> None:
     group = new_group()
     group.state = before
     if after in LEGAL[before]:
@@ -45,7 +45,7 @@ def test_only_the_legal_transitions_happen(before: GroupState, after: GroupState
             group.move(after, 5)
 
 
-def test_the_table_is_kafkas() -> None:
+def test_legal_transitions_equal_kafkas() -> None:
     """Valid previous states from GroupMetadata.scala."""
     predecessors = {after: {before for before in GroupState if after in LEGAL[before]} for after in GroupState}
     assert predecessors == {
@@ -73,7 +73,7 @@ def test_sync_refusals() -> None:
     assert drive.answers[drive.sync(leader)].error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_assignment_that_cannot_be_stored_starts_over() -> None:
+def test_assignment_that_cannot_be_stored_starts_a_rebalance() -> None:
     drive = Driver()
     member = drive.draw_id()
     drive.join(member)
@@ -87,7 +87,7 @@ def test_an_assignment_that_cannot_be_stored_starts_over() -> None:
     assert drive.group.state is STABLE
 
 
-def test_a_store_that_is_overtaken_by_a_rebalance_changes_nothing() -> None:
+def test_assignment_stored_after_a_new_rebalance_is_ignored() -> None:
     drive = Driver()
     leader = drive.draw_id()
     drive.join(leader)
@@ -127,7 +127,7 @@ def test_a_silent_member_is_expired_and_the_others_rebalance() -> None:
     assert drive.heartbeat(leader) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_last_one_to_go_leaves_an_empty_group_and_a_record_of_it() -> None:
+def test_last_leaving_member_writes_an_empty_group() -> None:
     drive = Driver()
     (member,) = drive.stable(1)
     left = drive.leave((member, None))
@@ -138,7 +138,7 @@ def test_the_last_one_to_go_leaves_an_empty_group_and_a_record_of_it() -> None:
     assert drive.group.next_deadline() is None
 
 
-def test_leaving_in_a_batch_and_alone() -> None:
+def test_members_leave_in_batches_or_alone() -> None:
     drive = Driver()
     ids = drive.stable(3)
     left = drive.leave((ids[1], None), ("who", None), (ids[2], None))
@@ -151,7 +151,7 @@ def test_leaving_in_a_batch_and_alone() -> None:
     assert alone.group.state is STABLE
 
 
-def test_an_id_that_lapses_unused_disturbs_nobody() -> None:
+def test_expired_pending_member_causes_no_rebalance() -> None:
     drive = Driver()
     (member,) = drive.stable(1)
     drive.draw_id(session_ms=6000)
@@ -168,14 +168,14 @@ def test_the_last_missing_member_leaves_and_the_join_phase_ends() -> None:
     assert drive.answers[waiting].generation_id == drive.group.generation
 
 
-def test_a_pending_id_may_leave() -> None:
+def test_pending_member_may_leave() -> None:
     drive = Driver()
     member = drive.draw_id()
     assert drive.leave((member, None)).members[0].error_code == 0
     assert drive.answers[drive.join(member)].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_closing_answers_everybody_who_waits() -> None:
+def test_closing_a_group_completes_pending_responses() -> None:
     drive = Driver()
     leader, follower = drive.stable(2)
     joining = drive.join(follower, protocols={"range": b"new"})
@@ -188,7 +188,7 @@ def test_closing_answers_everybody_who_waits() -> None:
 # --- commits and watchers ----------------------------------------------------------------------------------------
 
 
-def test_who_may_commit() -> None:
+def test_commit_is_refused_unless_member_generation_and_instance_match() -> None:
     drive = Driver()
     assert drive.commit("", -1) is ErrorCode.NONE
     assert drive.commit("who", 1) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -216,7 +216,7 @@ def test_a_commit_keeps_the_session_alive() -> None:
         assert drive.commit(member, drive.group.generation) is ErrorCode.NONE
 
 
-def test_who_may_wait_for_progress() -> None:
+def test_observe_is_refused_unless_member_and_generation_match() -> None:
     drive = Driver()
     assert drive.observe("", -1) is ErrorCode.NONE
     (member,) = drive.stable(1)
@@ -230,7 +230,7 @@ def test_who_may_wait_for_progress() -> None:
 # --- failover ----------------------------------------------------------------------------------------------------
 
 
-def test_a_restored_group_goes_on_where_it_was() -> None:
+def test_restored_group_keeps_members_generation_and_assignment() -> None:
     drive = Driver()
     a_id, b_id = static_pair(drive)
     value = drive.group.snapshot({one.member_id: one.assignment for one in drive.group.members})
@@ -268,7 +268,7 @@ def changed_attributes(source: str) -> set[str]:
     return found
 
 
-def test_a_group_is_changed_by_its_own_methods_alone() -> None:
+def test_only_methods_of_the_group_change_its_attributes() -> None:
     changes = {one.__name__: changed_attributes(Path(one.__file__ or "").read_text()) for one in DECIDE}
     assert changes == {one.__name__: set() for one in DECIDE}
     assert changed_attributes("group.state = 5; del member.waits[3]; a, group.x = b") == {

@@ -26,14 +26,14 @@ def join_event(version: int) -> Join:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_refused_join_can_be_said_in_every_version(version: int) -> None:
+def test_refused_join_is_encoded_in_every_version(version: int) -> None:
     refused = responses.refusal(join_event(version), ErrorCode.NOT_COORDINATOR)
     said, _ = decode(type(refused.response), version, encode(refused.response, version))
     assert (refused.ticket, said.error_code, said.member_id, said.generation_id) == (1, 16, "m", -1)
     assert said.protocol_name == (None if version >= 7 else "")
 
 
-def test_leaving_in_both_forms() -> None:
+def test_leave_response_has_single_and_batch_form() -> None:
     request = LeaveGroupRequest(group_id="g", member_id="old", members=[MemberIdentity(member_id="new")])
     for version, member_id in [(2, "old"), (3, "new")]:
         assert [one.member_id for one in responses.leaving(Leave(ticket=1, request=request, version=version))] == [
@@ -41,7 +41,7 @@ def test_leaving_in_both_forms() -> None:
         ]
 
 
-def test_what_is_in_force_is_only_told_of_a_stable_group() -> None:
+def test_assignment_is_described_only_of_a_stable_group() -> None:
     drive = Driver()
     (member_id,) = drive.stable(1)
     shown = responses.described(drive.group)
@@ -56,7 +56,7 @@ def test_what_is_in_force_is_only_told_of_a_stable_group() -> None:
     assert (hidden.members[0].member_id, hidden.members[0].member_assignment) == (member_id, b"")
 
 
-def test_gates_are_described_apart_from_what_kafka_describes() -> None:
+def test_gates_are_described_only_after_add_gates() -> None:
     drive = Driver()
     (member_id,) = drive.stable(1)
     drive.group.members.by_id[member_id].holds_gates = True
@@ -69,11 +69,11 @@ def test_gates_are_described_apart_from_what_kafka_describes() -> None:
     ]
 
 
-def test_a_group_that_does_not_exist_and_one_that_is_elsewhere() -> None:
+def test_unknown_group_is_dead_and_group_of_another_coordinator_is_an_error() -> None:
     assert responses.not_described("g", ErrorCode.NONE).group_state == "Dead"
     assert responses.not_described("g", ErrorCode.NOT_COORDINATOR).error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_time_cannot_be_refused() -> None:
+def test_tick_has_no_refusal() -> None:
     with pytest.raises(AssertionError, match="is not a request"):
         responses.refusal(Tick(), ErrorCode.NONE)

@@ -11,7 +11,7 @@ from anabranch.protocol.errors import ErrorCode
 from tests.broker.coordinators.driver import REBALANCE_MS, SESSION_MS, Driver, new_group
 
 
-def test_one_member_from_nothing_to_stable() -> None:
+def test_first_member_joins_and_syncs_to_a_stable_group() -> None:
     drive = Driver()
     member_id = drive.draw_id(client_id="me")
     name, _, drawn = member_id.partition("-")
@@ -35,18 +35,18 @@ def test_one_member_from_nothing_to_stable() -> None:
     assert (drive.answers[sync].assignment, drive.answers[sync].protocol_name) == (b"all", "range")
 
 
-def test_ids_come_from_the_rng() -> None:
+def test_member_ids_are_drawn_from_the_rng() -> None:
     assert Driver().draw_id() == Driver().draw_id()
 
 
-def test_before_v4_no_id_is_required() -> None:
+def test_join_before_v4_needs_no_member_id() -> None:
     drive = Driver()
     joined = drive.answers[drive.join(version=3)]
     assert (joined.error_code, joined.generation_id) == (0, 1)
     assert joined.member_id.startswith("client-")
 
 
-def test_v0_takes_the_session_timeout_for_both() -> None:
+def test_join_v0_uses_the_session_timeout_as_rebalance_timeout() -> None:
     drive = Driver()
     drive.join(version=0, session_ms=7000)
     (member,) = drive.group.members
@@ -68,7 +68,7 @@ def test_a_second_member_waits_for_the_first_to_rejoin() -> None:
     assert drive.answers[waiting].members == []
 
 
-def test_followers_are_parked_until_the_leader_brings_the_assignment() -> None:
+def test_syncs_of_followers_wait_for_the_leaders_assignment() -> None:
     drive = Driver()
     ids = [drive.draw_id()]
     drive.join(ids[0])
@@ -85,7 +85,7 @@ def test_followers_are_parked_until_the_leader_brings_the_assignment() -> None:
     assert drive.answers[late].assignment == b"0", "Stable answers at once"
 
 
-def test_three_members_and_the_votes() -> None:
+def test_members_vote_for_the_protocol() -> None:
     """Each member votes for its first common protocol; sticky gets two of three votes."""
     drive = Driver()
     wishes = [
@@ -113,27 +113,27 @@ def test_three_members_and_the_votes() -> None:
         ({"member_id": "who"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_refused_in_an_empty_group(arguments: dict[str, object], error: ErrorCode) -> None:
+def test_invalid_join_of_an_empty_group_is_refused(arguments: dict[str, object], error: ErrorCode) -> None:
     drive = Driver()
     refused = drive.answers[drive.join(**arguments)]  # type: ignore[arg-type]
     assert (refused.error_code, refused.generation_id, refused.leader) == (error, -1, "")
     assert refused.protocol_name is None and drive.group.state is EMPTY
 
 
-def test_a_refusal_before_v7_says_no_protocol_as_text() -> None:
+def test_refused_join_before_v7_has_an_empty_protocol_name() -> None:
     drive = Driver()
     assert drive.answers[drive.join("who", version=6)].protocol_name == ""
 
 
 @pytest.mark.parametrize("arguments", [{"protocol_type": "connect"}, {"protocols": {"other": b""}}])
-def test_refused_for_having_nothing_in_common(arguments: dict[str, object]) -> None:
+def test_join_without_common_protocol_is_refused(arguments: dict[str, object]) -> None:
     drive = Driver()
     drive.stable(1)
     refused = drive.answers[drive.join(**arguments)]  # type: ignore[arg-type]
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_full_group() -> None:
+def test_join_of_a_full_group_is_refused() -> None:
     drive = Driver(new_group(size_max=1))
     (first,) = drive.stable(1)
     refused = drive.answers[drive.join(version=3)]
@@ -156,14 +156,14 @@ def test_rejoining() -> None:
     assert (lost.generation_id, len(lost.members)) == (generation + 1, 2), "the lost answer is given again"
 
 
-def test_leader_rejoins_alone() -> None:
+def test_rejoining_leader_starts_a_rebalance() -> None:
     drive = Driver()
     leader, _ = drive.stable(2)
     drive.join(leader)
     assert drive.group.state is PREPARING
 
 
-def test_a_second_join_of_the_same_member_answers_the_first() -> None:
+def test_second_join_of_a_member_completes_its_first() -> None:
     drive = Driver()
     leader, _ = drive.stable(2)
     first = drive.join(leader)
@@ -174,7 +174,7 @@ def test_a_second_join_of_the_same_member_answers_the_first() -> None:
 # --- the join phase ----------------------------------------------------------------------------------------------
 
 
-def test_a_pending_id_holds_the_join_phase_until_it_lapses() -> None:
+def test_pending_member_delays_the_join_phase_until_it_expires() -> None:
     drive = Driver()
     (first,) = drive.stable(1)
     drive.draw_id()
@@ -184,7 +184,7 @@ def test_a_pending_id_holds_the_join_phase_until_it_lapses() -> None:
     assert drive.group.state is COMPLETING and drive.group.generation == 2
 
 
-def test_who_does_not_rejoin_in_time_is_out() -> None:
+def test_member_that_does_not_rejoin_in_time_is_removed() -> None:
     """The member sends heartbeats (so its session lives), but never joins."""
     drive = Driver()
     leader, follower = drive.stable(2)
@@ -198,7 +198,7 @@ def test_who_does_not_rejoin_in_time_is_out() -> None:
     assert drive.heartbeat(leader) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_parked_member_needs_no_heartbeats() -> None:
+def test_member_with_pending_join_needs_no_heartbeats() -> None:
     drive = Driver()
     leader, follower = drive.stable(2)
     waiting = drive.join(follower, protocols={"range": b"new"})
@@ -208,7 +208,7 @@ def test_a_parked_member_needs_no_heartbeats() -> None:
     assert waiting not in drive.answers and follower in drive.group.members.by_id
 
 
-def test_a_heartbeat_does_not_start_the_clock_of_a_parked_member() -> None:
+def test_heartbeat_does_not_start_the_session_of_a_member_with_pending_join() -> None:
     """Some clients send heartbeats while their join waits."""
     drive = Driver()
     leader, follower = drive.stable(2)
@@ -234,7 +234,7 @@ def test_the_initial_delay_gathers_members() -> None:
     assert drive.answers[first].generation_id == drive.answers[second].generation_id == 1
 
 
-def test_who_does_not_sync_in_time_is_out() -> None:
+def test_member_that_does_not_sync_in_time_is_removed() -> None:
     drive = Driver()
     leader, follower = drive.stable(2)
     drive.join(follower, protocols={"range": b"new"})

@@ -27,7 +27,7 @@ def members(*all_of_them: Member) -> Members:
     return found
 
 
-def test_the_first_leads_and_the_oldest_inherits() -> None:
+def test_first_member_leads_and_the_oldest_is_the_next_leader() -> None:
     a, b, c = member("a"), member("b"), member("c")
     group = members(a, b, c)
     assert group.leader_id == "a"
@@ -39,14 +39,14 @@ def test_the_first_leads_and_the_oldest_inherits() -> None:
     assert group.leader_id is None and len(group) == 0 and group.rebalance_timeout_ms == 0
 
 
-def test_votes() -> None:
+def test_protocol_with_most_votes_is_selected() -> None:
     group = members(member("a", "x", "y"), member("b", "y", "x"), member("c", "z", "y", "x"))
     assert group.common_protocols() == ["x", "y"]
     assert group.choose_protocol() == "y"
     assert members(member("a", "x", "y"), member("b", "y", "x")).choose_protocol() == "x", "a tie: the earlier voter's"
 
 
-def test_the_slowest_sets_the_pace() -> None:
+def test_rebalance_timeout_is_the_longest_of_the_members() -> None:
     assert members(member("a"), member("long")).rebalance_timeout_ms == 40
 
 
@@ -65,6 +65,6 @@ def test_a_static_member_is_replaced_in_place() -> None:
         assert refused.value.code is error
 
 
-def test_metadata_of_a_protocol_nobody_chose() -> None:
+def test_metadata_of_an_unsupported_protocol_is_empty() -> None:
     assert member("a", "x").metadata("x") == b"xa"
     assert member("a", "x").metadata("y") == member("a").metadata(None) == b""

@@ -12,7 +12,7 @@ def error(drive: Driver, ticket: int) -> ErrorCode | None:
     return None if answer is None else ErrorCode(answer.error_code)
 
 
-def test_a_second_join_of_a_member_releases_the_first() -> None:
+def test_second_join_of_a_member_completes_the_first() -> None:
     drive = Driver()
     leader, _ = drive.stable(2)
     first = drive.join(leader)
@@ -22,7 +22,7 @@ def test_a_second_join_of_a_member_releases_the_first() -> None:
     assert error(drive, second) is None
 
 
-def test_a_second_sync_of_a_member_releases_the_first() -> None:
+def test_second_sync_of_a_member_completes_the_first() -> None:
     drive = Driver()
     leader, follower = drive.stable(2)
     drive.join(leader)
@@ -36,7 +36,7 @@ def test_a_second_sync_of_a_member_releases_the_first() -> None:
     assert drive.answers[second].assignment == b"y"
 
 
-def test_what_a_member_waits_for_ends_with_it() -> None:
+def test_pending_join_fails_when_its_member_leaves() -> None:
     drive = Driver()
     leader, follower = drive.stable(2)
     waiting = drive.join(leader)
@@ -46,7 +46,7 @@ def test_what_a_member_waits_for_ends_with_it() -> None:
     assert list(drive.group.members.by_id) == [follower]
 
 
-def test_a_parked_member_has_no_session_and_gets_one_with_its_answer() -> None:
+def test_session_of_member_with_pending_join_starts_with_the_response() -> None:
     drive = Driver()
     leader, follower = drive.stable(2)
     drive.join(leader)
@@ -56,7 +56,7 @@ def test_a_parked_member_has_no_session_and_gets_one_with_its_answer() -> None:
     assert member.session_deadline_ms == drive.now_ms + member.session_timeout_ms
 
 
-def test_a_sync_that_waits_ends_with_its_member() -> None:
+def test_pending_sync_fails_when_its_member_leaves() -> None:
     drive = Driver()
     leader, follower = drive.stable(2)
     drive.join(leader)

@@ -15,7 +15,7 @@ def test_a_join_phase_lasts_for_the_rebalance_timeout() -> None:
     assert phase.deadline_ms is None and not phase.is_due(10**9)
 
 
-def test_an_initial_delay_is_prolonged_by_company_up_to_the_rebalance_timeout() -> None:
+def test_further_members_extend_the_initial_delay_up_to_the_rebalance_timeout() -> None:
     phase = JoinPhase()
     phase.begin_delayed(0, 7_000, 3_000)
     assert phase.delayed and phase.deadline_ms == 3_000
@@ -28,7 +28,7 @@ def test_an_initial_delay_is_prolonged_by_company_up_to_the_rebalance_timeout() 
     assert not phase.delayed
 
 
-def test_an_initial_delay_without_company_is_not_prolonged() -> None:
+def test_initial_delay_without_further_members_is_not_extended() -> None:
     phase = JoinPhase()
     phase.begin_delayed(0, 60_000, 3_000)
     assert not phase.prolong(3_000, 3_000)
@@ -37,7 +37,7 @@ def test_an_initial_delay_without_company_is_not_prolonged() -> None:
     assert not phase.prolong(3_000, 3_000)
 
 
-def test_members_are_waited_for_until_all_have_asked() -> None:
+def test_members_that_have_not_synced_are_late_at_the_deadline() -> None:
     phase = AssignmentPhase()
     phase.begin(["a", "b", "c"], 500)
     phase.asked("a")
@@ -51,7 +51,7 @@ def test_members_are_waited_for_until_all_have_asked() -> None:
     assert phase.deadline_ms is None
 
 
-def test_a_proposal_is_everybodys_and_accepted_once() -> None:
+def test_proposal_covers_every_member_and_is_accepted_once() -> None:
     phase = AssignmentPhase()
     assert phase.propose(["a", "b"], {"a": b"x", "stranger": b"y"}) == {"a": b"x", "b": b""}
     assert phase.accept() == {"a": b"x", "b": b""}

@@ -102,7 +102,7 @@ def stays(made: GroupSpec, targets: Mapping[str, str]) -> int:
 @pytest.mark.parametrize(
     ("assignor", "alike"), [("range", False), ("range", True), ("uniform", False), ("uniform", True)]
 )
-def test_the_same_targets(assignor: str, alike: bool) -> None:
+def test_target_assignments_equal_kafkas(assignor: str, alike: bool) -> None:
     jars, rng = jars_or_skip(), random.Random(f"{assignor} {alike}")
     asked = [group(rng, assignor, alike=alike) for _ in range(GROUPS)]
     program = str(Path(__file__).with_name("AssignorOracle.java"))

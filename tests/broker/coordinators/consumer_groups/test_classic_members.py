@@ -107,7 +107,7 @@ def test_a_classic_member_follows_the_brokers_assignment() -> None:
     assert drive.replayed().members == drive.group.members
 
 
-def test_joining_again_without_a_partition_gives_it_up() -> None:
+def test_rejoin_without_a_partition_revokes_it() -> None:
     drive = driver()
     a = ClassicClient(drive, "a")
     a.join()
@@ -125,7 +125,7 @@ def test_joining_again_without_a_partition_gives_it_up() -> None:
     assert b.beat().assignment == partitions(t=[2, 3])
 
 
-def test_an_eager_member_has_nothing_when_it_joins() -> None:
+def test_join_of_an_eager_member_revokes_all_partitions() -> None:
     drive = driver()
     a = ClassicClient(drive, "a")
     a.join()
@@ -137,7 +137,7 @@ def test_an_eager_member_has_nothing_when_it_joins() -> None:
     assert (a.sync(), a.owned, a.generation) == (ErrorCode.NONE, {"t": [0, 1]}, 2)
 
 
-def test_a_sync_that_comes_too_late_says_so_and_waits_for_the_join() -> None:
+def test_sync_during_a_rebalance_is_refused_and_starts_the_join_timer() -> None:
     drive = driver()
     a = ClassicClient(drive, "a")
     a.join()
@@ -147,7 +147,7 @@ def test_a_sync_that_comes_too_late_says_so_and_waits_for_the_join() -> None:
 
 
 @pytest.mark.parametrize(("timer", "after_ms"), [("session", 10_000), ("join", 60_000), ("sync", 60_000)])
-def test_classic_members_are_put_out_by_their_own_timers(timer: str, after_ms: int) -> None:
+def test_classic_members_are_removed_by_their_own_timers(timer: str, after_ms: int) -> None:
     drive = driver()
     a, b = ClassicClient(drive, "a"), Client(drive, "b", ["t"])
     a.join()
@@ -165,7 +165,7 @@ def test_classic_members_are_put_out_by_their_own_timers(timer: str, after_ms: i
     assert drive.expire() == ["a"]
 
 
-def test_protocols_have_to_meet() -> None:
+def test_classic_member_without_common_protocol_is_refused() -> None:
     drive = driver()
     ClassicClient(drive, "a", protocols=("range", "sticky")).join()
     for strange in ({"protocol_type": "connect"}, {"protocols": ("own",)}, {"protocols": ()}):
@@ -175,7 +175,7 @@ def test_protocols_have_to_meet() -> None:
     assert ClassicClient(drive, "b", protocols=("sticky",)).join().error_code == ErrorCode.NONE
 
 
-def test_strangers_and_members_of_the_other_kind() -> None:
+def test_classic_requests_of_unknown_and_consumer_protocol_members_are_refused() -> None:
     drive = driver()
     Client(drive, "a", ["t"]).join()
     stranger, other = ClassicClient(drive, "x"), ClassicClient(drive, "a")
@@ -201,7 +201,7 @@ def test_strangers_and_members_of_the_other_kind() -> None:
     [MemberIdentity(member_id="", group_instance_id="i"), MemberIdentity(member_id="a")],
     ids=["by instance", "by id"],
 )
-def test_leave_for_member_of_the_consumer_protocol_is_answered_as_by_the_kafka_shown(
+def test_leave_of_consumer_protocol_member_depends_on_the_kafka_version(
     named: MemberIdentity, removes: bool, answer: ErrorCode
 ) -> None:
     drive = driver()
@@ -215,7 +215,7 @@ def test_leave_for_member_of_the_consumer_protocol_is_answered_as_by_the_kafka_s
     assert drive.replayed().members == drive.group.members
 
 
-def test_one_leaves_and_a_static_one_comes_back() -> None:
+def test_static_classic_member_replaces_its_previous_member() -> None:
     drive = driver()
     a, b = Client(drive, "a", ["t"]), ClassicClient(drive, "b", instance_id="i")
     a.join()

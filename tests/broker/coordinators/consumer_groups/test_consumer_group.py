@@ -232,7 +232,7 @@ def run(examples: int, *, shrink: bool = True) -> None:
     )
 
 
-def test_any_life_of_a_group() -> None:
+def test_random_histories_keep_the_groups_invariants() -> None:
     run(60)
 
 
@@ -298,12 +298,12 @@ def answers_come_before_replication() -> Iterator[None]:
     ],
     ids=lambda bug: bug.__name__,
 )
-def test_planted_bugs_are_found(bug: Callable[[], Iterator[None]]) -> None:
+def test_random_histories_find_planted_bugs(bug: Callable[[], Iterator[None]]) -> None:
     with bug(), pytest.raises(AssertionError):  # type: ignore[attr-defined]
         run(200, shrink=False)
 
 
-def test_a_group_that_another_version_of_kafka_wrote() -> None:
+def test_records_of_another_kafka_version_are_replayed() -> None:
     """Records that are only deleted now, and unknown states."""
     drive = GroupDriver()
     drive.topics.make("t", 2)

@@ -58,7 +58,7 @@ def topics() -> Topics:
     return made
 
 
-def test_members_keep_what_they_have() -> None:
+def test_upgraded_group_keeps_assignments_of_members() -> None:
     decision = conversion.upgraded(classic(), topics(), ConsumerGroupLimits(), 1_000)
     group = decision.group
     for record in decision.records:
@@ -98,19 +98,19 @@ def test_members_keep_what_they_have() -> None:
         "a malformed subscription",
     ],
 )
-def test_what_forbids_it(value: GroupMetadataValue, limits: ConsumerGroupLimits) -> None:
+def test_upgrade_of_incompatible_group_is_refused(value: GroupMetadataValue, limits: ConsumerGroupLimits) -> None:
     with pytest.raises(KafkaError) as refused:
         conversion.upgraded(classic(value), topics(), limits, 1_000)
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_what_leaders_of_this_project_say_of_generations_is_no_obstacle() -> None:
+def test_generations_in_the_user_data_do_not_prevent_an_upgrade() -> None:
     value = dataclasses.replace(VALUE, members=[member("a", [0], b'{"generations": {"t": 2}}')])
     assert conversion.upgraded(classic(value), topics(), ConsumerGroupLimits(), 1_000).records
     assert not conversion.is_generations(b'{"generations": {}, "more": 1}') and not conversion.is_generations(b"[]")
 
 
-def test_a_group_of_classic_members_only_is_a_classic_one() -> None:
+def test_group_with_classic_members_only_is_downgraded() -> None:
     drive = driver()
     a, b, c = Client(drive, "a", ["t"]), ClassicClient(drive, "b"), ClassicClient(drive, "c", protocols=("x", "range"))
     a.join()

@@ -73,14 +73,14 @@ def request(**changes: object) -> ConsumerGroupHeartbeatRequest:
         ({"member_epoch": 7, "topic_partitions": None, "rebalance_timeout_ms": -1}, None),
     ],
 )
-def test_requests_that_no_group_could_take(changes: dict[str, object], code: ErrorCode | None) -> None:
+def test_malformed_heartbeat_is_refused(changes: dict[str, object], code: ErrorCode | None) -> None:
     if code is None:
         check_request(request(**changes), 1, ("uniform", "range"))
     else:
         assert refusal(lambda: check_request(request(**changes), 1, ("uniform", "range"))) is code
 
 
-def test_ids_are_made_by_the_broker_in_version_0_only() -> None:
+def test_member_id_is_generated_by_the_broker_in_version_0_only() -> None:
     check_request(request(member_id=""), 0, ("uniform",))
     for version, epoch in ((0, 1), (0, -1), (1, 0)):
         asked = request(member_id="", member_epoch=epoch)
@@ -92,7 +92,7 @@ def test_ids_are_made_by_the_broker_in_version_0_only() -> None:
 # --- joining, and moving partitions --------------------------------------------------------------------------------
 
 
-def test_the_first_member_gets_everything_at_once() -> None:
+def test_first_member_is_assigned_all_partitions() -> None:
     drive = driver()
     answer = client(drive, "a").join()
     assert (answer.epoch, answer.assignment) == (1, partitions(t=range(6)))
@@ -100,7 +100,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     assert drive.group.state is ConsumerGroupState.STABLE
 
 
-def test_a_second_member_waits_until_the_first_has_given_up() -> None:
+def test_second_member_is_assigned_partitions_after_the_first_has_revoked_them() -> None:
     drive = driver()
     a, b = client(drive, "a"), client(drive, "b")
     a.join()
@@ -115,7 +115,7 @@ def test_a_second_member_waits_until_the_first_has_given_up() -> None:
     assert settle(a, b) == 0 or drive.group.state is ConsumerGroupState.STABLE
 
 
-def test_an_assignment_is_told_when_it_changed_or_in_full() -> None:
+def test_assignment_is_sent_when_it_changed_or_on_a_full_heartbeat() -> None:
     drive = driver()
     a = client(drive, "a")
     a.join()
@@ -123,7 +123,7 @@ def test_an_assignment_is_told_when_it_changed_or_in_full() -> None:
     assert a.beat(full=True).assignment == partitions(t=range(6))
 
 
-def test_a_group_is_full() -> None:
+def test_join_of_a_full_group_is_refused() -> None:
     drive = driver(size_max=1)
     a, b = client(drive, "a"), client(drive, "b")
     a.join()
@@ -131,7 +131,7 @@ def test_a_group_is_full() -> None:
     assert a.beat().epoch == 1
 
 
-def test_epochs_fence() -> None:
+def test_heartbeat_with_wrong_epoch_is_fenced() -> None:
     drive = driver()
     a, b = client(drive, "a"), client(drive, "b")
     a.join()
@@ -148,7 +148,7 @@ def test_epochs_fence() -> None:
     assert refusal(too_much.beat) is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_join_whose_answer_was_lost_is_repeated() -> None:
+def test_repeated_join_keeps_the_epoch() -> None:
     drive = driver()
     a = client(drive, "a")
     a.join()
@@ -156,7 +156,7 @@ def test_a_join_whose_answer_was_lost_is_repeated() -> None:
 
 
 @pytest.mark.parametrize(("change", "bumps"), [({"topics": ["t", "u"]}, True), ({"assignor": "range"}, False)])
-def test_what_a_member_changes_of_itself(change: dict[str, object], bumps: bool) -> None:
+def test_changed_subscription_of_a_member_bumps_the_group_epoch(change: dict[str, object], bumps: bool) -> None:
     drive = driver()
     drive.topics.make("u", 1)
     a = client(drive, "a")
@@ -166,7 +166,7 @@ def test_what_a_member_changes_of_itself(change: dict[str, object], bumps: bool)
     assert drive.replayed().members == drive.group.members
 
 
-def test_most_votes_choose_the_assignor() -> None:
+def test_assignor_with_most_votes_is_selected() -> None:
     drive = driver()
     drive.topics.make("u", 6)
     both = [client(drive, name, topics=["t", "u"], assignor="range") for name in "ab"]
@@ -176,7 +176,7 @@ def test_most_votes_choose_the_assignor() -> None:
     assert both[0].owned == partitions(t=[0, 1, 2], u=[0, 1, 2])
 
 
-def test_topics_that_are_made_grow_or_go_are_noticed_at_a_heartbeat() -> None:
+def test_created_grown_or_deleted_topic_bumps_the_epoch_at_the_next_heartbeat() -> None:
     drive = driver()
     a = client(drive, "a", topics=["t", "later"])
     a.join()
@@ -196,7 +196,7 @@ def test_topics_that_are_made_grow_or_go_are_noticed_at_a_heartbeat() -> None:
     assert drive.group.epoch == before
 
 
-def test_only_partitions_that_may_be_assigned_are_in_targets() -> None:
+def test_gated_partitions_are_not_in_the_target_assignment() -> None:
     drive = driver()
     drive.topics.known["t"] = (0, 2, 5)
     a, b = client(drive, "a"), client(drive, "b")
@@ -223,7 +223,7 @@ def test_an_expression_matches_nothing_until_it_is_resolved() -> None:
     assert drive.group.epoch == 3  # known already
 
 
-def test_an_expression_is_looked_at_again_when_topics_are_made_but_not_at_once() -> None:
+def test_new_topics_cause_a_delayed_resolution_of_regular_expressions() -> None:
     drive = driver()
     a = client(drive, "a", topics=None, regex="t.*")
     a.join()
@@ -235,7 +235,7 @@ def test_an_expression_is_looked_at_again_when_topics_are_made_but_not_at_once()
     assert a.owned == partitions(t=range(6), t2=[0])
 
 
-def test_an_expression_that_nobody_has_any_more_is_forgotten() -> None:
+def test_regular_expression_without_subscribers_is_deleted() -> None:
     drive = driver()
     a, b = client(drive, "a", topics=None, regex="t.*"), client(drive, "b", topics=None, regex="t")
     a.join()
@@ -249,7 +249,7 @@ def test_an_expression_that_nobody_has_any_more_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("at_once", "epochs"), [(False, 0), (True, 1)])
-def test_an_expression_that_is_dropped_begins_an_epoch_from_kafka_4_2_on(at_once: bool, epochs: int) -> None:
+def test_dropped_regular_expression_bumps_the_epoch_from_kafka_4_2_on(at_once: bool, epochs: int) -> None:
     drive = driver(drops_expressions_at_once=at_once)
     a = client(drive, "a", topics=None, regex="t.*")
     a.join()
@@ -260,7 +260,7 @@ def test_an_expression_that_is_dropped_begins_an_epoch_from_kafka_4_2_on(at_once
     assert (told.assignment == {}) is at_once
 
 
-def test_no_expression_at_all() -> None:
+def test_invalid_regular_expression_is_refused() -> None:
     drive = driver()
     assert refusal(client(drive, "a", regex="(").join) is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert not drive.journal
@@ -269,7 +269,7 @@ def test_no_expression_at_all() -> None:
 # --- leaving, silence, static members -------------------------------------------------------------------------------
 
 
-def test_who_leaves_makes_room() -> None:
+def test_partitions_of_leaving_member_are_reassigned() -> None:
     drive = driver()
     a, b = client(drive, "a"), client(drive, "b")
     a.join()
@@ -284,7 +284,7 @@ def test_who_leaves_makes_room() -> None:
     assert drive.group.state is ConsumerGroupState.EMPTY and not drive.group.targets
 
 
-def test_who_is_silent_is_out() -> None:
+def test_member_with_expired_session_is_removed() -> None:
     drive = driver(session_timeout_ms=1000)
     a, b = client(drive, "a"), client(drive, "b")
     a.join()
@@ -298,7 +298,7 @@ def test_who_is_silent_is_out() -> None:
     assert a.owned == partitions(t=range(6)) and drive.replayed().members == drive.group.members
 
 
-def test_who_does_not_give_up_in_time_is_out() -> None:
+def test_member_that_does_not_revoke_in_time_is_removed() -> None:
     drive = driver()
     a, b = client(drive, "a"), client(drive, "b")
     a.join()
@@ -313,7 +313,7 @@ def test_who_does_not_give_up_in_time_is_out() -> None:
     assert b.owned == partitions(t=range(6))
 
 
-def test_who_gives_up_in_time_stays() -> None:
+def test_member_that_revokes_in_time_stays() -> None:
     drive = driver()
     a, b = client(drive, "a"), client(drive, "b")
     a.join()
@@ -326,7 +326,7 @@ def test_who_gives_up_in_time_stays() -> None:
     assert drive.expire() == []
 
 
-def test_a_static_member_comes_back_under_another_id() -> None:
+def test_static_member_returns_with_another_member_id() -> None:
     drive = driver()
     a, b = client(drive, "a1", instance_id="a"), client(drive, "b")
     a.join()
@@ -346,7 +346,7 @@ def test_a_static_member_comes_back_under_another_id() -> None:
     assert refusal(lambda: client(drive, "x", instance_id="other").leave()) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_comes_back_under_its_own_id() -> None:
+def test_static_member_returns_with_its_member_id() -> None:
     drive = driver()
     a = client(drive, "a", instance_id="i")
     a.join()
@@ -355,7 +355,7 @@ def test_a_static_member_comes_back_under_its_own_id() -> None:
     assert drive.replayed().members == drive.group.members
 
 
-def test_a_static_member_that_comes_back_with_other_topics() -> None:
+def test_static_member_returning_with_other_topics_gets_a_new_assignment() -> None:
     drive = driver()
     drive.topics.make("u", 2)
     a = client(drive, "a1", instance_id="i")
@@ -366,7 +366,7 @@ def test_a_static_member_that_comes_back_with_other_topics() -> None:
     assert (answer.assignment, drive.group.epoch) == (partitions(u=[0, 1]), 2)
 
 
-def test_a_static_member_that_does_not_come_back_is_out() -> None:
+def test_static_member_that_does_not_return_in_time_is_removed() -> None:
     drive = driver(session_timeout_ms=1000)
     a, b = client(drive, "a", instance_id="i"), client(drive, "b")
     a.join()
@@ -379,7 +379,7 @@ def test_a_static_member_that_does_not_come_back_is_out() -> None:
     assert drive.expire() == ["a"]
 
 
-def test_new_coordinator_with_a_shorter_session_grants_members_the_one_that_they_were_told() -> None:
+def test_new_coordinator_with_shorter_session_keeps_the_granted_session_timeout() -> None:
     """A member uses its last received timeout; a new one asks early."""
     drive = driver(session_timeout_ms=45_000)
     ours, stock = client(drive, "ours"), client(drive, "stock")
@@ -396,7 +396,7 @@ def test_new_coordinator_with_a_shorter_session_grants_members_the_one_that_they
     assert successor.expire() == ["ours"]
 
 
-def test_lowered_session_is_not_granted_by_a_new_coordinator_before_the_longer_one_ends() -> None:
+def test_new_coordinator_keeps_the_longer_session_until_it_has_ended() -> None:
     """The response with the shorter session may be lost, and so may its coordinator."""
     drive = driver(session_timeout_ms=45_000)
     ours = client(drive, "ours")
@@ -409,7 +409,7 @@ def test_lowered_session_is_not_granted_by_a_new_coordinator_before_the_longer_o
     assert successor.expire() == []
 
 
-def test_heartbeats_that_ask_for_the_session_again_write_nothing() -> None:
+def test_repeated_request_of_the_session_timeout_writes_no_record() -> None:
     drive = driver()
     ours = client(drive, "ours")
     ours.join()
@@ -461,7 +461,7 @@ def test_commits_are_fenced_by_the_members_epoch() -> None:
     commit(drive.group, "", -1)
 
 
-def test_who_says_who_it_is_sees_offsets_at_its_epoch_only() -> None:
+def test_offset_fetch_of_a_member_is_fenced_by_its_epoch() -> None:
     drive = driver()
     client(drive, "a").join()
     administration.authorize_fetch(drive.group, None, -1)
@@ -472,7 +472,7 @@ def test_who_says_who_it_is_sees_offsets_at_its_epoch_only() -> None:
     assert refusal(lambda: fetch(drive.group, None, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_and_nobody_else_may_watch_and_only_an_empty_group_goes() -> None:
+def test_only_members_may_observe_and_only_an_empty_group_is_deleted() -> None:
     drive = driver()
     administration.authorize(drive.group, Observe(member_id="", generation=-1))
     a = client(drive, "a")
@@ -488,7 +488,7 @@ def test_members_and_nobody_else_may_watch_and_only_an_empty_group_goes() -> Non
     administration.authorize(drive.group, Delete())
 
 
-def test_a_deleted_group_leaves_nothing() -> None:
+def test_tombstones_of_a_deleted_group_remove_its_state() -> None:
     drive = driver()
     client(drive, "a", regex="t.*").join()
     drive.group.has_partition_metadata = True

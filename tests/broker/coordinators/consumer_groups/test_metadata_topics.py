@@ -18,7 +18,7 @@ def topic(name: str, count: int) -> TopicImage:
     return TopicImage(name, name.encode().ljust(16), partitions)
 
 
-def test_all_partitions_that_clients_are_shown() -> None:
+def test_topics_have_the_partitions_of_the_metadata_image() -> None:
     cache = MetadataCache()
     topics = MetadataTopics(cache)
     assert not topics.complete
@@ -37,7 +37,7 @@ def test_partitions_can_be_withheld_from_one_group() -> None:
     assert partitions == [(0, 2), (0, 1, 2)]
 
 
-def test_new_topics_are_counted_and_other_changes_are_not() -> None:
+def test_only_new_topics_advance_newest_topic() -> None:
     cache = MetadataCache()
     topics = MetadataTopics(cache)
     cache.image = image(topic("t", 1))

@@ -8,7 +8,7 @@ from tests.broker.coordinators.consumer_groups.test_uniform_assignor import spec
 from tests.broker.coordinators.consumer_groups.world import partitions, topic_id
 
 
-def test_stretches_with_one_more_for_the_first() -> None:
+def test_first_members_are_assigned_one_more_partition() -> None:
     targets = assign_ranges(spec({"t": range(5), "u": range(5)}, {"bob": ["t", "u"], "ann": ["t", "u"]}))
     assert targets == {
         "ann": partitions(t=[0, 1, 2], u=[0, 1, 2]),
@@ -16,18 +16,18 @@ def test_stretches_with_one_more_for_the_first() -> None:
     }
 
 
-def test_more_members_than_partitions() -> None:
+def test_excess_members_are_assigned_nothing() -> None:
     targets = assign_ranges(spec({"t": [7]}, {"ann": ["t"], "bob": ["t"]}))
     assert targets == {"ann": partitions(t=[7]), "bob": {}}
 
 
-def test_each_topic_is_divided_among_its_own_subscribers_and_nothing_sticks() -> None:
+def test_each_topic_is_divided_among_its_subscribers_without_stickiness() -> None:
     before = {"ann": partitions(t=[0, 1, 2, 3])}
     targets = assign_ranges(spec({"t": range(4), "u": range(3)}, {"ann": ["t"], "bob": ["t", "u"]}, before))
     assert targets == {"ann": partitions(t=[0, 1]), "bob": partitions(t=[2, 3], u=[0, 1, 2])}
 
 
-def test_static_members_come_first_by_their_instances() -> None:
+def test_static_members_are_ordered_first_by_instance_id() -> None:
     topics = frozenset([topic_id("t")])
     group = GroupSpec(
         members={

@@ -36,19 +36,19 @@ def outcome(after: Member) -> tuple[object, ...]:
     return after.state, after.epoch, after.previous_epoch, after.assigned, after.revoking
 
 
-def test_what_is_free_is_added_at_the_targets_epoch() -> None:
+def test_free_partitions_are_assigned_at_the_target_epoch() -> None:
     after = step(member(partitions(t=[0])), partitions(t=[0, 1]))
     assert outcome(after) == (STABLE, 6, 5, partitions(t=[0, 1]), {})
 
 
-def test_nothing_to_do_moves_the_epoch_alone() -> None:
+def test_unchanged_target_advances_only_the_epoch() -> None:
     before = member(partitions(t=[0]))
     assert outcome(step(before, before.assigned)) == (STABLE, 6, 5, before.assigned, {})
     at_target = member(partitions(t=[0]), epoch=6)
     assert step(at_target, partitions(t=[0, 1])) is at_target  # nothing is looked at before the target's epoch moves
 
 
-def test_what_others_have_is_waited_for() -> None:
+def test_partitions_owned_by_others_are_assigned_after_their_release() -> None:
     taken = partitions(t=[2])
     after = step(member(partitions(t=[0])), partitions(t=[0, 1, 2]), taken=taken)
     assert outcome(after) == (UNRELEASED, 6, 5, partitions(t=[0, 1]), {})
@@ -57,7 +57,7 @@ def test_what_others_have_is_waited_for() -> None:
     assert outcome(released) == (STABLE, 6, 5, partitions(t=[0, 1, 2]), {})
 
 
-def test_the_epoch_stands_still_until_a_revocation_is_acknowledged() -> None:
+def test_epoch_does_not_advance_until_a_revocation_is_acknowledged() -> None:
     before = member(partitions(t=[0, 1, 2]))
     target = partitions(t=[0, 5])
     after = step(before, target)
@@ -68,19 +68,19 @@ def test_the_epoch_stands_still_until_a_revocation_is_acknowledged() -> None:
     assert outcome(done) == (STABLE, 6, 5, partitions(t=[0, 5]), {})
 
 
-def test_one_that_has_given_up_already_need_not_be_told() -> None:
+def test_already_revoked_partitions_need_no_acknowledgement() -> None:
     after = step(member(partitions(t=[0, 1])), partitions(t=[0]), owned=partitions(t=[0]))
     assert outcome(after) == (STABLE, 6, 5, partitions(t=[0]), {})
 
 
-def test_another_target_before_the_acknowledgement_is_followed_by_another_revocation() -> None:
+def test_new_target_during_a_revocation_causes_a_second_revocation() -> None:
     first = step(member(partitions(t=[0, 1, 2])), partitions(t=[0, 1]))
     assert first.revoking == partitions(t=[2])
     second = step(first, partitions(t=[0]), owned=partitions(t=[0, 1]))
     assert outcome(second) == (UNREVOKED, 6, 5, partitions(t=[0]), partitions(t=[1]))
 
 
-def test_a_member_in_a_state_of_newer_software_begins_again() -> None:
+def test_member_in_unknown_state_is_fenced_until_it_owns_nothing() -> None:
     before = dataclasses.replace(member(partitions(t=[0])), state=UNKNOWN)
     for owned in (None, partitions(t=[0])):
         with pytest.raises(KafkaError) as refused:
@@ -89,7 +89,7 @@ def test_a_member_in_a_state_of_newer_software_begins_again() -> None:
     assert step(before, ALL, owned={}).assigned == ALL
 
 
-def test_topics_come_and_go_whole() -> None:
+def test_whole_topics_are_assigned_and_revoked() -> None:
     before = member(partitions(old=[0, 1], both=[0]))
     after = step(before, partitions(new=[3], both=[0]))
     assert (after.assigned, after.revoking) == (partitions(both=[0]), partitions(old=[0, 1]))

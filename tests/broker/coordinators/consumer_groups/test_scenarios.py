@@ -17,7 +17,7 @@ README = Path(__file__).parent / "scenarios" / "README.md"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_group_does_what_the_scenario_says(path: Path) -> None:
+def test_scenario_runs_as_written(path: Path) -> None:
     assert_retold(path, AssigningStage(), "tests.broker.coordinators.consumer_groups.scenarios")
 
 
@@ -25,7 +25,7 @@ def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
     assert_phrases_known(AssigningStage, FILES, README)
 
 
-def test_a_partition_given_on_before_it_was_given_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_assigned_before_its_revocation_fails_the_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator that assumes an early revocation changes the scenarios."""
 
     def hasty(member: Member, *, owned: Assignment | None, **rest: Any) -> Member:
@@ -38,7 +38,7 @@ def test_a_partition_given_on_before_it_was_given_up_is_noticed(monkeypatch: pyt
     assert "BOTH" in changed["second_member_waits"]
 
 
-def test_a_line_that_says_nothing_is_an_error() -> None:
+def test_line_without_effect_is_refused() -> None:
     with pytest.raises(NotUnderstood, match="was told to give nothing up"):
         retold(
             "given topic orders has 1 partitions\n> ann joins\n> ann gives up what it was told to\n", AssigningStage()

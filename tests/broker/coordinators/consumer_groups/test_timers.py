@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.broker.coordinators.consumer_groups.timers import Timer, Timers
 
 
-def test_a_timer_that_was_moved_later_runs_out_later() -> None:
+def test_postponed_timer_expires_at_the_later_time() -> None:
     timers = Timers()
     timers.set("a", Timer.SESSION, 100)
     timers.set("a", Timer.SESSION, 200)
@@ -14,14 +14,14 @@ def test_a_timer_that_was_moved_later_runs_out_later() -> None:
     assert timers.pop_due(200) == [("a", Timer.SESSION)]
 
 
-def test_one_that_runs_already_is_left_alone() -> None:
+def test_set_if_absent_keeps_a_running_timer() -> None:
     timers = Timers()
     timers.set_if_absent("a", Timer.JOIN, 100)
     timers.set_if_absent("a", Timer.JOIN, 50)
     assert timers.due("a", Timer.JOIN) == 100
 
 
-def test_cancelled_and_forgotten_ones_never_run_out() -> None:
+def test_cancelled_and_forgotten_timers_do_not_expire() -> None:
     timers = Timers()
     for timer in Timer:
         timers.set("a", timer, 100)
@@ -33,7 +33,7 @@ def test_cancelled_and_forgotten_ones_never_run_out() -> None:
     assert timers.pop_due(1000) == [("b", Timer.SESSION)]
 
 
-def test_an_extended_timer_never_runs_out_earlier_than_was_said_before() -> None:
+def test_extend_never_shortens_a_timer() -> None:
     timers = Timers()
     timers.extend("a", Timer.SESSION, 100)
     timers.extend("a", Timer.SESSION, 50)

@@ -28,36 +28,36 @@ def spec(
     )
 
 
-def test_the_last_newcomers_get_one_more() -> None:
+def test_last_new_members_are_assigned_one_more_partition() -> None:
     targets = assign_evenly(spec({"t": range(5)}, {"ann": ["t"], "bob": ["t"], "cyd": ["t"]}))
     assert targets == {"ann": partitions(t=[0]), "bob": partitions(t=[1, 2]), "cyd": partitions(t=[3, 4])}
 
 
-def test_a_newcomer_gets_what_is_too_much_for_others() -> None:
+def test_new_member_is_assigned_the_excess_of_others() -> None:
     before = {"ann": partitions(t=[0, 1, 2]), "bob": partitions(t=[3, 4, 5])}
     targets = assign_evenly(spec({"t": range(6)}, {"ann": ["t"], "bob": ["t"], "cyd": ["t"]}, before))
     assert targets == {"ann": partitions(t=[0, 1]), "bob": partitions(t=[3, 4]), "cyd": partitions(t=[2, 5])}
 
 
-def test_what_one_leaves_behind_is_shared() -> None:
+def test_partitions_of_a_removed_member_are_spread_evenly() -> None:
     before = {"ann": partitions(t=[0, 1]), "bob": partitions(t=[2, 3])}
     targets = assign_evenly(spec({"t": range(6)}, {"ann": ["t"], "bob": ["t"]}, before))
     assert targets == {"ann": partitions(t=[0, 1, 4]), "bob": partitions(t=[2, 3, 5])}
 
 
-def test_what_must_not_be_assigned_any_more_is_taken_away_and_the_rest_kept() -> None:
+def test_partitions_no_longer_assignable_are_removed_and_others_kept() -> None:
     before = {"ann": partitions(t=[0, 1], gone=[0]), "bob": partitions(t=[2, 3])}
     targets = assign_evenly(spec({"t": (0, 2, 3)}, {"ann": ["t"], "bob": ["t"]}, before))
     assert targets == {"ann": partitions(t=[0]), "bob": partitions(t=[2, 3])}
 
 
-def test_who_has_one_more_keeps_it() -> None:
+def test_member_with_one_more_partition_keeps_it() -> None:
     before = {"bob": partitions(t=[0, 1]), "cyd": partitions(t=[2])}
     targets = assign_evenly(spec({"t": range(4)}, {"ann": ["t"], "bob": ["t"], "cyd": ["t"]}, before))
     assert targets == {"ann": partitions(t=[3]), **before}
 
 
-def test_what_split_off_goes_to_who_has_the_rest_of_its_keys_if_there_is_room() -> None:
+def test_child_partition_is_assigned_to_the_owner_of_its_parent_within_balance() -> None:
     before = {"ann": partitions(t=[1]), "bob": partitions(t=[0])}
     plain = spec({"t": range(4)}, {"ann": ["t"], "bob": ["t"]}, before)
     assert assign_evenly(plain) == {"ann": partitions(t=[1, 2]), "bob": partitions(t=[0, 3])}
@@ -67,7 +67,7 @@ def test_what_split_off_goes_to_who_has_the_rest_of_its_keys_if_there_is_room() 
     assert assign_evenly(crowded) == {"ann": partitions(t=[1, 3]), "bob": partitions(t=[0, 2])}, "balance comes first"
 
 
-def test_nobody_and_nothing() -> None:
+def test_empty_group_and_empty_subscriptions_are_assigned_nothing() -> None:
     assert assign_uniformly(spec({}, {})) == {}
     assert assign_uniformly(spec({}, {"ann": []})) == {"ann": {}}
 
@@ -105,7 +105,7 @@ def check(group: GroupSpec, targets: Mapping[str, Assignment]) -> None:
 
 
 @given(groups(alike=True))
-def test_any_group_that_subscribes_alike(group: GroupSpec) -> None:
+def test_random_group_with_equal_subscriptions_is_balanced(group: GroupSpec) -> None:
     targets = assign_uniformly(group)
     check(group, targets)
     loads = [size(target) for target in targets.values()]
@@ -124,5 +124,5 @@ def test_any_group_that_subscribes_alike(group: GroupSpec) -> None:
 
 
 @given(groups(alike=False))
-def test_any_group_whose_members_subscribe_differently(group: GroupSpec) -> None:
+def test_random_group_with_different_subscriptions_is_assigned_completely(group: GroupSpec) -> None:
     check(group, assign_uniformly(group))

@@ -41,7 +41,7 @@ def withheld(topic: GatedTopic, **committed: int) -> dict[int, list[str]]:
     return {index: list(map(str, waits)) for index, waits in found.items()}
 
 
-def test_what_no_leader_has_said_keeps_a_gate_closed() -> None:
+def test_unknown_key_epoch_end_keeps_a_gate_closed() -> None:
     topic = GatedTopic(image(1, 2))
     assert topic.unknown_key_epochs() == [0, 1]
     assert withheld(topic, p0=99) == {1: ["0@0 to reach an end not yet known (committed: 99)"]}
@@ -51,7 +51,7 @@ def test_what_no_leader_has_said_keeps_a_gate_closed() -> None:
     assert withheld(topic, p0=5) == {}
 
 
-def test_what_was_said_in_an_older_epoch_is_not_believed() -> None:
+def test_answer_of_an_older_leader_epoch_is_ignored() -> None:
     topic = GatedTopic(image(1, 2))
     topic.record_answer(0, told({PARENT: 5}, epoch=1))
     assert withheld(topic, p0=5) == {}
@@ -60,14 +60,14 @@ def test_what_was_said_in_an_older_epoch_is_not_believed() -> None:
     assert list(withheld(topic, p0=5)) == [1]
 
 
-def test_only_what_a_resize_has_touched_is_asked_about() -> None:
+def test_only_resized_partitions_are_affected() -> None:
     topic = GatedTopic(image(2, 3))
     assert topic.affected_partitions() == [0, 2]
     assert topic.cuts_of(0) == [(PARENT, 1)]
     assert topic.cuts_of(2) == []
 
 
-def test_children_begin_for_groups_with_a_commit_on_their_parents() -> None:
+def test_children_start_for_groups_with_a_commit_on_their_parents() -> None:
     topic = GatedTopic(image(1, 2, 4))
     children = topic.children(0)
     assert children == {KeyEpoch(1, 1): 0, KeyEpoch(2, 2): 0, KeyEpoch(3, 2): 1}
@@ -87,7 +87,7 @@ def test_children_begin_for_groups_with_a_commit_on_their_parents() -> None:
     assert starts(was_there=True) == {1: 7, 2: 0, 3: 0}
 
 
-def test_a_commit_of_an_earlier_life_of_an_index_is_mended() -> None:
+def test_stale_commit_of_a_recreated_index_is_moved_to_the_log_start() -> None:
     topic = GatedTopic(image(2, 1, 2))
     topic.record_answer(1, told({}, start=30))
     children = topic.children(1)
@@ -96,7 +96,7 @@ def test_a_commit_of_an_earlier_life_of_an_index_is_mended() -> None:
     assert topic.starts(children, lambda index: committed[index], was_there=True) == {1: 30}
 
 
-def test_partitions_whose_records_behind_the_commit_are_deleted_are_told_with_their_log_starts() -> None:
+def test_deleted_ahead_returns_log_starts_beyond_the_commit() -> None:
     topic = GatedTopic(image(1, 4))
     for index, start in ((0, 7), (1, 5), (2, 0)):
         topic.record_answer(index, told({}, start=start))

@@ -22,19 +22,19 @@ def row(end: int, deliverable: int = -1, *, start: int = 2, error: ErrorCode = E
     )
 
 
-def test_what_a_leader_says_is_kept_with_its_epoch() -> None:
+def test_leader_answer_is_kept_with_its_epoch() -> None:
     assert answers_of([row(10, 8)], [CUT], 3) == LeaderAnswer(3, 2, {CUT: 10}, {CUT: 8})
     assert answers_of([row(4)], [None], 3) == LeaderAnswer(3, 2, {}, {}), "where the log begins"
 
 
-def test_half_an_answer_is_none() -> None:
+def test_incomplete_answer_is_discarded() -> None:
     assert answers_of([], [CUT], 3) is None
     assert answers_of([row(10, 8), row(-1, error=ErrorCode.OFFSET_NOT_AVAILABLE)], [CUT, KeyEpoch(0, 1)], 3) is None
     assert answers_of([row(-1)], [CUT], 3) is None
     assert answers_of([row(10, 8, start=-1)], [CUT], 3) is None, "a broker that does not know the question"
 
 
-async def test_a_leader_that_is_not_there_says_nothing() -> None:
+async def test_missing_leader_leaves_key_epochs_unknown() -> None:
     topic, ends = GatedTopic(image(1, 2)), KeyEpochEnds(BrokerSettings(), MetadataCache())
     await asyncio.gather(ends.ask(topic, [0, 1]), ends.ask(topic, [0]))
     assert topic.unknown_key_epochs() == [0, 1]

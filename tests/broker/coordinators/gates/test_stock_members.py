@@ -34,13 +34,13 @@ def readers(of: GroupDriver, topic: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("holds_gates", "found"), [(False, ONE), (True, [])])
-def test_members_count_unless_they_hold_gates(holds_gates: bool, found: list[str]) -> None:
+def test_only_members_without_gate_support_are_stock_members(holds_gates: bool, found: list[str]) -> None:
     one = driver("orders", "payments", subscribed_topic_names=["orders"], holds_gates=holds_gates)
     assert readers(one, "orders") == found
     assert readers(one, "payments") == []
 
 
-def test_a_member_that_has_given_up_a_topic_counts_until_it_has_let_go_of_it() -> None:
+def test_unsubscribed_member_is_a_reader_until_its_partitions_are_revoked() -> None:
     one = driver("orders", "payments", subscribed_topic_names=["orders"])
     one.send(
         ConsumerGroupHeartbeatRequest(
@@ -51,7 +51,7 @@ def test_a_member_that_has_given_up_a_topic_counts_until_it_has_let_go_of_it() -
     assert readers(one, "orders") == ONE, "it may still have records of it"
 
 
-def test_an_expression_counts_as_what_it_matches_until_somebody_has_looked() -> None:
+def test_unresolved_expression_counts_for_every_matching_topic() -> None:
     one = driver("orders", subscribed_topic_names=[], subscribed_topic_regex="orders.*")
     assert readers(one, "orders") == ONE
     assert readers(one, "orders-2") == readers(one, "my-orders") == []
@@ -60,7 +60,7 @@ def test_an_expression_counts_as_what_it_matches_until_somebody_has_looked() -> 
     assert readers(one, "my-orders") == []
 
 
-def test_a_member_that_may_not_describe_what_it_matches_stands_against_nothing() -> None:
+def test_member_without_describe_permission_is_no_reader() -> None:
     one = driver("orders", subscribed_topic_names=[], subscribed_topic_regex="orders.*")
     (member,) = one.group.members.values()
     one.group.members["m"] = replace(member, assigned={})
@@ -70,5 +70,5 @@ def test_a_member_that_may_not_describe_what_it_matches_stands_against_nothing()
 
 
 @pytest.mark.parametrize("group", [ShareGroup("g"), ClassicGroup("g", GroupLimits(), random.Random(0))])
-def test_who_is_promised_no_order_and_who_is_nobody_count_for_nothing(group: ClassicGroup | ShareGroup) -> None:
+def test_share_groups_and_empty_groups_have_no_stock_members(group: ClassicGroup | ShareGroup) -> None:
     assert stock_members_reading(group, "orders", Topics()) == []

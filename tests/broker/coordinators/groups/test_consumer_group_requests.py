@@ -120,7 +120,7 @@ async def test_two_members_share_a_topic() -> None:
         assert all(one.member_type == 1 and one.assignment == one.target_assignment for one in told.members)
 
 
-async def test_another_coordinator_goes_on_where_the_first_was() -> None:
+async def test_rebalance_continues_after_a_coordinator_failover() -> None:
     async with wired(2) as wire:
         world = wire.world
         first = await wire.connect()
@@ -138,7 +138,7 @@ async def test_another_coordinator_goes_on_where_the_first_was() -> None:
         assert assigned(await second.call(beat("b", 2))) == {topic: [2, 3]}
 
 
-async def test_nothing_is_answered_before_it_is_replicated() -> None:
+async def test_responses_wait_for_replication() -> None:
     """Broker 2 is in the ISR but dead: the leader has the records, but they are not committed."""
     async with wired(2) as wire:
         world = wire.world
@@ -158,7 +158,7 @@ async def test_nothing_is_answered_before_it_is_replicated() -> None:
         assert (joined.member_epoch, told.groups[0].group_epoch, stayed.member_epoch) == (2, 2, 1)
 
 
-async def test_what_the_log_refuses_has_not_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_change_refused_by_the_log_is_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     async with wired(2) as wire:
         world = wire.world
         connection = await wire.connect()
@@ -179,7 +179,7 @@ async def test_what_the_log_refuses_has_not_happened(monkeypatch: pytest.MonkeyP
         assert (await connection.call(beat("b"))).member_epoch == 2
 
 
-async def test_who_is_silent_is_put_out() -> None:
+async def test_member_with_expired_session_is_removed() -> None:
     async with wired() as wire:
         world = wire.world
         connection = await wire.connect()
@@ -221,7 +221,7 @@ async def test_offsets_are_fenced_by_the_epoch_and_outlive_the_members() -> None
         assert world.groups(1).groups() == []
 
 
-async def test_lists_and_descriptions_tell_the_kinds_apart() -> None:
+async def test_list_and_describe_distinguish_group_types() -> None:
     async with wired() as wire:
         connection = await wire.connect()
         await connection.call(beat("a"))
@@ -239,7 +239,7 @@ async def test_lists_and_descriptions_tell_the_kinds_apart() -> None:
             assert (told.group_state, told.error_code) == (state, code)
 
 
-async def test_an_empty_group_changes_its_kind() -> None:
+async def test_empty_group_changes_its_type() -> None:
     async with wired() as wire:
         world = wire.world
         connection = await wire.connect()
@@ -288,7 +288,7 @@ async def classic_member(connection: Connection) -> tuple[str, int]:
     return joined.member_id, joined.generation_id
 
 
-async def test_a_group_changes_its_kind_while_members_run() -> None:
+async def test_classic_group_is_upgraded_while_members_run() -> None:
     async with wired(2) as wire:
         world = wire.world
         connection = await wire.connect()
@@ -316,7 +316,7 @@ async def test_a_group_changes_its_kind_while_members_run() -> None:
         assert isinstance(again, ClassicGroup) and again.members.by_id.keys() == {member_id}
 
 
-async def test_who_waits_in_a_classic_group_is_told_to_begin_again() -> None:
+async def test_pending_join_of_an_upgraded_classic_group_must_rejoin() -> None:
     async with wired() as wire:
         world = wire.world
         connection, waiting = await wire.connect(), await wire.connect()
@@ -333,7 +333,7 @@ async def test_who_waits_in_a_classic_group_is_told_to_begin_again() -> None:
         assert (await join).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-async def test_a_policy_forbids_it() -> None:
+async def test_disabled_migration_policy_refuses_an_upgrade() -> None:
     async with wired(group_consumer_migration_policy="disabled") as wire:
         connection = await wire.connect()
         member_id, generation = await classic_member(connection)
@@ -342,7 +342,7 @@ async def test_a_policy_forbids_it() -> None:
         assert told.error_code == ErrorCode.NONE
 
 
-async def test_a_group_without_members_becomes_classic_again() -> None:
+async def test_empty_consumer_group_becomes_a_classic_group() -> None:
     async with wired() as wire:
         world = wire.world
         connection = await wire.connect()
@@ -357,7 +357,7 @@ async def test_a_group_without_members_becomes_classic_again() -> None:
         assert world.groups(1).offsets.of("g").offset_of((TOPIC, 0)) == 5
 
 
-async def test_nothing_is_withheld_where_all_members_hold_gates() -> None:
+async def test_no_partition_is_gated_when_all_members_support_gates() -> None:
     async with wired(2) as wire:
         world = wire.world
         connection = await wire.connect()
@@ -382,7 +382,7 @@ async def test_nothing_is_withheld_where_all_members_hold_gates() -> None:
 
 
 @pytest.mark.parametrize(("version", "epochs"), [("4.1", 0), ("4.2", 1)])
-async def test_a_dropped_expression_begins_an_epoch_where_kafka_4_2_is_shown(version: str, epochs: int) -> None:
+async def test_dropped_expression_bumps_the_epoch_in_the_kafka_4_2_profile(version: str, epochs: int) -> None:
     async with wired(kafka_version=version) as made:
         connection = await made.connect()
         by_expression = {"subscribed_topic_names": None, "subscribed_topic_regex": f"{TOPIC}.*"}
@@ -394,7 +394,7 @@ async def test_a_dropped_expression_begins_an_epoch_where_kafka_4_2_is_shown(ver
         assert dropped.member_epoch == told.member_epoch + epochs
 
 
-async def test_session_timeout_is_told_only_to_members_that_ask() -> None:
+async def test_session_timeout_is_sent_only_on_request() -> None:
     async with wired(group_consumer_session_timeout_ms=50_000) as wire:
         connection = await wire.connect()
         assert (await connection.call(beat("stock"))).session_timeout_ms == -1

@@ -39,7 +39,7 @@ async def connect(world: GroupWorld, broker_id: int = 1) -> Connection:
 # --- every version on the wire -----------------------------------------------------------------------------------
 
 
-async def test_every_version_of_membership() -> None:
+async def test_membership_requests_work_in_every_version() -> None:
     async with group_world() as world:
         connection = await connect(world)
         for version in range(10):
@@ -60,7 +60,7 @@ async def test_every_version_of_membership() -> None:
         await connection.close()
 
 
-async def test_every_version_of_offsets() -> None:
+async def test_offset_requests_work_in_every_version() -> None:
     async with group_world() as world:
         connection = await connect(world)
         for version in range(1, 10):
@@ -81,7 +81,7 @@ async def test_every_version_of_offsets() -> None:
         await connection.close()
 
 
-async def test_every_version_of_administration() -> None:
+async def test_administration_requests_work_in_every_version() -> None:
     async with group_world() as world:
         connection = await connect(world)
         member_id, _ = await join_alone(connection)
@@ -131,7 +131,7 @@ async def test_assignments_of_the_last_generation_are_described_in_a_rebalance_o
         await connection.close()
 
 
-async def test_partitions_are_refused_one_by_one() -> None:
+async def test_partitions_of_a_commit_are_refused_individually() -> None:
     async with group_world() as world:
         connection = await connect(world)
         assert commit_errors(await connection.call(commit_request({0: 1, 99: 1}))) == [
@@ -165,7 +165,7 @@ async def test_members_commit_under_their_generation() -> None:
         await connection.close()
 
 
-async def test_too_large_for_the_journal() -> None:
+async def test_commit_too_large_for_the_journal_is_refused() -> None:
     async with group_world(message_max_bytes=2000) as world:
         connection = await connect(world)
         response = await connection.call(commit_request(dict.fromkeys(range(4), 1), metadata="x" * 1000))
@@ -174,7 +174,7 @@ async def test_too_large_for_the_journal() -> None:
         await connection.close()
 
 
-async def test_a_commit_is_answered_and_seen_only_when_replicated() -> None:
+async def test_commit_is_acknowledged_and_visible_only_when_replicated() -> None:
     """Broker 2 is in the ISR but dead: the leader has the record, but it is not committed."""
     async with group_world(brokers=2, offsets_commit_timeout_ms=200) as world:
         connection = await connect(world)
@@ -212,7 +212,7 @@ async def test_members_and_offsets_survive_their_coordinator() -> None:
         await first.close()
 
 
-async def test_whoever_waits_is_sent_to_the_new_coordinator() -> None:
+async def test_pending_requests_are_refused_when_the_coordinator_moves() -> None:
     async with group_world(brokers=2) as world:
         connection, other, third = await connect(world), await connect(world), await connect(world)
         member = await join_alone(connection)
@@ -235,7 +235,7 @@ async def test_whoever_waits_is_sent_to_the_new_coordinator() -> None:
             await one.close()
 
 
-async def test_while_loading() -> None:
+async def test_requests_during_loading_are_refused() -> None:
     """Before the load, all requests must wait. Kafka would confirm heartbeats."""
     async with group_world() as world:
         groups = world.groups(1)
@@ -255,7 +255,7 @@ async def test_while_loading() -> None:
         assert not groups.offsets.of("g")
 
 
-async def test_what_was_loaded_is_served_when_all_of_it_is_replicated() -> None:
+async def test_loaded_state_is_served_once_it_is_replicated() -> None:
     """Broker 2 has a generation that broker 3 lacks: it may be lost, and its number reused."""
     async with group_world(brokers=3) as world:
         connection = await connect(world)
@@ -279,7 +279,7 @@ async def test_what_was_loaded_is_served_when_all_of_it_is_replicated() -> None:
             await one.close()
 
 
-async def test_a_session_that_ends_wakes_nobody_but_the_timer() -> None:
+async def test_session_expiry_is_detected_by_the_timer_alone() -> None:
     async with group_world() as world:
         connection = await connect(world)
         response = await connection.call(join_request(session_ms=6000), version=3)
@@ -298,7 +298,7 @@ async def test_a_session_that_ends_wakes_nobody_but_the_timer() -> None:
 # --- waiting for progress ----------------------------------------------------------------------------------------
 
 
-async def test_a_watch_is_woken_by_the_commit_it_waits_for() -> None:
+async def test_watch_completes_at_the_awaited_commit() -> None:
     async with group_world() as world:
         watcher, committer = await connect(world), await connect(world)
         watching = asyncio.ensure_future(watcher.call(watch_request({0: 10, 1: 20})))
@@ -318,7 +318,7 @@ async def test_a_watch_is_woken_by_the_commit_it_waits_for() -> None:
         await committer.close()
 
 
-async def test_a_new_epoch_of_the_same_leader_disturbs_nobody() -> None:
+async def test_new_epoch_of_the_same_leader_keeps_groups_and_watches() -> None:
     async with group_world() as world:
         watcher, committer = await connect(world), await connect(world)
         await committer.call(commit_request({1: 1}))
@@ -333,7 +333,7 @@ async def test_a_new_epoch_of_the_same_leader_disturbs_nobody() -> None:
         await committer.close()
 
 
-async def test_a_watch_ends_with_its_time() -> None:
+async def test_watch_times_out() -> None:
     async with group_world() as world:
         connection = await connect(world)
         response = await connection.call(watch_request({0: 10}, max_wait_ms=20))
@@ -342,7 +342,7 @@ async def test_a_watch_ends_with_its_time() -> None:
         await connection.close()
 
 
-async def test_a_watch_ends_with_its_client() -> None:
+async def test_watch_is_removed_when_its_client_disconnects() -> None:
     async with group_world() as world:
         connection = await connect(world)
         watching = asyncio.ensure_future(connection.call(watch_request({0: 10})))
@@ -353,7 +353,7 @@ async def test_a_watch_ends_with_its_client() -> None:
         await until(lambda: "g" not in world.groups(1).table.slots)
 
 
-async def test_only_members_may_watch_a_group_that_has_some() -> None:
+async def test_only_members_may_watch_a_group_that_has_members() -> None:
     async with group_world() as world:
         connection = await connect(world)
         member_id, generation = await join_alone(connection)
@@ -389,7 +389,7 @@ async def test_deleting_a_group() -> None:
         await connection.close()
 
 
-async def test_offsets_in_a_deleted_topic_are_forgotten() -> None:
+async def test_offsets_of_a_deleted_topic_are_removed() -> None:
     async with group_world() as world:
         connection = await connect(world)
         await world.create_topic(1, "doomed")
@@ -400,7 +400,7 @@ async def test_offsets_in_a_deleted_topic_are_forgotten() -> None:
         await connection.close()
 
 
-async def test_offsets_nobody_needs_expire() -> None:
+async def test_offsets_of_an_empty_group_expire() -> None:
     async with group_world(brokers=2, offsets_retention_minutes=1) as world:
         connection = await connect(world)
         await connection.call(commit_request({0: 1}))

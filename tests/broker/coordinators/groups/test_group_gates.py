@@ -68,7 +68,7 @@ async def withheld(admin: Admin) -> dict[int, str]:
     return {one.partition: reason for one, reason in known.items()}
 
 
-async def test_a_child_comes_when_its_parent_is_committed_to_the_cut_and_not_before() -> None:
+async def test_child_is_assigned_once_its_parent_is_committed_to_the_cut() -> None:
     async with orders() as (_, admin, _):
         member = StockMember(admin)
         assert await member.take_part() == {0}
@@ -84,7 +84,7 @@ async def test_a_child_comes_when_its_parent_is_committed_to_the_cut_and_not_bef
         assert await member.heartbeat() is ErrorCode.NONE
 
 
-async def test_what_opens_together_comes_in_one_rebalance() -> None:
+async def test_gates_opening_together_cause_one_rebalance() -> None:
     async with orders(brokers=3, partitions=4) as (cluster, admin, _), Admin(cluster.bootstrap_servers) as other:
         members = [StockMember(admin), StockMember(other)]
         await members[0].take_part()
@@ -100,7 +100,7 @@ async def test_what_opens_together_comes_in_one_rebalance() -> None:
         assert members[0].generation == generation + 1
 
 
-async def test_a_chain_waits_for_its_far_end_through_what_is_empty() -> None:
+async def test_gates_of_a_chain_open_through_empty_partitions() -> None:
     async with orders() as (_, admin, _):
         member = StockMember(admin)
         await member.take_part()
@@ -112,7 +112,7 @@ async def test_a_chain_waits_for_its_far_end_through_what_is_empty() -> None:
         assert await member.told_to_rejoin() == {0, 1, 2, 3}, "nothing was ever in 1"
 
 
-async def test_records_behind_the_cut_open_nothing_more() -> None:
+async def test_records_after_the_cut_do_not_keep_a_gate_closed() -> None:
     async with orders() as (_, admin, producer):
         member = StockMember(admin)
         await member.take_part()
@@ -125,7 +125,7 @@ async def test_records_behind_the_cut_open_nothing_more() -> None:
         assert await committed(admin) == {0: 2 * EACH, 1: 0}, "it was there before the child, though it had no commit"
 
 
-async def test_a_group_that_comes_later_begins_children_by_its_own_policy() -> None:
+async def test_group_created_after_a_resize_starts_children_by_its_reset_policy() -> None:
     async with orders() as (_, admin, _):
         await admin.create_partitions(TOPIC, 2)
         member = StockMember(admin)
@@ -135,7 +135,7 @@ async def test_a_group_that_comes_later_begins_children_by_its_own_policy() -> N
         assert await committed(admin) == {0: EACH}
 
 
-async def test_a_group_without_a_commit_is_let_go_if_the_topic_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gates_of_a_group_without_commits_open_after_the_configured_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_gates, "OPENING_DELAY_MS", 0)
     async with orders(reshard_legacy_consumers_uncommitted_ms="300") as (_, admin, _):
         await admin.create_partitions(TOPIC, 2)
@@ -155,7 +155,9 @@ async def test_a_group_without_a_commit_is_let_go_if_the_topic_says_so(monkeypat
         ({}, {"holds_gates": True}),
     ],
 )
-async def test_who_is_not_gated(configs: dict[str, str], options: dict[str, object]) -> None:
+async def test_groups_exempt_from_gates_are_assigned_all_partitions(
+    configs: dict[str, str], options: dict[str, object]
+) -> None:
     async with orders(**configs) as (_, admin, _):
         member = StockMember(admin, **options)  # type: ignore[arg-type]
         await member.take_part()
@@ -164,7 +166,7 @@ async def test_who_is_not_gated(configs: dict[str, str], options: dict[str, obje
         assert await withheld(admin) == {}
 
 
-async def test_a_topic_that_nobody_asked_order_of_grows_as_in_kafka() -> None:
+async def test_topic_without_ordered_delivery_grows_without_gates() -> None:
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=1)])
         await admin.wait_for_topic(TOPIC)
@@ -176,7 +178,7 @@ async def test_a_topic_that_nobody_asked_order_of_grows_as_in_kafka() -> None:
         assert await member.take_part() == {0, 1}, "nothing was ever in 0"
 
 
-async def test_what_a_member_with_gates_has_is_its_own_business() -> None:
+async def test_gates_are_not_applied_to_members_with_gate_support() -> None:
     async with orders() as (cluster, admin, _), Admin(cluster.bootstrap_servers) as other:
         members = [StockMember(admin), StockMember(other, holds_gates=True)]
         await members[0].take_part()
@@ -189,7 +191,7 @@ async def test_what_a_member_with_gates_has_is_its_own_business() -> None:
         assert stock == {0} - all_of_own
 
 
-async def test_a_withheld_merge_target_is_committed_to_its_log_start_for_members_with_gates() -> None:
+async def test_gated_merge_target_is_committed_to_its_log_start_for_members_with_gates() -> None:
     """0 has no reader and its records are deleted; the member with gates waits until the group has passed them."""
     async with (
         orders() as (cluster, admin, _),
@@ -212,7 +214,7 @@ async def test_a_withheld_merge_target_is_committed_to_its_log_start_for_members
         assert halves[0] == {0}
 
 
-async def test_a_consumer_reads_on_beside_a_stock_member_when_the_head_of_a_withheld_partition_is_deleted() -> None:
+async def test_consumer_continues_beside_stock_member_after_deletion_in_gated_partition() -> None:
     """1@1 waits until the group has passed 0@0, which ends at the log start; 0 is unassigned."""
     async with (
         orders() as (cluster, admin, _),
@@ -246,7 +248,7 @@ async def test_a_consumer_reads_on_beside_a_stock_member_when_the_head_of_a_with
         taking_part.cancel()
 
 
-async def test_the_start_of_a_withheld_merge_target_is_not_committed_for_stock_members_alone() -> None:
+async def test_log_start_of_gated_merge_target_is_not_committed_for_stock_members_only() -> None:
     """The coordinator has their gates and knows log starts; their start follows their reset policy."""
     async with orders() as (cluster, admin, _):
         await split_and_merge(cluster, admin)
@@ -259,7 +261,7 @@ async def test_the_start_of_a_withheld_merge_target_is_not_committed_for_stock_m
         assert 0 not in await committed(admin)
 
 
-async def test_a_gate_that_closed_again_is_closed_for_a_static_member_that_returns() -> None:
+async def test_gate_that_closed_again_applies_to_a_returning_static_member() -> None:
     async with orders() as (_, admin, _):
         await admin.create_partitions(TOPIC, 2)
         member = StockMember(admin, instance="till-1")
@@ -276,7 +278,7 @@ async def test_a_gate_that_closed_again_is_closed_for_a_static_member_that_retur
         assert await back.told_to_rejoin() == {0, 1}
 
 
-async def test_what_grew_while_a_static_member_was_away_comes_when_it_returns() -> None:
+async def test_returning_static_member_is_assigned_new_partitions_by_a_rebalance() -> None:
     """A returning static member causes no assignment (KIP-345, KIP-814)."""
     async with orders() as (_, admin, _):
         member = StockMember(admin, instance="till-1")
@@ -289,7 +291,7 @@ async def test_what_grew_while_a_static_member_was_away_comes_when_it_returns() 
         assert await committed(admin) == {0: EACH, 1: 0}
 
 
-async def test_the_next_coordinator_finds_what_this_one_withheld() -> None:
+async def test_next_coordinator_keeps_gated_partitions() -> None:
     async with orders(brokers=3) as (cluster, admin, _):
         member = StockMember(admin)
         await member.take_part()
@@ -304,7 +306,7 @@ async def test_the_next_coordinator_finds_what_this_one_withheld() -> None:
         assert await member.told_to_rejoin() == {0, 1}
 
 
-async def test_the_markers_below_a_cut_are_not_waited_for() -> None:
+async def test_transaction_markers_below_a_cut_do_not_keep_its_gate_closed() -> None:
     async with orders() as (cluster, admin, _):
         member = StockMember(admin)
         await member.take_part()
@@ -320,7 +322,7 @@ async def test_the_markers_below_a_cut_are_not_waited_for() -> None:
         assert await member.told_to_rejoin() == {0, 1}
 
 
-async def test_what_is_withheld_comes_when_the_topic_is_given_up() -> None:
+async def test_gated_partitions_are_assigned_when_gating_is_disabled() -> None:
     async with orders() as (_, admin, _):
         await admin.create_partitions(TOPIC, 2)
         member = StockMember(admin)
@@ -329,7 +331,7 @@ async def test_what_is_withheld_comes_when_the_topic_is_given_up() -> None:
         assert await member.told_to_rejoin() == {0, 1}
 
 
-async def test_a_topic_of_the_same_name_is_another_one() -> None:
+async def test_recreated_topic_has_no_gates_of_its_predecessor() -> None:
     async with orders() as (_, admin, producer):
         member = StockMember(admin)
         await member.take_part()
@@ -381,7 +383,7 @@ class Assigned:
         await commit(self.admin, offsets, generation_id_or_member_epoch=self.epoch, member_id=self.name)
 
 
-async def test_a_broker_that_assigns_leaves_out_what_is_closed_and_bumps_the_group_once_it_opens() -> None:
+async def test_consumer_group_excludes_gated_partitions_and_bumps_its_epoch_on_opening() -> None:
     async with orders(kafka="4.1") as (cluster, admin, _):
         admin.network.follow(TOPIC)
         member = Assigned(admin)
@@ -402,7 +404,7 @@ async def test_a_broker_that_assigns_leaves_out_what_is_closed_and_bumps_the_gro
         assert node.services.groups.withheld(GROUP) == {}
 
 
-async def test_a_merge_target_in_nobodys_target_is_committed_to_its_log_start_for_members_with_gates(
+async def test_unassigned_merge_target_is_committed_to_its_log_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(group_gates, "AGAIN_S", 0.1)
@@ -418,7 +420,7 @@ async def test_a_merge_target_in_nobodys_target_is_committed_to_its_log_start_fo
         await asked_until(lambda: committed(admin), lambda offsets: offsets[0] == 2 * EACH + 3)
 
 
-async def test_the_next_coordinator_of_a_group_whose_broker_assigns_knows_what_may_be_assigned() -> None:
+async def test_next_coordinator_of_a_consumer_group_keeps_gated_partitions() -> None:
     async with orders(brokers=3, kafka="4.1") as (cluster, admin, _):
         admin.network.follow(TOPIC)
         member = Assigned(admin)

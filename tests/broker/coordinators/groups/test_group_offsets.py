@@ -90,7 +90,7 @@ async def leave_three_groups(world: GroupWorld, connection: Connection, topic: s
     assert listed(world) == {"g", "alone", "living"}
 
 
-async def test_group_that_is_empty_is_forgotten_with_its_last_topic() -> None:
+async def test_empty_group_is_deleted_with_its_last_topic() -> None:
     async with group_world(brokers=2) as world:
         connection = await world[1].connect()
         await leave_three_groups(world, connection, "doomed")
@@ -103,7 +103,7 @@ async def test_group_that_is_empty_is_forgotten_with_its_last_topic() -> None:
         await connection.close()
 
 
-async def test_kafka_4_forgets_group_without_offsets_at_the_next_check_of_retention() -> None:
+async def test_group_without_offsets_is_deleted_at_the_next_retention_check_of_kafka_4() -> None:
     async with group_world(kafka_version="4.1") as world:
         connection = await world[1].connect()
         await leave_three_groups(world, connection, "doomed")
@@ -116,7 +116,7 @@ async def test_kafka_4_forgets_group_without_offsets_at_the_next_check_of_retent
 
 
 @pytest.mark.parametrize(("kafka_version", "stays"), [("3.9", False), ("4.1", True)])
-async def test_group_that_loses_its_last_offset_on_request_stays_in_kafka_4(kafka_version: str, stays: bool) -> None:
+async def test_group_stays_in_kafka_4_after_deletion_of_its_last_offset(kafka_version: str, stays: bool) -> None:
     async with group_world(kafka_version=kafka_version) as world:
         connection = await world[1].connect()
         await leave_three_groups(world, connection, "left")
@@ -128,7 +128,7 @@ async def test_group_that_loses_its_last_offset_on_request_stays_in_kafka_4(kafk
         await connection.close()
 
 
-async def test_offsets_of_topics_in_use_are_kept() -> None:
+async def test_offset_deletion_of_subscribed_topic_is_refused() -> None:
     async with group_world() as world:
         connection = await world[1].connect()
         await world.create_topic(1, "left")
@@ -150,7 +150,7 @@ async def test_offsets_of_topics_in_use_are_kept() -> None:
         ("", ErrorCode.INVALID_GROUP_ID),
     ],
 )
-async def test_what_concerns_the_group_stands_on_top(group: str, error: ErrorCode) -> None:
+async def test_group_error_of_offset_deletion_is_top_level(group: str, error: ErrorCode) -> None:
     async with group_world() as world:
         connection = await world[1].connect()
         if group == "connect":
@@ -165,7 +165,7 @@ async def test_what_concerns_the_group_stands_on_top(group: str, error: ErrorCod
 # --- expired -----------------------------------------------------------------------------------------------------
 
 
-async def test_members_keep_what_they_consume_and_lose_the_rest() -> None:
+async def test_offsets_of_unsubscribed_topics_expire_while_members_run() -> None:
     async with group_world(offsets_retention_minutes=1) as world:
         connection = await world[1].connect()
         await world.create_topic(1, "left")
@@ -181,7 +181,7 @@ async def test_members_keep_what_they_consume_and_lose_the_rest() -> None:
         await connection.close()
 
 
-async def test_a_group_that_was_left_counts_from_then() -> None:
+async def test_offset_retention_of_an_empty_group_starts_when_it_became_empty() -> None:
     async with group_world(brokers=2, offsets_retention_minutes=1) as world:
         connection = await world[1].connect()
         member = await consume(connection, TOPIC)
@@ -200,7 +200,7 @@ async def test_a_group_that_was_left_counts_from_then() -> None:
         await connection.close()
 
 
-async def test_an_old_retention_is_kept() -> None:
+async def test_retention_time_of_commit_v4_is_applied() -> None:
     async with group_world() as world:
         connection = await world[1].connect()
         request = commit_request({0: 1})
@@ -215,7 +215,7 @@ async def test_an_old_retention_is_kept() -> None:
         await connection.close()
 
 
-async def test_a_retention_that_never_ends_is_kept() -> None:
+async def test_infinite_retention_time_of_commit_v4_is_applied() -> None:
     async with group_world() as world:
         connection = await world[1].connect()
         request = commit_request({0: 1})
@@ -230,7 +230,7 @@ async def test_a_retention_that_never_ends_is_kept() -> None:
 # --- compacted ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_compacted_journal_tells_the_same() -> None:
+async def test_compacted_journal_replays_to_the_same_state() -> None:
     async with group_world() as world:
         connection = await world[1].connect()
         member = await consume(connection, TOPIC)
@@ -254,5 +254,5 @@ async def test_a_compacted_journal_tells_the_same() -> None:
         await connection.close()
 
 
-def test_lengths_are_javas() -> None:
+def test_metadata_length_is_counted_as_in_java() -> None:
     assert [utf16_length(text) for text in ("", "ab", "ü", "\N{GRINNING FACE}")] == [0, 2, 1, 2]

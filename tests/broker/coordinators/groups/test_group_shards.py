@@ -47,7 +47,7 @@ def test_tombstones() -> None:
     assert slots["g"].group.state is EMPTY and slots["g"].group.generation == 0
 
 
-def test_open_transactions_are_kept_and_settled() -> None:
+def test_replay_keeps_open_transactions_and_applies_ended_ones() -> None:
     slots = replayed(
         offset_put(0, 5, producer_id=7),
         offset_put(1, 6, group="other", producer_id=7),
@@ -59,7 +59,7 @@ def test_open_transactions_are_kept_and_settled() -> None:
     assert replayed(offset_put(0, 5, producer_id=7), TransactionEnd(7, commit=False)) == {}
 
 
-def test_when_a_slot_can_be_forgotten() -> None:
+def test_entry_with_writes_or_pending_members_is_not_vacant() -> None:
     slot = GroupEntry(ClassicGroup("g", GroupLimits(), random.Random(1)), 0)
     assert slot.vacant
     slot.writes_in_flight = 1
@@ -69,7 +69,7 @@ def test_when_a_slot_can_be_forgotten() -> None:
     assert not slot.vacant and slot.next_deadline() == 5
 
 
-def test_a_withheld_partition_is_unread_once_the_group_is_stable_and_no_commit_of_it_is_open() -> None:
+def test_gated_partition_is_unread_in_a_stable_group_without_open_commits() -> None:
     value = JournalRecord(GroupMetadataKey(group="g"), group_value(), 0)
     slot = replayed(value)["g"]
     assert slot.is_unread(bytes(16), "t", 0)

@@ -48,7 +48,7 @@ async def fetched(connection: Connection, *, stable: bool = False) -> tuple[int,
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_offsets_count_once_the_transaction_is_committed(version: int) -> None:
+async def test_offsets_are_visible_once_the_transaction_is_committed(version: int) -> None:
     async with group_world() as world:
         connection, coordinator = await begun(world)
         assert codes_of(await connection.call(commit_request({0: 10}))) == OK
@@ -66,7 +66,7 @@ async def test_offsets_count_once_the_transaction_is_committed(version: int) -> 
         assert len(coordinator.asked) == 2, "once per transaction"
 
 
-async def test_a_later_plain_commit_wins_over_a_transaction_that_ends_after_it() -> None:
+async def test_later_plain_commit_overrides_an_earlier_transactional_commit() -> None:
     async with group_world() as world:
         connection, _ = await begun(world)
         await connection.call(txn_commit_request({0: 20}))
@@ -76,7 +76,7 @@ async def test_a_later_plain_commit_wins_over_a_transaction_that_ends_after_it()
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_what_is_staged_survives_the_coordinator(commit: bool) -> None:
+async def test_pending_transactional_offsets_survive_a_failover(commit: bool) -> None:
     async with group_world(brokers=2) as world:
         connection, _ = await begun(world)
         await connection.call(commit_request({0: 10}))
@@ -129,7 +129,7 @@ async def test_members_are_fenced_from_v3_on() -> None:
         assert await said() is ErrorCode.NONE, "and newer ones need not"
 
 
-async def test_static_members_are_fenced_by_whoever_took_their_place() -> None:
+async def test_replaced_static_member_is_fenced() -> None:
     async with group_world() as world:
         from tests.broker.coordinators.world import join_request, sync_request
 
@@ -140,7 +140,7 @@ async def test_static_members_are_fenced_by_whoever_took_their_place() -> None:
         assert codes_of(await connection.call(request)) == [ErrorCode.FENCED_INSTANCE_ID]
 
 
-async def test_the_transactions_coordinator_and_the_log_have_their_say() -> None:
+async def test_errors_of_transaction_coordinator_and_log_are_returned() -> None:
     async with group_world() as world:
         connection, coordinator = await begun(world)
 
@@ -162,7 +162,7 @@ async def test_the_transactions_coordinator_and_the_log_have_their_say() -> None
         assert await said(producer=(7, 3)) is ErrorCode.NONE
 
 
-async def test_a_transaction_coordinator_that_cannot_be_reached() -> None:
+async def test_unreachable_transaction_coordinator_fails_the_commit() -> None:
     async with group_world(brokers=2) as world:
         await coordinate_transactions(world, 2, [OFFSETS])
         await world.kill(2)
@@ -171,7 +171,7 @@ async def test_a_transaction_coordinator_that_cannot_be_reached() -> None:
         assert said == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 
 
-async def test_partitions_are_refused_alone_and_the_group_for_all_others() -> None:
+async def test_partition_errors_are_individual_and_group_errors_apply_to_all() -> None:
     async with group_world() as world:
         connection, coordinator = await begun(world)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -186,7 +186,7 @@ async def test_partitions_are_refused_alone_and_the_group_for_all_others() -> No
         assert codes_of(await connection.call(refused)) == [ErrorCode.UNKNOWN_MEMBER_ID, unknown]
 
 
-async def test_another_coordinator() -> None:
+async def test_commit_to_wrong_coordinator_is_refused() -> None:
     async with group_world(brokers=2) as world:
         await begun(world)
         await world.coordinate(2)
@@ -208,7 +208,7 @@ async def test_a_deleted_group_stays_deleted_when_its_transaction_is_committed()
             )
 
 
-async def test_a_commit_that_is_not_replicated_in_time_stays_staged() -> None:
+async def test_commit_not_replicated_in_time_stays_pending() -> None:
     """The client gets an error and aborts; the record is in the log, and a replay stages it."""
     async with group_world(brokers=2, offsets_commit_timeout_ms=100) as world:
         connection, _ = await begun(world)
@@ -220,7 +220,7 @@ async def test_a_commit_that_is_not_replicated_in_time_stays_staged() -> None:
         assert await fetched(connection, stable=True) == (-1, ErrorCode.NONE)
 
 
-async def test_a_marker_that_comes_while_the_load_waits_for_replication_is_not_missed() -> None:
+async def test_marker_arriving_during_a_load_is_applied() -> None:
     """The staged offset is on brokers 1 and 2, its marker arrives at 2, and then broker 3 catches up."""
     async with group_world(brokers=3) as world:
         connection, _ = await begun(world)
@@ -255,7 +255,7 @@ async def test_a_plain_commit_is_unstable_until_it_is_replicated() -> None:
         assert await fetched(other, stable=True) == (20, ErrorCode.NONE)
 
 
-async def test_nothing_expires_under_an_open_transaction() -> None:
+async def test_offsets_of_an_open_transaction_do_not_expire() -> None:
     async with group_world(offsets_retention_minutes=1) as world:
         connection, _ = await begun(world)
         await connection.call(commit_request({0: 10, 1: 11}))

@@ -21,7 +21,7 @@ def group_of(*member_ids: str) -> tuple[Any, Any, list[Any]]:
 EXPIRED = [(SimpleNamespace(member_id=one), Timer.SESSION) for one in ("a", "b")]
 
 
-def test_members_that_the_journal_keeps_are_removed_after_a_delay() -> None:
+def test_failed_removal_of_members_is_retried_after_a_delay() -> None:
     runtime, slot, rescheduled = group_of("a")  # b has left meanwhile
     with removing(runtime, slot, EXPIRED, 1000):
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -31,7 +31,7 @@ def test_members_that_the_journal_keeps_are_removed_after_a_delay() -> None:
 
 
 @pytest.mark.parametrize("error", [None, LookupError("a bug")])
-def test_timers_of_removed_members_are_not_set_again(error: Exception | None) -> None:
+def test_timers_of_removed_members_are_not_reset(error: Exception | None) -> None:
     runtime, slot, rescheduled = group_of()
     try:
         with removing(runtime, slot, EXPIRED, 1000):

@@ -56,7 +56,7 @@ async def offsets(member: Member) -> list[tuple[int, int, int]]:
     return [(row.partition_index, row.start_offset, row.lag) for topic in told.topics for row in topic.partitions]
 
 
-async def test_administrators_see_a_group_move_it_and_delete_it() -> None:
+async def test_group_is_listed_described_altered_and_deleted() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, admin):
         await a.join()
         await a.fetch()
@@ -130,7 +130,7 @@ async def test_alter_offsets_of_missing_group_creates_it() -> None:
         assert listed["g"] == "Empty" and await offsets(admin) == [(0, 2, 3)]
 
 
-async def test_alter_offsets_on_a_cluster_that_never_shared_creates_its_states() -> None:
+async def test_alter_offsets_creates_the_share_state_topic() -> None:
     async with sharing() as cluster, members(cluster, "admin") as (admin,):
         await send(cluster, 3)
         row = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)
@@ -140,7 +140,7 @@ async def test_alter_offsets_on_a_cluster_that_never_shared_creates_its_states()
         assert await offsets(admin) == [(0, 1, 2)]
 
 
-async def test_group_of_another_type_is_refused_before_its_topics_are_looked_at() -> None:
+async def test_group_of_another_type_is_refused_before_its_topics_are_checked() -> None:
     async with sharing() as cluster, members(cluster, "admin") as (admin,):
         beat = ConsumerGroupHeartbeatRequest(
             group_id="other",
@@ -174,7 +174,7 @@ async def test_offset_delete_finds_no_offsets_in_a_share_group() -> None:
         assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-async def test_the_coordinator_of_a_shared_partition_is_found_by_a_whole_key() -> None:
+async def test_malformed_share_coordinator_key_is_refused() -> None:
     async with sharing() as cluster, members(cluster, "a") as (admin,):
         good = "a:b:AAAAAAAAAAAAAAAAAAAAAQ:0"
         wrong = ["", "g", "g:x:0", "g:AAAAAAAAAAAAAAAAAAAAAQ:", f"{good}x", ":AAAAAAAAAAAAAAAAAAAAAQ:0"]
@@ -184,7 +184,7 @@ async def test_the_coordinator_of_a_shared_partition_is_found_by_a_whole_key() -
         assert codes[1:] == [ErrorCode.INVALID_REQUEST] * len(wrong)
 
 
-async def test_with_a_topic_goes_all_that_was_kept_of_it() -> None:
+async def test_topic_deletion_deletes_its_share_state() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, admin):
         await a.join()
         await a.fetch()
@@ -211,7 +211,7 @@ async def test_with_a_topic_goes_all_that_was_kept_of_it() -> None:
         assert not any(one.states for one in coordinator.shards())
 
 
-async def test_a_group_outlives_its_coordinator() -> None:
+async def test_group_survives_a_coordinator_failover() -> None:
     async with sharing(3) as cluster, members(cluster, "a") as (a,):
         await a.join()
         epoch = a.epoch
@@ -230,7 +230,7 @@ async def test_a_group_outlives_its_coordinator() -> None:
         assert (answer.member_epoch, answer.assignment) == (epoch, None), "it goes on where it was"
 
 
-async def test_groups_of_other_kinds_and_other_kafkas_keep_out() -> None:
+async def test_share_group_is_refused_for_other_group_types_and_kafka_versions() -> None:
     async with sharing() as cluster, members(cluster, "a", "x") as (a, x):
         await a.join()
         beat = ConsumerGroupHeartbeatRequest(
@@ -248,7 +248,7 @@ async def test_groups_of_other_kinds_and_other_kafkas_keep_out() -> None:
         assert (await x.beat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-async def test_a_partition_that_is_merged_away_and_returns_is_shared_from_where_the_group_was() -> None:
+async def test_recreated_partition_is_shared_from_the_groups_previous_offset() -> None:
     """Like committed offsets, its state stays: records from before the group sees it again are not skipped."""
     async with (
         sharing() as cluster,

@@ -89,7 +89,7 @@ async def described(connection: Connection) -> Any:
     return response.groups[0]
 
 
-async def test_another_coordinator_goes_on_where_the_first_was() -> None:
+async def test_rebalance_continues_after_a_coordinator_failover() -> None:
     async with wired(2) as (world, first):
         assert dealt(await first.call(beat("a"))) == [0, 1, 2, 3]
         assert dealt(await first.call(beat("b"))) == []
@@ -109,7 +109,7 @@ async def test_another_coordinator_goes_on_where_the_first_was() -> None:
         await second.close()
 
 
-async def test_nothing_is_answered_before_it_is_replicated() -> None:
+async def test_responses_wait_for_replication() -> None:
     """Broker 2 is in the ISR but dead: the leader has the records, but they are not committed."""
     async with wired(2) as (world, connection):
         await connection.call(beat("a"))
@@ -126,7 +126,7 @@ async def test_nothing_is_answered_before_it_is_replicated() -> None:
         assert (joined.member_epoch, told.groups[0].group_epoch, dealt(stayed)) == (3, 3, [0, 1])
 
 
-async def test_what_the_log_refuses_has_not_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_change_refused_by_the_log_is_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     async with wired(2) as (world, connection):
         await connection.call(beat("a"))
         partition = world.brokers[1].services.replicas.leader_of(CONSUMER_OFFSETS_TOPIC, 0)
@@ -143,7 +143,7 @@ async def test_what_the_log_refuses_has_not_happened(monkeypatch: pytest.MonkeyP
         assert (await connection.call(beat("b"))).member_epoch == 3
 
 
-async def test_who_is_silent_is_put_out_also_by_a_coordinator_that_took_over() -> None:
+async def test_member_with_expired_session_is_removed_after_a_failover() -> None:
     async with wired() as (world, connection):
         await connection.call(beat("a"))
         await connection.call(beat("b"))
@@ -160,7 +160,7 @@ async def test_who_is_silent_is_put_out_also_by_a_coordinator_that_took_over() -
         await connection.close()
 
 
-async def test_who_gives_nothing_up_is_put_out_also_by_a_coordinator_that_took_over() -> None:
+async def test_member_that_does_not_revoke_is_removed_after_a_failover() -> None:
     async with wired() as (world, connection):
         await connection.call(beat("a"))
         await connection.call(beat("b"))
@@ -179,7 +179,7 @@ async def test_who_gives_nothing_up_is_put_out_also_by_a_coordinator_that_took_o
         await connection.close()
 
 
-async def test_the_first_members_wait_for_each_other() -> None:
+async def test_initial_rebalance_delay_gathers_the_first_members() -> None:
     async with wired(group_streams_initial_rebalance_delay_ms=3_000) as (world, connection):
         first = await connection.call(beat("a"))
         assert (first.member_epoch, [one.status_code for one in first.status]) == (1, [5])
@@ -226,7 +226,7 @@ async def test_offsets_are_fenced_by_the_epoch_and_outlive_the_members() -> None
         assert world.groups(1).groups() == []
 
 
-async def test_groups_of_other_kinds_keep_out() -> None:
+async def test_streams_group_is_refused_for_other_group_types() -> None:
     async with wired(share_coordinator_state_topic_replication_factor=1) as (_, connection):
         await connection.call(beat("a"))
         consumer = ConsumerGroupHeartbeatRequest(
@@ -255,7 +255,7 @@ async def test_groups_of_other_kinds_keep_out() -> None:
         assert (await described(connection)).group_state == "Empty", "a question changes nothing"
 
 
-async def test_an_empty_group_changes_its_kind_and_keeps_its_offsets() -> None:
+async def test_empty_group_changes_its_type_and_keeps_its_offsets() -> None:
     async with wired() as (world, connection):
         joined = await connection.call(join_request(), version=3)
         assert (await connection.call(beat("a"))).error_code == ErrorCode.GROUP_ID_NOT_FOUND, "it has a member"
@@ -282,21 +282,21 @@ async def test_an_empty_group_changes_its_kind_and_keeps_its_offsets() -> None:
 
 
 @pytest.mark.parametrize("shown", ["3.9", "4.0", "4.1"])
-async def test_an_older_kafka_does_not_know_such_groups(shown: str) -> None:
+async def test_older_kafka_profile_does_not_serve_streams_groups(shown: str) -> None:
     async with wired(kafka_version=shown) as (_, connection):
         for request in (beat("a"), StreamsGroupDescribeRequest(group_ids=["g"])):
             with pytest.raises(KafkaError, match="does not serve"):
                 await connection.call(request)
 
 
-async def test_such_groups_can_be_barred() -> None:
+async def test_streams_protocol_can_be_disabled() -> None:
     async with wired(group_coordinator_rebalance_protocols="classic,consumer") as (world, connection):
         assert (await connection.call(beat("a"))).error_code == ErrorCode.UNSUPPORTED_VERSION
         assert (await described(connection)).error_code == ErrorCode.UNSUPPORTED_VERSION
         assert world.groups(1).groups() == []
 
 
-async def test_topics_in_between_are_made_as_the_application_wants_them() -> None:
+async def test_internal_topics_are_created_from_the_topology() -> None:
     settings = {"group.streams.initial.rebalance.delay.ms": "0"}
     async with Cluster(1, kafka="4.2", properties=settings) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="t", partitions=3, replication_factor=1)])
@@ -312,7 +312,7 @@ async def test_topics_in_between_are_made_as_the_application_wants_them() -> Non
         assert refused.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
 
 
-async def test_nothing_is_withheld_while_a_topic_is_resized() -> None:
+async def test_resize_does_not_gate_partitions_of_streams_groups() -> None:
     settings = {"group.streams.initial.rebalance.delay.ms": "0"}
     gated = {"enable.ordered.delivery": "true", "reshard.legacy.consumers": "gate"}
     async with Cluster(1, kafka="4.2", properties=settings) as cluster, Admin(cluster.bootstrap_servers) as admin:

@@ -85,7 +85,7 @@ def with_offset(batch: bytes, base_offset: int) -> bytes:
     return base_offset.to_bytes(8, "big") + batch[8:]
 
 
-def test_a_late_completion_does_not_undo_a_newer_commit() -> None:
+def test_older_journal_offset_does_not_override_a_newer_commit() -> None:
     offsets = Offsets()
     assert offsets.commit(P0, value(20, 2))
     assert not offsets.commit(P0, value(10, 1))
@@ -97,7 +97,7 @@ def test_a_late_completion_does_not_undo_a_newer_commit() -> None:
     assert offsets.commit(P0, value(40, 5))
 
 
-def test_transactions() -> None:
+def test_ended_transaction_applies_or_drops_its_offsets() -> None:
     offsets = Offsets()
     offsets.commit(P0, value(1, 0))
     offsets.stage(7, P0, value(2, 1))
@@ -107,7 +107,7 @@ def test_transactions() -> None:
     assert offsets.settle(8, commit=False) == [] and not offsets.unstable(P1) and offsets.offset_of(P1) == -1
 
 
-def test_expiry() -> None:
+def test_expired_offsets_are_found() -> None:
     offsets = Offsets()
     offsets.commit(P0, value(100))
     offsets.commit(P1, value(1, expire_timestamp_ms=5000))
@@ -124,14 +124,14 @@ def test_expiry() -> None:
     assert offsets.expired(1100, 1000, since_ms=None) == [], "an open transaction holds it"
 
 
-def test_values_go_to_the_journal_and_back() -> None:
+def test_committed_offset_is_restored_from_its_journal_value() -> None:
     committed = CommittedOffset(
         offset=5, leader_epoch=2, metadata="m", commit_timestamp_ms=9, expire_timestamp_ms=11, journal_offset=77
     )
     assert CommittedOffset.from_value(committed.to_value(), 77) == committed
 
 
-def test_a_tombstone_takes_what_was_staged_before_it() -> None:
+def test_tombstone_removes_pending_offsets_written_before_it() -> None:
     offsets = Offsets()
     offsets.stage(1, P0, value(10, 1))
     offsets.stage(1, P1, value(11, 2))
@@ -145,7 +145,7 @@ def test_a_tombstone_takes_what_was_staged_before_it() -> None:
     assert offsets.settle(1, commit=True) == offsets.settle(2, commit=True) == []
 
 
-def test_commits_on_their_way_are_unstable_until_the_last_one_is_over() -> None:
+def test_offset_is_unstable_until_its_last_commit_in_flight_ends() -> None:
     offsets = Offsets()
     offsets.begin([P0, P1])
     offsets.begin([P0])

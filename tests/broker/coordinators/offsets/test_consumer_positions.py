@@ -38,7 +38,7 @@ def request(member: str, generation: int, rows: Any, max_wait_ms: int = 0) -> Co
     )
 
 
-def test_the_kips_exchange() -> None:
+def test_positions_are_exchanged_as_in_the_kip() -> None:
     """Need, request, report, response: four heartbeats, as in section 7."""
     positions = Positions()
     assert exchange(positions, "waiter", (0, True, -1)) == [(0, False, -1)], "nobody knows yet"
@@ -49,14 +49,14 @@ def test_the_kips_exchange() -> None:
     assert exchange(positions, "owner") == []
 
 
-def test_a_position_dies_with_its_generation() -> None:
+def test_position_is_dropped_with_its_generation() -> None:
     positions = Positions()
     exchange(positions, "owner", (0, False, 17))
     assert exchange(positions, "waiter", (0, True, -1)) == [(0, False, 17)]
     assert exchange(positions, "waiter", (0, True, -1), generation=2) == [(0, False, -1)]
 
 
-def test_a_position_dies_with_its_member() -> None:
+def test_position_is_dropped_with_its_member() -> None:
     positions = Positions()
     exchange(positions, "owner", (0, False, 17), (1, True, -1))
     assert positions.members() == {"owner"}
@@ -70,7 +70,7 @@ def watching(committed: dict[tuple[str, int], int], *rows: Any, max_wait_ms: int
     return positions, positions.watch("ticket", asked, lambda one: committed.get(one, -1), 1000)
 
 
-def test_a_watch_is_answered_at_once_when_there_is_nothing_to_wait_for() -> None:
+def test_watch_with_reached_position_or_no_wait_completes_immediately() -> None:
     for rows, max_wait_ms in [
         ([(0, True, -1, 5)], 100),  # reached already
         ([(0, True, -1, 9), (1, True, -1, 3)], 100),  # any is enough
@@ -82,12 +82,12 @@ def test_a_watch_is_answered_at_once_when_there_is_nothing_to_wait_for() -> None
         assert positions.watches == [] and positions.next_deadline() is None
 
 
-def test_only_what_is_needed_is_answered() -> None:
+def test_only_requested_positions_are_returned() -> None:
     _, (answer,) = watching({}, (0, True, -1), (1, False, 7), max_wait_ms=0)
     assert [row.partition for row in answer.response.topics[0].partitions] == [0]
 
 
-def test_a_watch_waits() -> None:
+def test_watch_completes_when_a_target_offset_is_committed() -> None:
     committed = {("t", 0): 5}
     positions, answers = watching(committed, (0, True, -1, 6), (1, True, -1, 0))
     assert answers == [] and positions.next_deadline() == 1100
@@ -105,14 +105,14 @@ def test_a_watch_waits() -> None:
     assert positions.committed([("t", 1)], offset_of) == [], "answered once"
 
 
-def test_who_awaits_nothing_hears_of_a_rebalance() -> None:
+def test_watch_without_targets_is_interrupted_by_a_rebalance() -> None:
     positions, answers = watching({})
     assert answers == [] and positions.next_deadline() == 1100
     (answer,) = positions.interrupt(ErrorCode.REBALANCE_IN_PROGRESS)
     assert answer.response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_watch_ends_with_its_time_or_its_assignment_or_its_client() -> None:
+def test_watch_ends_by_timeout_rebalance_or_disconnect() -> None:
     positions, _ = watching({}, (0, True, -1, 6))
     (answer,) = positions.expire(lambda one: -1, 1100)
     assert (answer.response.error_code, answer.response.topics[0].partitions[0].position) == (0, -1)

@@ -25,7 +25,7 @@ async def test_tasks_end_with_their_owner() -> None:
     assert ended.is_set()
 
 
-async def test_a_bug_in_a_task_is_heard_of() -> None:
+async def test_exception_in_a_task_reaches_the_exception_handler() -> None:
     heard: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: heard.append(context))
     background = CoordinatorTasks("a test")
@@ -45,7 +45,7 @@ def clock() -> Callable[[], int]:
     return lambda: int(loop.time() * 1000)
 
 
-async def test_the_earliest_deadline_rings_first() -> None:
+async def test_earliest_deadline_fires_first() -> None:
     rung: asyncio.Queue[str] = asyncio.Queue()
     now_ms = clock()
     alarm: CoordinatorTimer[str] = CoordinatorTimer(now_ms, lambda key, at_ms: rung.put_nowait(key))
@@ -61,7 +61,7 @@ async def test_the_earliest_deadline_rings_first() -> None:
     alarm.stop()
 
 
-async def test_a_clock_that_jumps_forward_holds_nothing_up() -> None:
+async def test_clock_jump_does_not_delay_later_timers() -> None:
     """The timer's deadline has passed; a later one is much earlier than that timer."""
     rung: asyncio.Queue[str] = asyncio.Queue()
     now_ms, jumped_ms = clock(), 0
@@ -77,7 +77,7 @@ async def test_a_clock_that_jumps_forward_holds_nothing_up() -> None:
     alarm.stop()
 
 
-async def test_nothing_rings_before_the_start_or_after_the_stop() -> None:
+async def test_timer_does_not_fire_before_start_or_after_stop() -> None:
     rung: list[str] = []
     alarm: CoordinatorTimer[str] = CoordinatorTimer(clock(), lambda key, at_ms: rung.append(key))
     alarm.set("a", 0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from anabranch.broker.coordinators.runtime.deadlines import Deadlines
 
 
-def test_the_earliest_comes_first() -> None:
+def test_earliest_deadline_is_popped_first() -> None:
     deadlines: Deadlines[str] = Deadlines()
     assert deadlines.first() is None
     deadlines.set("a", 30)
@@ -20,7 +20,7 @@ def test_the_earliest_comes_first() -> None:
     assert deadlines.first() is None
 
 
-def test_earlier_wins_and_later_waits_for_its_look() -> None:
+def test_earlier_deadline_replaces_a_later_one() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 30)
     deadlines.set("a", 10)
@@ -33,7 +33,7 @@ def test_earlier_wins_and_later_waits_for_its_look() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 50))), st.integers(0, 60))
-def test_nobody_is_looked_at_late(script: list[tuple[int, int]], now: int) -> None:
+def test_random_deadlines_are_popped_when_due(script: list[tuple[int, int]], now: int) -> None:
     deadlines: Deadlines[int] = Deadlines()
     earliest: dict[int, int] = {}
     for key, due in script:

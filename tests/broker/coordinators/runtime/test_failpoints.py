@@ -19,11 +19,11 @@ for point in sys.argv[2:]:
 
 
 @pytest.mark.parametrize("step", ["", "txn", "resize:after-plan", "txn:after-init:1"])
-def test_what_is_no_step_of_a_coordinator_crashes_nothing(step: str) -> None:
+def test_unknown_step_is_no_failpoint(step: str) -> None:
     assert crashing_at(step) is None
 
 
-def test_the_process_ends_at_its_step_as_if_it_were_killed() -> None:
+def test_process_crashes_at_its_failpoint() -> None:
     step, *others = STEPS
     for points, status in ((others, 0), ([*others, step], CRASH_STATUS)):
         done = subprocess.run([sys.executable, "-c", PROGRAM, step, *points], check=False, capture_output=True)

@@ -27,7 +27,7 @@ def journal(world: GroupWorld, timeout_ms: int = 60_000) -> Journal:
     return Journal(world[1].replicas, timeout_ms=timeout_ms, clock_ms=world.clock_ms)
 
 
-async def test_what_is_appended_is_read_back() -> None:
+async def test_appended_records_are_read_back() -> None:
     async with group_world() as world:
         mine = journal(world)
         assert await mine.append(0, [(encode_key(OFFSET_KEY), b"1"), (encode_key(GROUP_KEY), None)], {}) == 0
@@ -55,7 +55,7 @@ async def test_only_the_leader_reads_and_writes() -> None:
         assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
 
-async def test_too_few_replicas() -> None:
+async def test_append_below_min_isr_is_refused() -> None:
     async with group_world(brokers=2, min_insync_replicas=2) as world:
         await world.coordinate(1, isr=(1,))
         for errors in (COMMIT_ERRORS, GROUP_ERRORS):
@@ -64,7 +64,7 @@ async def test_too_few_replicas() -> None:
             assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_nobody_acknowledges_in_time() -> None:
+async def test_append_without_acknowledgement_times_out() -> None:
     async with group_world(brokers=2) as world:
         await world.kill(2)
         for errors, code in [
@@ -76,7 +76,7 @@ async def test_nobody_acknowledges_in_time() -> None:
             assert refused.value.code is code
 
 
-def test_transactions_and_the_unknown() -> None:
+def test_unknown_keys_are_skipped_and_transactional_records_are_read() -> None:
     staged = BatchBuilder()
     staged.append(encode_key(OFFSET_KEY), b"v", timestamp_ms=0)
     future = BatchBuilder()
@@ -88,7 +88,7 @@ def test_transactions_and_the_unknown() -> None:
 
 
 @pytest.mark.parametrize("records", UNREADABLE.values(), ids=UNREADABLE.keys())
-async def test_what_cannot_be_read_is_passed_over(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_records_are_skipped(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with group_world() as world:
         mine = journal(world)
         await mine.append(0, [(encode_key(OFFSET_KEY), b"1")], {})
@@ -110,7 +110,7 @@ async def test_what_cannot_be_read_is_passed_over(records: bytes, caplog: pytest
         assert caplog.text.count("no such value") == 2
 
 
-async def test_loading_takes_several_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_load_reads_in_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     async with group_world() as world:
         monkeypatch.setattr("anabranch.broker.coordinators.runtime.journal.LOAD_BYTES", 200)
         mine = journal(world)

@@ -75,7 +75,7 @@ class World:
         return ErrorCode.NONE
 
 
-async def test_a_partition_is_served_when_it_is_loaded() -> None:
+async def test_partition_is_served_once_it_is_loaded() -> None:
     world = World()
     assert world.code() is ErrorCode.NOT_COORDINATOR
     world.lead()
@@ -87,7 +87,7 @@ async def test_a_partition_is_served_when_it_is_loaded() -> None:
     assert (shard.entries, list(world.leadership.shards)) == (["entry of 2"], [2])
 
 
-async def test_a_mere_new_epoch_loads_nothing_again() -> None:
+async def test_new_epoch_of_the_same_leader_does_not_reload() -> None:
     world = World()
     world.lead()
     await world.read()
@@ -95,7 +95,7 @@ async def test_a_mere_new_epoch_loads_nothing_again() -> None:
     assert (world.code(), world.leadership.shards[2].leader_epoch, len(world.loaded)) == (ErrorCode.NONE, 2, 1)
 
 
-async def test_what_is_not_led_any_more_is_closed_also_while_it_is_loading() -> None:
+async def test_resigned_partition_is_closed_during_its_load() -> None:
     world = World()
     world.lead()
     world.leadership.on_resign("another topic", 2)
@@ -107,7 +107,7 @@ async def test_what_is_not_led_any_more_is_closed_also_while_it_is_loading() -> 
     assert not world.loaded and world.code() is ErrorCode.NOT_COORDINATOR
 
 
-async def test_leadership_that_comes_back_while_the_first_load_goes_on_is_loaded_by_its_own() -> None:
+async def test_leadership_regained_during_a_load_starts_a_new_load() -> None:
     world = World()
     world.lead()
     world.leadership.on_resign(world.journal.topic, 2)
@@ -116,7 +116,7 @@ async def test_leadership_that_comes_back_while_the_first_load_goes_on_is_loaded
     assert [shard.leader_epoch for shard in world.loaded] == [3]
 
 
-async def test_a_load_that_is_refused_leaves_nothing_behind() -> None:
+async def test_failed_load_leaves_no_shard() -> None:
     world = World()
     world.journal.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "gone")
     world.lead()
@@ -128,7 +128,7 @@ async def test_a_load_that_is_refused_leaves_nothing_behind() -> None:
     assert world.code() is ErrorCode.NONE
 
 
-async def test_a_coordinator_that_stops_refuses_and_opens_nothing_more() -> None:
+async def test_stopped_coordinator_refuses_requests_and_new_leadership() -> None:
     world = World()
     world.lead()
     await world.read()

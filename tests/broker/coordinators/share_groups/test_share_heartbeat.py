@@ -88,7 +88,7 @@ def driver() -> Driver:
     return made
 
 
-def test_a_partition_is_handed_out_once_its_state_is_kept(driver: Driver) -> None:
+def test_partition_is_assigned_once_its_state_is_initialized(driver: Driver) -> None:
     joined = driver.beat("a", initialize=False)
     assert (joined.epoch, joined.assignment) == (1, {})
     assert driver.group.initializing == partitions(t=(0, 1))
@@ -114,7 +114,7 @@ def test_members_divide_partitions_and_share_them_when_there_are_more_members(dr
     assert driver.refused("d") is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_a_topic_that_grows_is_shared_whole(driver: Driver) -> None:
+def test_new_partitions_of_a_topic_are_assigned(driver: Driver) -> None:
     driver.beat("a")
     driver.beat("a", 1)
     driver.topics.make("t", 3)
@@ -122,7 +122,7 @@ def test_a_topic_that_grows_is_shared_whole(driver: Driver) -> None:
     assert driver.beat("a", driver.group.members["a"].epoch).assignment == partitions(t=(0, 1, 2))
 
 
-def test_who_is_not_where_the_group_believes_it_to_be_is_fenced(driver: Driver) -> None:
+def test_member_with_wrong_epoch_is_fenced(driver: Driver) -> None:
     assert driver.refused("a", 5) is ErrorCode.UNKNOWN_MEMBER_ID
     driver.beat("a")
     epoch = driver.beat("a", 1).epoch
@@ -136,7 +136,7 @@ def test_who_is_not_where_the_group_believes_it_to_be_is_fenced(driver: Driver) 
     assert driver.refused("a", 1) is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_who_leaves_or_falls_silent_leaves_its_partitions_to_others(driver: Driver) -> None:
+def test_partitions_of_leaving_and_expired_members_are_reassigned(driver: Driver) -> None:
     driver.beat("a")
     driver.beat("b")
     assert driver.beat("b", -1).epoch == -1
@@ -162,7 +162,7 @@ def test_who_leaves_or_falls_silent_leaves_its_partitions_to_others(driver: Driv
     ],
     ids=str,
 )
-def test_what_no_group_could_take(wrong: dict[str, Any]) -> None:
+def test_malformed_heartbeat_is_refused(wrong: dict[str, Any]) -> None:
     right = {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": ["t"]}
     with pytest.raises(KafkaError) as refusal:
         share_heartbeat.check_request(ShareGroupHeartbeatRequest(**{**right, **wrong}))

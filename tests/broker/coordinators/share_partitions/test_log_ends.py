@@ -6,7 +6,7 @@ from anabranch import Admin, NewTopic, Producer
 from tests.broker.coordinators.share_partitions.sharing import sharing, until
 
 
-async def test_the_end_is_the_leaders_and_unknown_where_there_is_none() -> None:
+async def test_log_end_is_the_leaders_and_unknown_without_a_leader() -> None:
     async with sharing(2) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="alone", partitions=1, replication_factor=1)])
         await admin.wait_for_topic("alone")

@@ -48,11 +48,11 @@ async def refusal(persister: SharePersister, key: ShareKey, **more: Any) -> Erro
     return refused.value.code
 
 
-def test_a_key_has_a_name_as_kafka_writes_it() -> None:
+def test_name_of_key_equals_kafkas() -> None:
     assert name_of(ShareKey("g", bytes(range(16)), 3)) == "g:AAECAwQFBgcICQoLDA0ODw:3"
 
 
-async def test_what_is_written_is_read_and_who_is_late_is_fenced() -> None:
+async def test_written_state_is_read_back_and_stale_epochs_are_fenced() -> None:
     async with keeping() as (_, persister, key):
         fresh = await persister.read(key, 5)
         assert (fresh.state_epoch, fresh.start_offset, fresh.batches) == (3, FRESH, [])
@@ -74,7 +74,7 @@ async def test_what_is_written_is_read_and_who_is_late_is_fenced() -> None:
         assert (await persister.read(key, 0)).state_epoch == 0
 
 
-async def test_a_coordinator_that_has_not_heard_of_topics_yet_keeps_what_it_keeps() -> None:
+async def test_coordinator_without_metadata_keeps_known_states() -> None:
     async with keeping() as (cluster, persister, key):
         (node,) = cluster.nodes.values()
         keeper, metadata = node.services.shares.coordinator, node.services.metadata
@@ -88,7 +88,7 @@ async def test_a_coordinator_that_has_not_heard_of_topics_yet_keeps_what_it_keep
         assert (await persister.read(key, 5)).start_offset == 5
 
 
-async def test_a_topic_that_goes_while_states_are_loaded_is_forgotten_then() -> None:
+async def test_states_of_a_topic_deleted_during_a_load_are_dropped_after_it() -> None:
     async with keeping() as (cluster, _, key), Admin(cluster.bootstrap_servers) as admin:
         (node,) = cluster.nodes.values()
         keeper = node.services.shares.coordinator
@@ -102,7 +102,7 @@ async def test_a_topic_that_goes_while_states_are_loaded_is_forgotten_then() -> 
         await until(lambda: not shard.states)
 
 
-async def test_snapshots_take_the_place_of_what_was_before_them() -> None:
+async def test_snapshots_truncate_earlier_updates() -> None:
     async with keeping(share_coordinator_snapshot_update_records_per_snapshot="3") as (cluster, persister, key):
         (node,) = cluster.nodes.values()
         for start in range(1, 12):
@@ -113,7 +113,7 @@ async def test_snapshots_take_the_place_of_what_was_before_them() -> None:
         assert (await persister.read(key, 5)).batches == [StateBatch(11, 11, RecordState.ARCHIVED, 1)]
 
 
-async def test_a_state_that_does_not_change_keeps_nothing_of_the_others() -> None:
+async def test_unchanged_state_does_not_prevent_truncation() -> None:
     limits = {
         "share_coordinator_snapshot_update_records_per_snapshot": "3",
         "share_coordinator_state_topic_num_partitions": "1",
@@ -135,7 +135,7 @@ async def test_a_state_that_does_not_change_keeps_nothing_of_the_others() -> Non
         assert (await persister.read(still, 5)).batches == [DONE]
 
 
-async def test_another_coordinator_knows_what_was_stored() -> None:
+async def test_stored_state_survives_a_coordinator_failover() -> None:
     async with keeping(3) as (cluster, persister, key):
         await write(persister, key)
         keeper = next(
@@ -156,7 +156,7 @@ async def test_another_coordinator_knows_what_was_stored() -> None:
         assert (found.state_epoch, found.batches) == (3, [DONE])
 
 
-async def test_of_one_leaders_requests_none_is_carried_out_behind_a_later_one() -> None:
+async def test_out_of_order_request_of_a_leader_is_fenced() -> None:
     async with keeping() as (cluster, _, key):
         coordinator = next(iter(cluster.nodes.values())).services.shares.coordinator
         await coordinator.read(key, 5, 7)
@@ -172,7 +172,7 @@ async def test_of_one_leaders_requests_none_is_carried_out_behind_a_later_one() 
         await coordinator.write(key, batches=[DONE], number=0, **{**said, "leader_epoch": 6})
 
 
-async def test_who_waits_while_the_leadership_goes_and_returns_changes_nothing() -> None:
+async def test_write_pending_over_a_leadership_change_is_not_applied() -> None:
     async with keeping() as (cluster, persister, key):
         (node,) = cluster.nodes.values()
         coordinator = node.services.shares.coordinator

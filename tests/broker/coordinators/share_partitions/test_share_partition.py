@@ -56,7 +56,7 @@ def done(one: SharePartition, member: str, first: int, last: int, *types: int) -
     one.complete(say(one, member, first, last, *types))
 
 
-def test_two_members_hold_different_records_of_one_partition() -> None:
+def test_members_acquire_different_records_of_one_partition() -> None:
     one = shared()
     assert acquire(one, "a", [(0, 9)]) == [Acquired(0, 9, 1)]
     assert acquire(one, "b", [(0, 9)]) == []
@@ -64,7 +64,7 @@ def test_two_members_hold_different_records_of_one_partition() -> None:
     assert (one.start_offset, one.end_offset, one.next_fetch_offset) == (0, 19, 20)
 
 
-def test_the_start_follows_what_is_done() -> None:
+def test_start_offset_advances_over_finished_records() -> None:
     one = shared()
     acquire(one, "a", [(0, 9)])
     done(one, "a", 5, 9, ACCEPT)
@@ -79,7 +79,7 @@ def test_the_start_follows_what_is_done() -> None:
     assert (one.start_offset, one.end_offset, one.flights()) == (10, 9, [])
 
 
-def test_what_is_released_comes_again_until_it_has_come_too_often() -> None:
+def test_released_record_is_redelivered_up_to_the_delivery_limit() -> None:
     one = shared()
     for count in range(1, LIMIT + 1):
         assert acquire(one, "a", [(0, 0)]) == [Acquired(0, 0, count)]
@@ -87,7 +87,7 @@ def test_what_is_released_comes_again_until_it_has_come_too_often() -> None:
     assert one.start_offset == 1
 
 
-def test_a_lock_ends_by_itself_and_can_be_renewed() -> None:
+def test_acquisition_lock_expires_and_can_be_renewed() -> None:
     one = shared()
     acquire(one, "a", [(0, 1)])
     assert say(one, "a", 1, 1, RENEW) == []
@@ -99,7 +99,7 @@ def test_a_lock_ends_by_itself_and_can_be_renewed() -> None:
     assert (one.next_fetch_offset, one.next_lock_end_ms) == (0, 200)
 
 
-def test_what_is_being_stored_is_nobodys() -> None:
+def test_records_being_persisted_are_not_acquirable() -> None:
     one = shared()
     acquire(one, "a", [(0, 1)])
     change = say(one, "a", 0, 1, RELEASE)
@@ -121,7 +121,7 @@ def test_what_is_being_stored_is_nobodys() -> None:
         ("a", 3, 9, ErrorCode.INVALID_RECORD_STATE),
     ],
 )
-def test_what_is_not_held_cannot_be_acknowledged(member: str, first: int, last: int, code: ErrorCode) -> None:
+def test_acknowledging_records_not_acquired_is_refused(member: str, first: int, last: int, code: ErrorCode) -> None:
     one = shared()
     acquire(one, "a", [(0, 4)])
     acquire(one, "b", [(5, 9)])
@@ -131,14 +131,14 @@ def test_what_is_not_held_cannot_be_acknowledged(member: str, first: int, last: 
     assert [flight.becomes for flight in one.flights()] == [None, None], "nothing of it happened"
 
 
-def test_what_is_below_the_start_is_passed_over() -> None:
+def test_acknowledgement_below_the_start_offset_is_ignored() -> None:
     one = shared()
     acquire(one, "a", [(0, 3)])
     done(one, "a", 0, 1, ACCEPT)
     assert say(one, "a", 0, 2, ACCEPT) == [StateBatch(2, 2, RecordState.ACKNOWLEDGED, 1)]
 
 
-def test_so_many_records_to_the_end_of_a_batch_or_exactly() -> None:
+def test_max_records_extends_to_the_batch_end_unless_strict() -> None:
     assert acquire(shared(), "a", [(0, 9), (10, 19), (20, 29)], 11) == [Acquired(0, 19, 1)]
     one = shared()
     assert acquire(one, "a", [(0, 9), (10, 19)], 11, strict=True) == [Acquired(0, 10, 1)]
@@ -146,7 +146,7 @@ def test_so_many_records_to_the_end_of_a_batch_or_exactly() -> None:
     assert acquire(one, "a", [(0, 9), (10, 19)], 4, strict=True) == [Acquired(0, 3, 2)]
 
 
-def test_large_acquisitions_are_told_batch_by_batch() -> None:
+def test_large_acquisitions_are_split_by_batch_size() -> None:
     one = shared()
     acquired = one.acquire(
         "a", [(0, 3), (4, 7), (8, 11)], max_records=100, batch_size=5, strict=False, locked_until_ms=0
@@ -154,7 +154,7 @@ def test_large_acquisitions_are_told_batch_by_batch() -> None:
     assert acquired == [Acquired(0, 7, 1), Acquired(8, 11, 1)]
 
 
-def test_only_what_was_read_is_handed_out_of_a_stretch() -> None:
+def test_only_fetched_offsets_of_a_range_are_acquired() -> None:
     one = shared()
     acquire(one, "a", [(0, 4), (5, 9)])
     one.complete(one.release("a"))
@@ -162,7 +162,7 @@ def test_only_what_was_read_is_handed_out_of_a_stretch() -> None:
     assert one.next_fetch_offset == 5
 
 
-def test_the_window_is_full_until_something_in_it_is_done() -> None:
+def test_full_window_acquires_nothing_until_records_are_finished() -> None:
     one = shared(max_locks=10)
     acquire(one, "a", [(0, 9)])
     assert one.full
@@ -185,7 +185,7 @@ def test_offsets_that_no_batch_holds_are_archived() -> None:
     assert one.start_offset == 15
 
 
-def test_deleted_records_are_done() -> None:
+def test_deleted_records_are_finished() -> None:
     one = shared()
     acquire(one, "a", [(0, 9)])
     change = say(one, "a", 2, 3, ACCEPT)
@@ -214,7 +214,7 @@ def test_records_of_an_aborted_transaction_are_archived() -> None:
     done(one, "a", 5, 9, ACCEPT)
 
 
-def test_what_was_stored_is_taken_up_with_its_holes() -> None:
+def test_gaps_of_stored_state_are_acquirable() -> None:
     stored = [StateBatch(12, 13, RecordState.ACKNOWLEDGED, 1), StateBatch(16, 16, RecordState.AVAILABLE, 2)]
     one = shared(10, stored)
     assert (one.start_offset, one.end_offset, one.next_fetch_offset) == (10, 16, 10)
@@ -227,7 +227,7 @@ def test_what_was_stored_is_taken_up_with_its_holes() -> None:
     assert shared(10, [StateBatch(10, 11, RecordState.ARCHIVED, 1)]).start_offset == 12
 
 
-def test_offsets_that_were_passed_over_come_batch_by_batch_as_new_ones_do() -> None:
+def test_skipped_offsets_are_acquired_batch_by_batch() -> None:
     one = shared(0, [StateBatch(90, 99, RecordState.ACKNOWLEDGED, 1)], max_locks=200)
     batches = [(at, at + 9) for at in range(0, 120, 10)]
     assert acquire(one, "a", batches, 15) == [Acquired(0, 19, 1)]
@@ -246,7 +246,7 @@ def delivered(one: SharePartition, batches: list[tuple[int, int]], times: int) -
     ("limit", "sizes"),
     [(2, [500, 500]), (3, [500, 500, 1]), (5, [500, 500, 500, 250, 1]), (6, [500, 500, 500, 250, 125, 1])],
 )
-def test_what_fails_again_and_again_comes_in_smaller_parts_and_then_alone(limit: int, sizes: list[int]) -> None:
+def test_repeatedly_failing_batch_is_delivered_in_smaller_parts(limit: int, sizes: list[int]) -> None:
     one, batches = shared(max_locks=1000, limit=limit, isolates=True), [(0, 499)]
     for count, size in enumerate(sizes, 1):
         assert acquire(one, "a", batches) == [Acquired(0, size - 1, count)]
@@ -254,13 +254,13 @@ def test_what_fails_again_and_again_comes_in_smaller_parts_and_then_alone(limit:
     assert one.start_offset == sizes[-1], "only what came alone is given up"
 
 
-def test_without_isolation_all_of_a_batch_is_given_up_together() -> None:
+def test_without_isolation_a_failing_batch_is_archived_as_a_whole() -> None:
     one = shared()
     delivered(one, [(0, 9)], LIMIT)
     assert one.start_offset == 10
 
 
-def test_nothing_comes_behind_what_failed_often_and_it_does_not_come_behind_anything() -> None:
+def test_repeatedly_failed_records_are_not_acquired_with_others() -> None:
     one = shared(limit=5, isolates=True)
     acquire(one, "a", [(0, 3)])
     one.complete(one.release("a"))
@@ -276,7 +276,7 @@ def test_nothing_comes_behind_what_failed_often_and_it_does_not_come_behind_anyt
     assert acquire(one, "b", batches) == [Acquired(8, 11, 1)]
 
 
-def test_the_last_delivery_does_not_come_behind_others_of_its_batch() -> None:
+def test_last_delivery_of_a_record_is_acquired_alone() -> None:
     one = shared(limit=5, isolates=True)
     acquire(one, "a", [(0, 7)])
     done(one, "a", 2, 7, RELEASE)
@@ -290,7 +290,7 @@ def test_the_last_delivery_does_not_come_behind_others_of_its_batch() -> None:
     assert acquire(one, "a", [(0, 2)]) == [Acquired(0, 1, 4), Acquired(2, 2, 5)], "Kafka 4.1"
 
 
-def test_a_strict_request_gets_no_record_too_many_of_what_failed_often() -> None:
+def test_strict_request_of_failed_records_keeps_max_records() -> None:
     one = shared(limit=5, isolates=True)
     delivered(one, [(0, 7)], 3)
     assert acquire(one, "a", [(0, 7)], 3, strict=True) == [Acquired(0, 2, 4)]
@@ -317,7 +317,9 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, width=st.integers(1, 5), isolates=st.booleans())
-def test_as_a_model_that_knows_each_offset(steps: list[tuple[str, str, int, int]], width: int, isolates: bool) -> None:
+def test_random_histories_equal_a_per_offset_model(
+    steps: list[tuple[str, str, int, int]], width: int, isolates: bool
+) -> None:
     one = shared(max_locks=20, isolates=isolates)
     model: dict[int, Offset] = {}
     for what, member, back, count in steps:

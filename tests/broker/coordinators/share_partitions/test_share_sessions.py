@@ -16,7 +16,7 @@ def refusal(sessions: ShareSessions, member: str, epoch: int) -> ErrorCode:
     return refused.value.code
 
 
-def test_each_request_has_the_next_epoch() -> None:
+def test_share_session_epoch_advances_with_each_request() -> None:
     sessions = ShareSessions()
     assert refusal(sessions, "m", 1) is ErrorCode.SHARE_SESSION_NOT_FOUND
     session = sessions.open("g", "m", "connection", 10)
@@ -29,7 +29,7 @@ def test_each_request_has_the_next_epoch() -> None:
     assert refusal(sessions, "m", CLOSE_EPOCH) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_there_are_so_many_and_a_member_may_begin_anew() -> None:
+def test_share_session_limit_is_enforced_and_a_member_may_reopen_its_session() -> None:
     sessions = ShareSessions()
     first = sessions.open("g", "m", "connection", 1)
     with pytest.raises(KafkaError) as refused:
@@ -42,7 +42,7 @@ def test_there_are_so_many_and_a_member_may_begin_anew() -> None:
     assert len(sessions) == 0 and not sessions.has("g")
 
 
-def test_partitions_take_turns() -> None:
+def test_partitions_are_rotated() -> None:
     session = ShareSessions().open("g", "m", None, 1)
     assert session.rotated() == []
     session.update([A, B], [])

@@ -6,12 +6,12 @@ from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.coordinators.share_partitions.share_settings import ShareSettings, settings_of
 
 
-def test_without_settings_it_is_the_brokers() -> None:
+def test_defaults_are_the_brokers() -> None:
     assert settings_of(BrokerSettings(), {}) == ShareSettings()
     assert settings_of(BrokerSettings(group_share_delivery_count_limit=2), {}).delivery_limit == 2
 
 
-def test_what_was_set_counts() -> None:
+def test_group_configs_override_the_defaults() -> None:
     given = {
         "share.auto.offset.reset": "by_duration:PT1M",
         "share.isolation.level": "read_committed",

@@ -35,7 +35,7 @@ SAID = st.lists(FATES.map(lambda one: StateBatch(one[0], one[0] + one[1], one[2]
 
 
 @given(said=SAID, start=st.integers(0, 20))
-def test_the_last_word_on_each_offset_counts(said: list[StateBatch], start: int) -> None:
+def test_latest_state_of_each_offset_is_kept(said: list[StateBatch], start: int) -> None:
     expected = {offset: (one.state, one.delivery_count) for one in said for offset in range(one.first, one.last + 1)}
     result: list[StateBatch] = []
     for one in said:
@@ -47,7 +47,7 @@ def test_the_last_word_on_each_offset_counts(said: list[StateBatch], start: int)
 
 
 @given(said=SAID)
-def test_records_say_it_again(said: list[StateBatch]) -> None:
+def test_state_is_restored_from_its_records(said: list[StateBatch]) -> None:
     state = ShareState(state_epoch=2, leader_epoch=4, start_offset=1, snapshot_epoch=7, created_ms=11)
     again = restored(None, SNAPSHOT, encode_snapshot(state, 12))
     assert (again.created_ms, again.snapshot_epoch, again.delivery_complete_count) == (11, 7, -1)
@@ -59,14 +59,14 @@ def test_records_say_it_again(said: list[StateBatch]) -> None:
         assert getattr(again, name) == getattr(state, name), name
 
 
-def test_the_start_does_not_go_back_for_a_leader_that_had_no_answer() -> None:
+def test_start_offset_does_not_decrease_on_a_repeated_write() -> None:
     state = ShareState(leader_epoch=4, start_offset=3)
     state.take(5, [], 0, 4)  # it was stored, and the leader was not told
     state.take(4, [StateBatch(4, 4, RecordState.AVAILABLE, 1), StateBatch(7, 7, RecordState.ACKNOWLEDGED, 1)], 1, 4)
     assert (state.start_offset, state.batches) == (5, [StateBatch(7, 7, RecordState.ACKNOWLEDGED, 1)])
 
 
-def test_keys_tell_both_kinds_apart_and_leave_others_alone() -> None:
+def test_keys_distinguish_snapshots_and_updates() -> None:
     assert decode_key(encode_key(KEY, SNAPSHOT)) == (KEY, SNAPSHOT)
     assert decode_key(encode_key(KEY, UPDATE)) == (KEY, UPDATE)
     assert decode_key(b"\x00\x09") is None
@@ -75,12 +75,12 @@ def test_keys_tell_both_kinds_apart_and_leave_others_alone() -> None:
             decode_key(broken)
 
 
-def test_a_key_is_as_kafka_writes_it() -> None:
+def test_key_bytes_equal_kafkas() -> None:
     """ShareSnapshotKey of kafka-share-coordinator 4.2: version, group, topic id, partition."""
     assert encode_key(KEY, SNAPSHOT) == b"\x00\x00" + b"\x00\x01g" + bytes(range(16)) + b"\x00\x00\x00\x03"
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_malformed_state_is_refused() -> None:
     with pytest.raises(DecodeError, match="an update without a snapshot"):
         restored(None, UPDATE, encode_update(ShareState(), 0, [], -1, 0))
     bad = encode_snapshot(ShareState(batches=[StateBatch(0, 0, 9, 1)]), 0)  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused() -> None:
         restored(None, SNAPSHOT, bad)
 
 
-def test_who_is_not_the_latest_is_fenced() -> None:
+def test_stale_epoch_is_fenced() -> None:
     state = ShareState(state_epoch=3, leader_epoch=5)
     state.fence(leader_epoch=5, state_epoch=3)
     for leader, epoch, code in ((4, 3, ErrorCode.FENCED_LEADER_EPOCH), (5, 2, ErrorCode.FENCED_STATE_EPOCH)):

@@ -46,7 +46,7 @@ async def test_members_share_a_partition_record_by_record() -> None:
         assert (await a.fetch()).acquired == []
 
 
-async def test_a_fetch_waits_for_records_and_for_what_others_give_back() -> None:
+async def test_share_fetch_waits_for_new_and_released_records() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
         await begun(a, b)
         waiting = asyncio.create_task(a.fetch(wait_ms=60_000))
@@ -58,7 +58,7 @@ async def test_a_fetch_waits_for_records_and_for_what_others_give_back() -> None
         assert (await waiting).acquired == [(0, 0, 2)]
 
 
-async def test_what_a_member_held_is_others_when_its_connection_or_session_ends() -> None:
+async def test_closed_connection_or_session_releases_acquired_records() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
         await begun(a, b)
         await send(cluster, 1)
@@ -71,7 +71,7 @@ async def test_what_a_member_held_is_others_when_its_connection_or_session_ends(
         assert (await b.fetch(wait_ms=60_000)).acquired == [(0, 0, 3)]
 
 
-async def test_a_fetch_that_waits_gets_nothing_once_its_session_is_over() -> None:
+async def test_pending_share_fetch_of_a_closed_session_acquires_nothing() -> None:
     async with sharing() as cluster, members(cluster, "a", "a") as (a, again):
         await begun(a)
         (node,) = cluster.nodes.values()
@@ -84,7 +84,7 @@ async def test_a_fetch_that_waits_gets_nothing_once_its_session_is_over() -> Non
         assert (got.acquired, (await waiting).acquired) == ([(0, 0, 1)], [])
 
 
-async def test_a_fetch_that_waits_gets_nothing_of_what_was_brought_up_anew_meanwhile() -> None:
+async def test_pending_share_fetch_acquires_nothing_of_a_reloaded_partition() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
         await begun(a, b)
         (node,) = cluster.nodes.values()
@@ -98,7 +98,9 @@ async def test_a_fetch_that_waits_gets_nothing_of_what_was_brought_up_anew_meanw
         assert got == [(0, 0, 1)], "one of them has it"
 
 
-async def test_what_nobody_reads_goes_when_all_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_partition_without_sessions_is_unloaded_after_its_state_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Otherwise the next reader would get an old delivery count."""
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
         await begun(a, b)
@@ -126,7 +128,7 @@ async def test_what_nobody_reads_goes_when_all_is_stored(monkeypatch: pytest.Mon
         assert changing == []
 
 
-async def test_a_leader_that_asked_in_an_earlier_epoch_serves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_state_read_in_an_earlier_leader_epoch_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     async with sharing() as cluster, members(cluster, "a") as (a,):
         await a.join()
         await send(cluster, 1)
@@ -148,7 +150,7 @@ async def test_a_leader_that_asked_in_an_earlier_epoch_serves_nobody(monkeypatch
         assert asked == [partition.leader_epoch - 1, partition.leader_epoch], "it fences the earlier epoch"
 
 
-async def test_a_lock_runs_out_unless_it_is_renewed() -> None:
+async def test_acquisition_lock_expires_unless_renewed() -> None:
     async with (
         sharing(group_share_record_lock_duration_ms="1000") as cluster,
         members(cluster, "a", "b") as (a, b),
@@ -163,7 +165,7 @@ async def test_a_lock_runs_out_unless_it_is_renewed() -> None:
         assert (await a.fetch()).acquired == []
 
 
-async def test_what_was_said_outlives_the_leader_and_what_was_held_comes_again() -> None:
+async def test_failover_keeps_acknowledgements_and_redelivers_acquired_records() -> None:
     async with sharing(3) as cluster, members(cluster, "a") as (a,):
         await a.join()
         leader = leader_of(cluster)
@@ -185,7 +187,7 @@ async def test_what_was_said_outlives_the_leader_and_what_was_held_comes_again()
         assert got.acquired == [(1, 1, 2), (3, 3, 2)], "what was only held counts as not delivered"
 
 
-async def test_requests_that_are_wrong_change_nothing() -> None:
+async def test_invalid_requests_change_nothing() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
         await begun(a, b)
         await send(cluster, 2)
@@ -209,7 +211,7 @@ async def test_requests_that_are_wrong_change_nothing() -> None:
         assert await a.acknowledge(0, 1, ACCEPT) == (0, 0)
 
 
-async def test_batches_that_were_not_acquired_are_left_out() -> None:
+async def test_batches_not_acquired_are_not_returned() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
         await begun(a, b)
         for _ in range(4):
@@ -222,7 +224,7 @@ async def test_batches_that_were_not_acquired_are_left_out() -> None:
         assert (got.acquired, got.batches) == ([(0, 0, 2)], [0])
 
 
-async def test_one_record_too_many_only_where_that_is_allowed() -> None:
+async def test_strict_acquire_mode_returns_at_most_max_records() -> None:
     async with sharing() as cluster, members(cluster, "a") as (a,):
         await begun(a)
         await send(cluster, 3)
@@ -230,7 +232,7 @@ async def test_one_record_too_many_only_where_that_is_allowed() -> None:
         assert (await a.fetch(max_records=2, share_acquire_mode=1)).acquired == [(2, 2, 1)]
 
 
-async def test_a_record_that_nobody_can_deal_with_is_isolated() -> None:
+async def test_failing_record_is_isolated() -> None:
     """As in Kafka 4.2: half of its batch at the fourth delivery, alone at the fifth and last one."""
     async with sharing() as cluster, members(cluster, "a") as (a,):
         await begun(a)
@@ -253,7 +255,7 @@ def leader_of(cluster: object) -> int:
     return found
 
 
-async def test_records_of_aborted_transactions_are_done_for_groups_that_read_what_is_committed() -> None:
+async def test_read_committed_group_skips_records_of_aborted_transactions() -> None:
     async with sharing() as cluster, members(cluster, "a") as (a,):
         (node,) = cluster.nodes.values()
         assert node.services.broker is not None
@@ -274,7 +276,7 @@ async def test_records_of_aborted_transactions_are_done_for_groups_that_read_wha
         assert min(first for first, _, _ in got.acquired) == 1, "the first record is archived"
 
 
-async def test_a_change_that_comes_late_to_its_coordinator_does_not_take_back_a_later_one() -> None:
+async def test_delayed_state_write_does_not_override_a_later_one() -> None:
     """Its leader has retried or given up meanwhile; later acknowledged changes must persist."""
     async with sharing(request_timeout_ms="2000") as cluster, members(cluster, "a", "b") as (a, b):
         await begun(a, b)

@@ -44,12 +44,12 @@ def widths(found: ConfiguredTopology) -> Mapping[str, int]:
     return {name: count for one in found.subtopologies.values() for name, count in one.counts.items()}
 
 
-def test_a_task_for_each_partition_of_the_widest_source() -> None:
+def test_each_partition_of_the_largest_source_topic_has_a_task() -> None:
     found = configured(subtopology("0", "two", "three"), two=2, three=3)
     assert found.ready and task_counts(found) == {"0": 3} and found.missing == ()
 
 
-def test_what_lies_between_is_made_as_wide_as_its_tasks_are_many() -> None:
+def test_internal_topics_have_as_many_partitions_as_tasks() -> None:
     found = configured(*COUNTS, t=3)
     assert (found.status, [(topic.name, count) for topic, count in found.missing]) == (
         MISSING_INTERNAL_TOPICS,
@@ -59,13 +59,13 @@ def test_what_lies_between_is_made_as_wide_as_its_tasks_are_many() -> None:
     assert again.ready and task_counts(again) == {"0": 3, "1": 3}
 
 
-def test_a_count_that_is_set_holds_from_there_on() -> None:
+def test_explicit_partition_count_applies_downstream() -> None:
     first = COUNTS[0]
     found = configured(first, subtopology("1", reads={"words": 5}, keeps=["counts"]), t=3)
     assert widths(found) == {"words": 5, "counts": 5} and task_counts(found) == {"0": 3, "1": 5}
 
 
-def test_counts_follow_each_other_in_whatever_order_they_come() -> None:
+def test_partition_counts_do_not_depend_on_the_order_of_subtopologies() -> None:
     parts = (
         subtopology("0", reads={"b": 0}, keeps=["log"]),
         subtopology("1", reads={"a": 0}, sinks=["b"]),
@@ -74,7 +74,7 @@ def test_counts_follow_each_other_in_whatever_order_they_come() -> None:
     assert widths(configured(*parts, t=2)) == {"a": 2, "b": 2, "log": 2}
 
 
-def test_the_widest_of_what_is_known_in_turn_decides() -> None:
+def test_largest_known_upstream_topic_sets_the_partition_count() -> None:
     """Later topics of the same turn know it already; ids are numbers: 10 comes after 2."""
     parts = (
         subtopology("0", "four", sinks=["a"]),
@@ -114,11 +114,11 @@ def test_the_widest_of_what_is_known_in_turn_decides() -> None:
         ),
     ],
 )
-def test_what_is_read_together_is_equally_wide(parts: list[Subtopology], wanted: Mapping[str, int]) -> None:
+def test_copartitioned_topics_have_equal_partition_counts(parts: list[Subtopology], wanted: Mapping[str, int]) -> None:
     assert widths(configured(*parts, two=2, four=4)) == wanted
 
 
-def test_joined_topics_that_are_there_keep_their_width_when_a_source_grows() -> None:
+def test_existing_copartitioned_topics_keep_their_counts_when_a_source_grows() -> None:
     parts = (
         subtopology("0", "t", sinks=["a"]),
         subtopology("1", "u", sinks=["b"]),
@@ -147,7 +147,7 @@ def test_joined_topics_that_are_there_keep_their_width_when_a_source_grows() -> 
         ),
     ],
 )
-def test_what_is_wrong_has_a_status_and_no_tasks(parts: list[Subtopology], status: int) -> None:
+def test_invalid_topology_has_a_status_and_no_tasks(parts: list[Subtopology], status: int) -> None:
     found = configured(*parts, two=2, four=4)
     assert (found.status, found.ready, dict(found.subtopologies), found.missing) == (status, False, {}, ())
     assert found.detail
@@ -161,13 +161,13 @@ def test_what_is_wrong_has_a_status_and_no_tasks(parts: list[Subtopology], statu
         pytest.param([subtopology("0", "t", keeps=[f"log-{one}" for one in range(26)])], id="too much of it"),
     ],
 )
-def test_what_no_cluster_could_run_is_refused(parts: list[Subtopology]) -> None:
+def test_topology_with_too_many_tasks_is_refused(parts: list[Subtopology]) -> None:
     with pytest.raises(KafkaError) as refused:
         configured(*parts, t=TASKS_MAX // 25)
     assert refused.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
 
 
-def test_a_long_way_between_two_topics_costs_what_it_is_long() -> None:
+def test_long_chain_of_subtopologies_is_configured_in_linear_time() -> None:
     """Kafka's algorithm would take 10,000 times as long here."""
     count = 10_000
     parts = [
@@ -191,13 +191,13 @@ def test_a_long_way_between_two_topics_costs_what_it_is_long() -> None:
         pytest.param([subtopology("0", "t", together=([0], [0]))], id="no such topic between"),
     ],
 )
-def test_nonsense_is_refused_at_once(parts: list[Subtopology]) -> None:
+def test_malformed_topology_is_refused(parts: list[Subtopology]) -> None:
     with pytest.raises(KafkaError) as refused:
         check_topology(parts)
     assert refused.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
 
 
-def test_the_width_of_a_changelog_is_not_the_applications_to_choose() -> None:
+def test_partition_count_of_a_changelog_topic_is_refused() -> None:
     part = subtopology("0", "t")
     part.state_changelog_topics = [info("log", 3)]
     with pytest.raises(KafkaError):
@@ -215,5 +215,5 @@ def test_two_topologies_are_compared_without_their_order() -> None:
     assert required_topics(COUNTS) == {"t", "words", "counts"}
 
 
-def test_a_long_list_is_told_in_short() -> None:
+def test_long_list_is_abbreviated() -> None:
     assert (summary(["b", "a"]), summary("edcba")) == ("a, b", "a, b, c and 2 more")

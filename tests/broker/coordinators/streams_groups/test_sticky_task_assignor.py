@@ -56,13 +56,13 @@ def sizes(dealt: Mapping[str, Tasks], role: Role) -> list[int]:
     return sorted(sum(one is role for one, _, _ in each(tasks)) for tasks in dealt.values())
 
 
-def test_nobody_gets_everything_alone() -> None:
+def test_single_member_is_assigned_all_tasks() -> None:
     assert assign(fresh("a"), topology(s0=3), 0) == {"a": active(s0=(0, 1, 2))}
     assert assign({}, topology(s0=3), 0) == {}
     assert assign(fresh("a", "b"), {}, 0) == {"a": NO_TASKS, "b": NO_TASKS}
 
 
-def test_each_keeps_what_it_had_up_to_its_share() -> None:
+def test_members_keep_previous_tasks_up_to_their_share() -> None:
     members = fresh("a")
     dealt = assign(members, topology(s0=4), 0)
     members = after(members, dealt, new="b")
@@ -72,12 +72,12 @@ def test_each_keeps_what_it_had_up_to_its_share() -> None:
     assert assign(members, topology(s0=4), 0) == {"b": active(s0=(2, 3)), "c": active(s0=(0, 1))}
 
 
-def test_an_instance_with_more_threads_gets_more() -> None:
+def test_tasks_are_balanced_by_threads() -> None:
     dealt = assign(fresh("a1", "a2", "a3", "b1"), topology(s0=8), 0)
     assert sizes(dealt, ACTIVE) == [2, 2, 2, 2]
 
 
-def test_who_has_a_copy_takes_over() -> None:
+def test_standby_owner_becomes_active_owner() -> None:
     members = fresh(*"abcd")
     dealt = assign(members, topology(k0=4), 1)
     for gone in members:
@@ -86,14 +86,14 @@ def test_who_has_a_copy_takes_over() -> None:
         assert held(moved, ACTIVE)[mine] == held(dealt, STANDBY)[mine]
 
 
-def test_copies_are_of_what_has_a_state_and_elsewhere() -> None:
+def test_standby_tasks_are_stateful_and_on_another_process() -> None:
     dealt = assign(fresh("a1", "a2", "b1", "b2"), topology(s0=2, k1=4), 1)
     actives, copies = held(dealt, ACTIVE), held(dealt, STANDBY)
     assert copies.keys() == {("1", index) for index in range(4)}
     assert all(copies[task][0][0] != actives[task][0][0] for task in copies)
 
 
-def test_there_are_no_more_copies_than_instances_to_hold_them() -> None:
+def test_standby_tasks_are_limited_by_processes() -> None:
     dealt = assign(fresh("a1", "a2", "b1"), topology(k0=2), 2)
     assert {len(holders) for holders in held(dealt, STANDBY).values()} == {1}
     assert held(assign(fresh("a1", "a2"), topology(k0=2), 2), STANDBY) == {}
@@ -107,7 +107,7 @@ MEMBERS = [f"{process}{thread}" for process in "abcd" for thread in "12"]
     st.dictionaries(st.sampled_from(["s0", "k1", "k2"]), st.integers(0, 7)),
     st.integers(0, 2),
 )
-def test_every_task_has_one_owner_and_its_copies_whoever_comes_and_goes(
+def test_random_membership_keeps_one_owner_and_standbys_per_task(
     lives: list[set[str]], counts: dict[str, int], standbys: int
 ) -> None:
     parts = topology(**counts)
@@ -131,7 +131,7 @@ def test_every_task_has_one_owner_and_its_copies_whoever_comes_and_goes(
 
 
 @pytest.mark.parametrize("threads", [1, 1000])
-def test_a_thousand_members_are_dealt_a_thousand_tasks_in_a_moment(threads: int) -> None:
+def test_thousand_tasks_are_assigned_to_a_thousand_members_quickly(threads: int) -> None:
     rng = random.Random(5)
     members: Group = {f"m{one}": (f"p{one // threads}", NO_TASKS) for one in range(1000)}
     dealt = assign(members, topology(k0=1000), 1)

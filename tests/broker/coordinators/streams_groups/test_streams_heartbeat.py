@@ -60,7 +60,7 @@ def test_the_first_member_has_all_tasks_in_the_second_epoch(driver: Driver) -> N
     assert a.beat().assigned is None, "it knows by now"
 
 
-def test_a_task_moves_only_once_it_was_given_up(driver: Driver) -> None:
+def test_task_is_reassigned_only_after_its_revocation(driver: Driver) -> None:
     a, b = Client(driver, "a"), Client(driver, "b")
     a.join()
     assert b.join().assigned == NO_TASKS
@@ -75,7 +75,7 @@ def test_a_task_moves_only_once_it_was_given_up(driver: Driver) -> None:
     assert driver.group.state is StreamsGroupState.STABLE
 
 
-def test_an_application_waits_for_its_own_topics(driver: Driver) -> None:
+def test_application_is_assigned_no_tasks_until_its_internal_topics_exist(driver: Driver) -> None:
     a = Client(driver, "a", COUNTS)
     told = a.join()
     assert codes(told) == [MISSING_INTERNAL_TOPICS] and told.assigned == NO_TASKS
@@ -84,7 +84,7 @@ def test_an_application_waits_for_its_own_topics(driver: Driver) -> None:
     assert told.assigned == active(s0=range(4), s1=range(4)) and codes(told) == []
 
 
-def test_the_first_members_get_their_tasks_together() -> None:
+def test_initial_rebalance_delay_gathers_the_first_members() -> None:
     driver = Driver(settings=StreamsSettings(initial_delay_ms=3_000))
     driver.topics.make("t", 4)
     a, b = Client(driver, "a"), Client(driver, "b")
@@ -101,7 +101,7 @@ def test_the_first_members_get_their_tasks_together() -> None:
     assert codes(c.join()) == [], "nobody waits in a group that runs"
 
 
-def test_a_source_that_grows_has_more_tasks(driver: Driver) -> None:
+def test_grown_source_topic_adds_tasks(driver: Driver) -> None:
     a = Client(driver, "a")
     a.join()
     driver.topics.make("t", 5)
@@ -109,7 +109,7 @@ def test_a_source_that_grows_has_more_tasks(driver: Driver) -> None:
     assert a.epoch == 3
 
 
-def test_a_source_that_shrinks_has_fewer_tasks(driver: Driver) -> None:
+def test_shrunk_source_topic_removes_tasks(driver: Driver) -> None:
     a = Client(driver, "a")
     a.join()
     driver.topics.make("t", 2)
@@ -118,7 +118,7 @@ def test_a_source_that_shrinks_has_fewer_tasks(driver: Driver) -> None:
     assert a.beat().epoch == 3
 
 
-def test_an_application_whose_topics_no_longer_fit_stops(driver: Driver) -> None:
+def test_incorrectly_partitioned_topics_revoke_all_tasks(driver: Driver) -> None:
     a = Client(driver, "a", COUNTS)
     a.join()
     settle(a)
@@ -133,7 +133,7 @@ def test_an_application_whose_topics_no_longer_fit_stops(driver: Driver) -> None
     assert a.owned == active(s0=range(5), s1=range(5)), "somebody has made room"
 
 
-def test_a_source_that_goes_is_missed(driver: Driver) -> None:
+def test_deleted_source_topic_revokes_all_tasks(driver: Driver) -> None:
     a = Client(driver, "a")
     a.join()
     del driver.topics.known["t"]
@@ -141,7 +141,7 @@ def test_a_source_that_goes_is_missed(driver: Driver) -> None:
     assert codes(a.beat()) == [MISSING_SOURCE_TOPICS] and a.owned == NO_TASKS
 
 
-def test_nothing_is_worked_out_anew_while_no_topic_changes(driver: Driver) -> None:
+def test_topology_is_not_recomputed_while_topics_are_unchanged(driver: Driver) -> None:
     a = Client(driver, "a")
     a.join()
     seen = driver.group.configured
@@ -152,7 +152,7 @@ def test_nothing_is_worked_out_anew_while_no_topic_changes(driver: Driver) -> No
     assert driver.group.configured is not seen and driver.group.epoch == 2, "looked at, and nothing of it is new"
 
 
-def test_copies_of_state_are_kept_elsewhere_and_take_over(driver: Driver) -> None:
+def test_standby_task_becomes_active_on_the_other_member(driver: Driver) -> None:
     driver.settings = StreamsSettings(standbys=1)
     a, b = Client(driver, "a", COUNTS), Client(driver, "b", COUNTS)
     a.join()
@@ -169,7 +169,7 @@ def test_copies_of_state_are_kept_elsewhere_and_take_over(driver: Driver) -> Non
     assert a.owned == active(s0=range(4), s1=range(4))
 
 
-def test_more_copies_are_a_reason_to_deal_anew(driver: Driver) -> None:
+def test_raised_number_of_standby_replicas_causes_a_rebalance(driver: Driver) -> None:
     a, b = Client(driver, "a", COUNTS), Client(driver, "b", COUNTS)
     a.join()
     b.join()
@@ -181,7 +181,7 @@ def test_more_copies_are_a_reason_to_deal_anew(driver: Driver) -> None:
     assert all(any(role is STANDBY for role, _, _ in each(one.owned)) for one in (a, b))
 
 
-def test_a_thread_does_not_get_what_its_neighbour_still_copies(driver: Driver) -> None:
+def test_task_is_not_assigned_while_another_thread_of_the_process_has_its_standby(driver: Driver) -> None:
     """An instance has one copy of a task's state: the copying thread must close it first."""
     driver.settings = StreamsSettings(standbys=1)
     a1, b1 = Client(driver, "a1", COUNTS, "a"), Client(driver, "b1", COUNTS, "b")
@@ -227,7 +227,7 @@ def test_a_thread_does_not_get_what_its_neighbour_still_copies(driver: Driver) -
     ],
     ids=str,
 )
-def test_what_no_group_takes(driver: Driver, wrong: dict[str, Any]) -> None:
+def test_malformed_heartbeat_is_refused(driver: Driver, wrong: dict[str, Any]) -> None:
     request = Client(driver, "a").request()
     for name, content in wrong.items():
         setattr(request, name, content)
@@ -246,13 +246,13 @@ def test_a_subtopology_may_be_listed_twice(driver: Driver) -> None:
     assert a.beat(active_tasks=both).epoch == 2, "it still has one that it is to give up"
 
 
-def test_expressions_are_not_taken(driver: Driver) -> None:
+def test_source_topic_regex_is_refused(driver: Driver) -> None:
     part = subtopology("0", "t")
     part.source_topic_regex = ["t.*"]
     assert Client(driver, "a", [part]).refused() is ErrorCode.INVALID_REQUEST
 
 
-def test_who_is_not_where_the_group_believes_it_to_be_is_fenced(driver: Driver) -> None:
+def test_member_with_wrong_epoch_is_fenced(driver: Driver) -> None:
     a = Client(driver, "a", epoch=5)
     assert a.refused() is ErrorCode.UNKNOWN_MEMBER_ID
     a.join()
@@ -268,14 +268,14 @@ def test_who_is_not_where_the_group_believes_it_to_be_is_fenced(driver: Driver) 
 
 
 @pytest.mark.parametrize("tasks", [active(s0=(4,)), active(s0=(-1,)), active(s7=(0,))], ids=str)
-def test_a_task_that_the_topology_does_not_have(driver: Driver, tasks: Any) -> None:
+def test_owned_task_outside_the_topology_is_refused(driver: Driver, tasks: Any) -> None:
     a = Client(driver, "a")
     a.join()
     a.owned = tasks
     assert a.refused() is ErrorCode.INVALID_REQUEST
 
 
-def test_a_group_runs_the_topology_of_its_first_member(driver: Driver) -> None:
+def test_group_uses_the_topology_of_its_first_member(driver: Driver) -> None:
     a, b = Client(driver, "a"), Client(driver, "b", [subtopology("1", "t")])
     a.join(topology_epoch=3)
     assert b.refused(topology_epoch=3) is ErrorCode.INVALID_REQUEST
@@ -283,7 +283,7 @@ def test_a_group_runs_the_topology_of_its_first_member(driver: Driver) -> None:
     assert codes(b.join(topology_epoch=2)) == [STALE_TOPOLOGY], "it may stay, and gets tasks of the newer one"
 
 
-def test_a_group_may_be_full(driver: Driver) -> None:
+def test_join_of_a_full_group_is_refused(driver: Driver) -> None:
     driver.settings = StreamsSettings(size_max=1)
     a = Client(driver, "a")
     a.join()
@@ -294,7 +294,7 @@ def test_a_group_may_be_full(driver: Driver) -> None:
 # --- going -------------------------------------------------------------------------------------------------------
 
 
-def test_who_leaves_or_falls_silent_leaves_its_tasks_to_others(driver: Driver) -> None:
+def test_tasks_of_leaving_and_expired_members_are_reassigned(driver: Driver) -> None:
     a, b, c = (Client(driver, one) for one in "abc")
     for one in (a, b, c):
         one.join()
@@ -313,7 +313,7 @@ def test_who_leaves_or_falls_silent_leaves_its_tasks_to_others(driver: Driver) -
     assert a.epoch > 3
 
 
-def test_who_gives_nothing_up_in_time_is_out(driver: Driver) -> None:
+def test_member_that_does_not_revoke_in_time_is_removed(driver: Driver) -> None:
     a, b = Client(driver, "a"), Client(driver, "b")
     a.join()
     b.join()
@@ -327,7 +327,7 @@ def test_who_gives_nothing_up_in_time_is_out(driver: Driver) -> None:
     assert b.beat().assigned == active(s0=range(4))
 
 
-def test_one_that_fails_ends_all(driver: Driver) -> None:
+def test_shutdown_request_of_a_member_shuts_down_the_application(driver: Driver) -> None:
     a, b = Client(driver, "a"), Client(driver, "b")
     a.join()
     b.join()
@@ -339,7 +339,7 @@ def test_one_that_fails_ends_all(driver: Driver) -> None:
     assert codes(a.join()) == [], "who starts anew is not meant"
 
 
-def test_a_group_is_deleted_whole(driver: Driver) -> None:
+def test_tombstones_of_a_deleted_group_remove_its_state(driver: Driver) -> None:
     Client(driver, "a", COUNTS).join()
     for record in streams_heartbeat.tombstones(driver.group):
         driver.group.apply(record)
@@ -389,7 +389,7 @@ def test_offsets_are_fenced_by_epochs_task_by_task(driver: Driver) -> None:
     assert refused(commit("b", 2, 2)) is ErrorCode.STALE_MEMBER_EPOCH, "2 is b's since epoch 3"
 
 
-def test_offsets_of_a_task_are_fenced_by_the_epoch_since_which_it_is_the_members(driver: Driver) -> None:
+def test_commit_of_a_task_is_fenced_by_the_epoch_of_its_assignment(driver: Driver) -> None:
     a, b = Client(driver, "a"), Client(driver, "b")
     a.join()
     driver.topics.make("t", 5)
@@ -402,7 +402,7 @@ def test_offsets_of_a_task_are_fenced_by_the_epoch_since_which_it_is_the_members
         streams_administration.authorize(driver.group, commit("a", 2, 4))  # which is its own since epoch 3
 
 
-def test_who_copied_a_state_commits_only_since_the_task_is_its_own(driver: Driver) -> None:
+def test_commit_before_a_standby_became_active_is_fenced(driver: Driver) -> None:
     driver.settings = StreamsSettings(standbys=1)
     a, b = Client(driver, "a", COUNTS), Client(driver, "b", COUNTS)
     a.join()
@@ -418,7 +418,7 @@ def test_who_copied_a_state_commits_only_since_the_task_is_its_own(driver: Drive
     assert refused.value.code is ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_offsets_are_shown_to_members_and_to_who_says_nothing(driver: Driver) -> None:
+def test_offset_fetch_is_allowed_for_members_and_without_member_id(driver: Driver) -> None:
     Client(driver, "a").join()
     streams_administration.authorize_fetch(driver.group, None, -1)
     streams_administration.authorize_fetch(driver.group, "a", 2)
@@ -432,7 +432,7 @@ def test_offsets_are_shown_to_members_and_to_who_says_nothing(driver: Driver) ->
         assert refused.value.code is code
 
 
-def test_a_group_with_members_stays_and_is_none_of_the_classic_ones(driver: Driver) -> None:
+def test_group_with_members_is_not_deleted_or_observed(driver: Driver) -> None:
     a = Client(driver, "a")
     a.join()
     for event, code in (
@@ -448,7 +448,7 @@ def test_a_group_with_members_stays_and_is_none_of_the_classic_ones(driver: Driv
     assert driver.group.subscribed_topics() == set()
 
 
-def test_a_description_has_the_counts_once_they_hold(driver: Driver) -> None:
+def test_described_topology_has_partition_counts_once_configured(driver: Driver) -> None:
     a = Client(driver, "a", COUNTS)
     a.join()
 
@@ -471,7 +471,7 @@ def test_a_description_has_the_counts_once_they_hold(driver: Driver) -> None:
     assert [row.partitions for row in member.assignment.active_tasks] == [[0, 1, 2, 3]] * 2
 
 
-def test_everybody_learns_who_answers_for_which_partitions(driver: Driver) -> None:
+def test_members_receive_the_endpoints_of_partitions(driver: Driver) -> None:
     driver.topics.make("u", 1)
     parts = [subtopology("0", "t", "u")]
     a, b = Client(driver, "a", parts), Client(driver, "b", parts)
@@ -495,7 +495,7 @@ def test_everybody_learns_who_answers_for_which_partitions(driver: Driver) -> No
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_task_has_two_owners_and_all_comes_to_rest(seed: int) -> None:
+def test_random_histories_give_each_task_one_owner_and_settle(seed: int) -> None:
     rng = random.Random(seed)
     driver = Driver(settings=StreamsSettings(standbys=seed % 3), replays=False)
     driver.topics.make("t", 3)

@@ -27,7 +27,7 @@ NONE, CONCURRENT, FENCED = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS, Er
 MAPPING, NOT_ATTEMPTED = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
-async def test_a_transaction_leaves_its_traces_everywhere() -> None:
+async def test_committed_transaction_writes_states_and_markers() -> None:
     async with transaction_world() as world:
         me = await world.begin()
         assert me[1] == 0
@@ -58,7 +58,7 @@ async def test_markers_reach_every_broker() -> None:
         assert [world.markers(index) for index in range(6)] == [[("ABORT", 0, 0)]] * 6
 
 
-async def test_a_transaction_without_partitions_ends_at_once() -> None:
+async def test_transaction_without_partitions_completes() -> None:
     async with transaction_world() as world:
         me = await world.begin()
         assert await world.add(me) == []
@@ -70,7 +70,7 @@ async def test_a_transaction_without_partitions_ends_at_once() -> None:
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_cannot_be_initialised() -> None:
+async def test_invalid_init_producer_id_is_refused() -> None:
     async with transaction_world() as world:
         for timeout_ms in (0, -1, 900_001):
             assert (await world.init(timeout_ms=timeout_ms)).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
@@ -87,7 +87,7 @@ async def test_what_cannot_be_initialised() -> None:
             assert (await world.init(known=(12345, 0), version=version)).error_code == code
 
 
-async def test_requests_of_nobody() -> None:
+async def test_requests_of_unknown_producers_are_refused() -> None:
     async with transaction_world() as world:
         me = await world.begin()
         stranger, late = (me[0] + 1, 0), (me[0], 9)
@@ -127,7 +127,7 @@ async def test_client_that_adds_an_internal_topic_is_not_authorized() -> None:
         assert world.state() is EMPTY
 
 
-async def test_brokers_verify_many_transactions_at_once() -> None:
+async def test_one_request_verifies_many_transactions() -> None:
     async with transaction_world() as world:
         one, two = await world.begin("one"), await world.begin("two")
         await world.add(one, 0, 1, transactional_id="one")
@@ -155,7 +155,7 @@ async def test_brokers_verify_many_transactions_at_once() -> None:
 # --- producers come and go -------------------------------------------------------------------------------------------
 
 
-async def test_a_new_producer_fences_the_old_one_and_aborts_what_it_left() -> None:
+async def test_new_producer_fences_the_old_one_and_aborts_its_transaction() -> None:
     async with transaction_world() as world:
         old = await world.begin()
         await world.add(old, 0, 1)
@@ -169,7 +169,7 @@ async def test_a_new_producer_fences_the_old_one_and_aborts_what_it_left() -> No
         assert await world.end(old, commit=False) is FENCED
 
 
-async def test_a_producer_goes_on_after_a_failure() -> None:
+async def test_producer_continues_with_the_next_epoch_after_a_failure() -> None:
     """KIP-360: it sends its id and gets the next epoch, again after a lost response, but not after fencing."""
     async with transaction_world() as world:
         me = await world.begin()
@@ -183,7 +183,7 @@ async def test_a_producer_goes_on_after_a_failure() -> None:
         assert (await world.init("fresh", known=(4711, 5))).error_code == NONE, "an id that expired meanwhile"
 
 
-async def test_producer_ids_are_replaced_when_their_epochs_are_used_up() -> None:
+async def test_producer_id_with_exhausted_epochs_is_replaced() -> None:
     async with transaction_world() as world:
         me = await world.begin()
         one = world.coordinator().transaction("tx")
@@ -203,7 +203,7 @@ async def test_producer_ids_are_replaced_when_their_epochs_are_used_up() -> None
         assert fresh[1] == 0 and fresh[0] not in (me[0], response.producer_id)
 
 
-async def test_one_request_at_a_time() -> None:
+async def test_concurrent_request_of_a_transactional_id_is_refused() -> None:
     """While a record waits for replication, other requests of the id get CONCURRENT_TRANSACTIONS."""
     async with transaction_world(brokers=2) as world:
         me = await world.begin()
@@ -227,7 +227,7 @@ async def test_one_request_at_a_time() -> None:
 # --- the journal refuses ---------------------------------------------------------------------------------------------
 
 
-async def test_too_few_replicas() -> None:
+async def test_append_below_min_isr_is_refused() -> None:
     async with transaction_world(brokers=2, min_insync_replicas=2) as world:
         me = await world.begin()
         await world.add(me, 0)
@@ -246,7 +246,7 @@ async def test_too_few_replicas() -> None:
         assert world.markers(0) == [("ABORT", 1, world.assigned["__transaction_state", 0].leader_epoch)]
 
 
-async def test_nobody_acknowledges_in_time() -> None:
+async def test_append_without_acknowledgement_times_out() -> None:
     async with transaction_world(brokers=2, partitions=1) as world:
         me = await world.begin(timeout_ms=100)
         await world.kill(2)
@@ -254,7 +254,7 @@ async def test_nobody_acknowledges_in_time() -> None:
         assert world.state() is EMPTY
 
 
-async def test_completion_is_written_again_until_it_stands() -> None:
+async def test_failed_completion_is_retried() -> None:
     async with transaction_world(brokers=2) as world:
         me = await world.begin()
         await world.add(me, 0)
@@ -294,7 +294,7 @@ async def test_late_transactions_are_aborted_and_their_producer_fenced() -> None
         assert await world.begin() == (me[0], 2)
 
 
-async def test_ids_that_nobody_uses_are_forgotten() -> None:
+async def test_unused_transactional_ids_expire() -> None:
     async with transaction_world(
         transaction_remove_expired_transaction_cleanup_interval_ms=20, transactional_id_expiration_ms=60_000
     ) as world:
@@ -314,7 +314,7 @@ async def test_ids_that_nobody_uses_are_forgotten() -> None:
         assert (await world.begin())[0] != me[0]
 
 
-async def test_ids_stay_while_their_tombstones_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_ids_are_kept_until_their_tombstones_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     async with transaction_world(
         brokers=2, transaction_remove_expired_transaction_cleanup_interval_ms=20, transactional_id_expiration_ms=60_000
     ) as world:
@@ -386,7 +386,7 @@ async def test_list() -> None:
 
 
 @pytest.mark.parametrize("elsewhere", [2])
-async def test_only_the_coordinator_answers(elsewhere: int) -> None:
+async def test_request_to_wrong_coordinator_is_refused(elsewhere: int) -> None:
     async with transaction_world(brokers=2) as world:
         me = await world.begin()
         not_here = ErrorCode.NOT_COORDINATOR

@@ -18,7 +18,7 @@ from tests.broker.coordinators.transactions.test_transactional_id import MOVES, 
 
 
 @pytest.mark.parametrize("state", [one for one in TransactionState if one < 6])
-def test_where_an_id_stands_comes_back(state: TransactionState) -> None:
+def test_state_is_restored_from_its_record(state: TransactionState) -> None:
     one = transaction(ONGOING if state in (2, 3) else TransactionState(state - 2) if state >= 4 else EMPTY)
     move = MOVES[state](one)
     if state >= 4:
@@ -48,7 +48,7 @@ def test_equal_states_have_equal_bytes() -> None:
     assert [(one.topic, one.partition_ids) for one in rows] == [("a", [1]), ("b", [0, 2])]
 
 
-def test_the_last_record_counts() -> None:
+def test_latest_record_of_an_id_is_applied() -> None:
     shard = TransactionShard(0, 7)
     one = transaction()
     values = [
@@ -65,7 +65,7 @@ def test_the_last_record_counts() -> None:
     assert (shard.transactions["tx"].state, shard.transactions["tx"].partitions) == (ONGOING, {("t", 4)})
 
 
-def test_a_status_of_the_future() -> None:
+def test_unknown_status_is_refused() -> None:
     value = bytearray(record_of("tx", MOVES[EMPTY](transaction()))[1])
     value[2 + 8 + 2 + 4] = 99
     with pytest.raises(DecodeError, match="transaction status 99"):

@@ -53,7 +53,7 @@ def only(load_of: DecidedTransaction, *partitions: TopicPartition, **errors: Err
     return outcome
 
 
-def test_markers_wait_for_the_leader_of_their_partition() -> None:
+def test_markers_are_queued_by_leader() -> None:
     queues = MarkerQueues()
     one, two = decided(T0, T1, U0), decided(T0, producer_id=1001)
     leaders = {T0: 1, T1: 2, U0: NOWHERE}
@@ -64,7 +64,7 @@ def test_markers_wait_for_the_leader_of_their_partition() -> None:
     assert queues.pop(2) == {one: {T1}} and queues.pop(NOWHERE) == {one: {U0}}
 
 
-def test_what_somebody_else_coordinates_now_is_forgotten() -> None:
+def test_markers_of_a_resigned_shard_are_dropped() -> None:
     queues = MarkerQueues()
     one, two = decided(T0), decided(T0)
     queues.add(one, [T0], lambda _: 1)
@@ -73,7 +73,7 @@ def test_what_somebody_else_coordinates_now_is_forgotten() -> None:
     assert queues.pop(1) == {two: {T0}}
 
 
-def test_one_request_for_all_under_the_present_epoch() -> None:
+def test_request_has_all_markers_with_the_current_coordinator_epoch() -> None:
     one, two = decided(T0, T1, U0), decided(T0, producer_id=1001, state=PREPARE_ABORT)
     one.shard.leader_epoch = 9
     first, second = request_of({one: {T1, U0, T0}, two: {T0}}).markers
@@ -87,7 +87,7 @@ def test_one_request_for_all_under_the_present_epoch() -> None:
     assert (second.producer_id, second.transaction_result, second.coordinator_epoch) == (1001, False, 7)
 
 
-def test_what_ends_the_matter_and_what_does_not() -> None:
+def test_marker_errors_are_final_fenced_or_retriable() -> None:
     one = decided(T0, T1, U0)
     outcome = only(one, T0, T1, U0, t0=ErrorCode.NONE, t1=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
     assert outcome.marked == {T0, T1} and outcome.fenced is None
@@ -107,7 +107,7 @@ def test_what_ends_the_matter_and_what_does_not() -> None:
         assert outcome.fenced is error and not outcome.again
 
 
-def test_the_answer_for_another_producer_is_not_ours() -> None:
+def test_response_for_another_producer_is_ignored() -> None:
     other = decided(T0, producer_id=1001)
     (outcome,) = outcomes({other: {T0}}, answer(t0=ErrorCode.NONE))
     assert outcome.again and not outcome.marked

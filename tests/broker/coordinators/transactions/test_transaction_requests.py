@@ -68,11 +68,11 @@ def outcome(one: Transaction, ask: object) -> Outcome:
         (PREPARE_ABORT, CONCURRENT),
     ],
 )
-def test_add_partitions(state: TransactionState, answer: Outcome) -> None:
+def test_add_partitions_is_answered_by_state(state: TransactionState, answer: Outcome) -> None:
     assert add(transaction(state), ME, 0, 1) == answer
 
 
-def test_partitions_that_are_in_need_no_record() -> None:
+def test_adding_known_partitions_writes_no_record() -> None:
     assert add(transaction(ONGOING), ME, 0) is NONE
     assert add(transaction(ONGOING), ME) is NONE
     assert add(transaction(EMPTY), ME) is ONGOING, "no partition at all begins a transaction, as in Kafka"
@@ -95,12 +95,12 @@ def test_partitions_that_are_in_need_no_record() -> None:
         (COMPLETE_ABORT, False, NONE),
     ],
 )
-def test_end(state: TransactionState, commit: bool, answer: Outcome) -> None:
+def test_end_is_answered_by_state(state: TransactionState, commit: bool, answer: Outcome) -> None:
     assert end(transaction(state), commit=commit) == answer
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_who_is_not_the_producer(state: TransactionState) -> None:
+def test_request_of_another_producer_is_refused(state: TransactionState) -> None:
     """The producer id is checked first, then its epoch; any other epoch is fenced, also a later one."""
     for wrong, answer in ((Producer(999, 3), MAPPING), (Producer(1000, 2), FENCED), (Producer(1000, 4), FENCED)):
         assert add(transaction(state), wrong, 1) == answer
@@ -114,7 +114,7 @@ def test_who_is_not_the_producer(state: TransactionState) -> None:
 
 @pytest.mark.parametrize("pending", [one for one in TransactionState if one is not PREPARE_EPOCH_FENCE])
 @pytest.mark.parametrize("state", STATES)
-def test_while_another_request_is_in_work(state: TransactionState, pending: TransactionState) -> None:
+def test_request_during_a_pending_transition_is_concurrent(state: TransactionState, pending: TransactionState) -> None:
     busy = transaction(state, pending=pending)
     assert add(busy, ME, 1) is CONCURRENT and add(busy, ME, 0) is CONCURRENT
     assert end(busy) is end(busy, commit=False) is CONCURRENT
@@ -125,7 +125,7 @@ def test_while_another_request_is_in_work(state: TransactionState, pending: Tran
 
 @pytest.mark.parametrize("pending", list(TransactionState))
 @pytest.mark.parametrize("state", STATES)
-def test_add_while_transition_is_pending_is_concurrent_whoever_sends_it_if_pending_is_tested_first(
+def test_add_while_transition_is_pending_is_concurrent_if_pending_is_tested_first(
     state: TransactionState, pending: TransactionState
 ) -> None:
     for producer in (ME, Producer(999, 3), Producer(1000, 2), Producer(1000, 4)):
@@ -136,7 +136,7 @@ def test_add_while_transition_is_pending_is_concurrent_whoever_sends_it_if_pendi
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_add_by_another_producer_is_refused_as_such_if_nothing_is_pending(state: TransactionState) -> None:
+def test_add_by_another_producer_is_refused_if_nothing_is_pending(state: TransactionState) -> None:
     for producer, answer in ((Producer(999, 3), MAPPING), (Producer(1000, 2), FENCED), (Producer(1000, 4), FENCED)):
         with pytest.raises(KafkaError) as refused:
             requests.add_partitions(transaction(state), producer, [("t", 1)], pending_first=True, now_ms=50)
@@ -144,7 +144,7 @@ def test_add_by_another_producer_is_refused_as_such_if_nothing_is_pending(state:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_who_may_verify(state: TransactionState) -> None:
+def test_verification_is_concurrent_in_prepared_states_only(state: TransactionState) -> None:
     if state in PREPARED:
         with pytest.raises(KafkaError) as refused:
             requests.check_member(transaction(state), ME)
@@ -154,7 +154,7 @@ def test_who_may_verify(state: TransactionState) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_init_producer_id(state: TransactionState) -> None:
+def test_init_producer_id_is_answered_by_state(state: TransactionState) -> None:
     answer: Outcome = EMPTY if state in AT_REST else CONCURRENT if state in PREPARED else PREPARE_EPOCH_FENCE
     assert init(transaction(state)) == answer
     assert init(transaction(state), ME) == answer, "goes on after a failure"
@@ -166,14 +166,14 @@ def test_init_producer_id(state: TransactionState) -> None:
         assert init(transaction(state, producer_epoch=-1), Producer(5, 5)) is EMPTY, "the id is new here"
 
 
-def test_an_ongoing_transaction_is_taken_away_whatever_the_epoch() -> None:
+def test_ongoing_transaction_is_fenced_for_any_expected_epoch() -> None:
     """As in Kafka, the expected epoch is compared only for a new epoch: a late producer aborts its successor's
     transaction.
     """
     assert init(transaction(ONGOING), Producer(1000, 2)) is PREPARE_EPOCH_FENCE
 
 
-def test_another_producer_id_when_the_epochs_are_used_up() -> None:
+def test_exhausted_epochs_need_a_new_producer_id() -> None:
     for state in AT_REST:
         for epoch in (32766, 32767):
             one = transaction(state, producer_epoch=epoch)
@@ -209,7 +209,7 @@ def test_a_fence_becomes_an_abort() -> None:
         requests.end(late, producer, commit=False, from_client=False, now_ms=50)
 
 
-def test_time_runs_out_for_open_transactions_only() -> None:
+def test_only_ongoing_transactions_time_out() -> None:
     assert [requests.has_timed_out(transaction(ONGOING), now_ms) for now_ms in (25, 26)] == [False, True]
     for state in STATES:
         assert requests.has_timed_out(transaction(state), 10**9) is (state is ONGOING)

@@ -55,7 +55,7 @@ def transaction(state: TransactionState = EMPTY, **changes: object) -> Transacti
 
 
 @pytest.mark.parametrize(("state", "to"), list(itertools.product(TransactionState, TransactionState)))
-def test_only_legal_moves_can_be_made(state: TransactionState, to: TransactionState) -> None:
+def test_illegal_transition_is_refused(state: TransactionState, to: TransactionState) -> None:
     one = transaction(state)
     if to in (COMPLETE_COMMIT, COMPLETE_ABORT) and state in (PREPARE_COMMIT, PREPARE_ABORT):
         assert MOVES[to](one).state is (COMPLETE_COMMIT if state is PREPARE_COMMIT else COMPLETE_ABORT)
@@ -69,7 +69,7 @@ def test_only_legal_moves_can_be_made(state: TransactionState, to: TransactionSt
     assert one.pending is None
 
 
-def test_the_table_is_kafkas() -> None:
+def test_legal_transitions_equal_kafkas() -> None:
     """`validPreviousStates` of Kafka 4.1; 3.9 has no empty aborts."""
     previous = {
         EMPTY: {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
@@ -89,7 +89,7 @@ def test_the_table_is_kafkas() -> None:
 
 
 @pytest.mark.parametrize("first", sorted(LEGAL[ONGOING]))
-def test_one_move_at_a_time(first: TransactionState) -> None:
+def test_second_pending_transition_is_refused(first: TransactionState) -> None:
     one = transaction(ONGOING)
     MOVES[first](one)
     for second in LEGAL[ONGOING]:
@@ -97,7 +97,7 @@ def test_one_move_at_a_time(first: TransactionState) -> None:
             MOVES[second](one)
 
 
-def test_a_whole_transaction() -> None:
+def test_transaction_passes_through_all_states() -> None:
     one = transaction(producer_epoch=-1)
     begin = MOVES[EMPTY](one)
     one.complete(begin)
@@ -117,7 +117,7 @@ def test_a_whole_transaction() -> None:
     assert (one.state, one.start_ms, one.partitions) == (ONGOING, 100, {("t", 1)})
 
 
-def test_nothing_is_made_of_what_could_not_be_written() -> None:
+def test_abandoned_transition_changes_nothing() -> None:
     one = transaction(ONGOING)
     move = one.prepare_add([("t", 1)], now_ms=60)
     one.abandon_transition(move)
@@ -126,7 +126,7 @@ def test_nothing_is_made_of_what_could_not_be_written() -> None:
         one.complete(move)
 
 
-def test_a_move_that_does_not_fit_is_a_bug() -> None:
+def test_mismatched_transition_raises_an_assertion_error() -> None:
     one = transaction(ONGOING)
     move = one.prepare_end(commit=True, now_ms=60)
     one.partitions.add(("t", 9))
@@ -145,14 +145,14 @@ def test_a_move_that_does_not_fit_is_a_bug() -> None:
 # --- epochs ----------------------------------------------------------------------------------------------------------
 
 
-def test_epochs_for_a_producer_that_begins() -> None:
+def test_new_producer_gets_the_next_epoch() -> None:
     for state in AT_REST:
         move = transaction(state).prepare_next_epoch(timeout_ms=9, expected_epoch=None, now_ms=60)
         assert (move.producer_id, move.producer_epoch, move.last_producer_epoch) == (1000, 4, -1)
         assert (move.state, move.timeout_ms, move.start_ms, move.last_update_ms) == (EMPTY, 9, -1, 60)
 
 
-def test_epochs_for_a_producer_that_goes_on() -> None:
+def test_continuing_producer_gets_the_next_epoch_once() -> None:
     one = transaction()
     one.complete(one.prepare_next_epoch(timeout_ms=5, expected_epoch=3, now_ms=60))
     assert (one.producer_epoch, one.last_producer_epoch) == (4, 3)
@@ -170,7 +170,7 @@ def test_epochs_for_a_producer_that_goes_on() -> None:
     assert unknown.prepare_next_epoch(timeout_ms=5, expected_epoch=17, now_ms=60).producer_epoch == 0
 
 
-def test_a_fence_that_failed_is_not_raised_again() -> None:
+def test_repeated_fence_after_a_failure_keeps_its_epoch() -> None:
     one = transaction(ONGOING)
     fence = one.prepare_fence()
     assert (fence.producer_epoch, fence.last_producer_epoch) == (4, -1)
@@ -196,7 +196,7 @@ def test_fence_that_an_abort_of_version_2_follows_leaves_the_epoch_to_the_abort(
     assert (abort.producer_epoch, abort.last_producer_epoch) == (4, 3)
 
 
-def test_the_last_epochs_of_a_producer_id() -> None:
+def test_exhausted_producer_id_is_replaced() -> None:
     assert [is_epoch_exhausted(epoch) for epoch in (-1, 32765, 32766, 32767)] == [False, False, True, True]
     one = transaction(producer_epoch=32765)
     one.complete(one.prepare_next_epoch(timeout_ms=5, expected_epoch=32765, now_ms=60))
