@@ -43,7 +43,7 @@ def test_the_bits_are_kafkas_operations() -> None:
     assert numbers(auth_helper.authorized_cluster_operations(everybody)) == {5, 7, 8, 9, 10, 11, 12}
 
 
-def test_who_may_not_describe_the_cluster_is_told_of_no_right_to_it() -> None:
+def test_cluster_operations_need_the_describe_right() -> None:
     authorizer = Authorizer()
     cluster = ResourcePattern(ResourceType.CLUSTER, "kafka-cluster")
     authorizer.replace(cluster, [Acl("User:a", "*", Operation.CREATE, Permission.ALLOW)])
@@ -63,7 +63,7 @@ def test_a_refusal_has_the_code_of_the_resource(kind: ResourceType, code: ErrorC
     assert refused.value.code is code
 
 
-def test_who_may_not_act_as_a_broker_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_unauthorized_broker_principal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Otherwise a cluster whose brokers are no super users would wait silently."""
     ctx = asked_by("User:b", Authorizer())
     for _ in range(3):

@@ -27,7 +27,7 @@ def test_rows_are_unique_and_in_the_order_of_their_keys() -> None:
 
 
 @pytest.mark.parametrize("row", HANDLERS, ids=lambda row: row.name)
-def test_a_refusal_can_be_sent_in_every_version_that_has_a_place_for_it(row: HandlerRow) -> None:
+def test_error_response_is_encoded_in_every_version_with_an_error_code(row: HandlerRow) -> None:
     first, last = version_range(row.versions)
     for version in range(first, last + 1):
         response = error_response_or_none(

@@ -15,7 +15,7 @@ def test_versions(text: str, versions: tuple[int, int]) -> None:
     assert version_range(text) == versions
 
 
-async def test_a_handler_keeps_what_it_declares_and_stays_itself() -> None:
+async def test_handler_declaration_leaves_the_function_callable() -> None:
     @handles(HeartbeatRequest, versions="1-3")
     async def heartbeat() -> int:
         return 5
@@ -25,7 +25,7 @@ async def test_a_handler_keeps_what_it_declares_and_stays_itself() -> None:
     assert await heartbeat() == 5
 
 
-async def test_a_row_that_is_refused_spoils_no_other() -> None:
+async def test_refused_row_does_not_fail_others() -> None:
     def answer(number: int) -> str:
         if number == 1:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "no")

@@ -22,20 +22,20 @@ BETWEEN_NODES = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShu
 ORDER = UpdateMetadataRequest(controller_id=1, controller_epoch=0, live_brokers=[], topic_states=[])
 
 
-def test_clients_of_a_newer_kafka_see_nothing_of_what_is_between_nodes() -> None:
+def test_inter_broker_apis_are_not_advertised_to_clients_from_kafka_4_on() -> None:
     others = peer_versions("4.1", True).others.advertised
     nodes = peer_versions("4.1", True).nodes.advertised
     for name in BETWEEN_NODES:
         assert BY_NAME[name].key not in others and BY_NAME[name].key in nodes, name
 
 
-def test_produce_is_told_from_version_0_and_refused_below_3() -> None:
+def test_produce_is_advertised_from_version_0_and_refused_below_3() -> None:
     others = peer_versions("4.0", True).others
     assert (others.advertised[0][0], others.accepted[0][0]) == (0, 3)
     assert others.advertised[1][0] == others.accepted[1][0] == 4
 
 
-def test_who_says_what_it_is_hears_of_the_apis_that_are_ours() -> None:
+def test_private_apis_are_advertised_to_this_projects_clients() -> None:
     for version in VERSIONS:
         mine = peer_versions(version, True)
         assert FIRST_PRIVATE_KEY in mine.ranges_for(CLIENT_SOFTWARE).advertised
@@ -43,7 +43,7 @@ def test_who_says_what_it_is_hears_of_the_apis_that_are_ours() -> None:
         assert mine.ranges_for(NODE_SOFTWARE) is mine.nodes
 
 
-def test_telemetry_is_told_of_where_it_is_taken_and_kafka_has_it() -> None:
+def test_telemetry_apis_are_advertised_when_enabled_and_in_the_kafka_version() -> None:
     keys = {BY_NAME[name].key for name in ("GetTelemetrySubscriptions", "PushTelemetry")}
     for version in VERSIONS:
         assert not keys & peer_versions(version, True).others.advertised.keys()
@@ -51,11 +51,11 @@ def test_telemetry_is_told_of_where_it_is_taken_and_kafka_has_it() -> None:
         assert not keys & peer_versions(version, False, telemetry=True).others.advertised.keys(), "no broker"
 
 
-def test_nodes_say_the_same_to_each_other_whatever_they_look_like() -> None:
+def test_inter_node_versions_are_equal_in_every_profile() -> None:
     assert len({tuple(sorted(peer_versions(version, True).nodes.accepted.items())) for version in VERSIONS}) == 1
 
 
-async def test_an_introduction_opens_what_is_for_nodes_and_nothing_else_does() -> None:
+async def test_inter_broker_requests_need_the_node_software_name() -> None:
     """Other connections cannot send inter-broker requests, as in Kafka 4."""
     async with Cluster(1, kafka="4.1") as cluster, asyncio.timeout(60):
         for name, taken in ((NODE_SOFTWARE, True), (CLIENT_SOFTWARE, False), ("stranger", False)):
@@ -68,7 +68,7 @@ async def test_an_introduction_opens_what_is_for_nodes_and_nothing_else_does() -
             await connection.close()
 
 
-async def test_a_refused_introduction_changes_nothing() -> None:
+async def test_refused_api_versions_request_opens_no_inter_broker_apis() -> None:
     async with Cluster(1, kafka="4.1") as cluster, asyncio.timeout(60):
         connection = await Connection.open(*cluster.address(1), client_id="t", software_name="stranger")
         nameless = ApiVersionsRequest(client_software_name=NODE_SOFTWARE, client_software_version="-")
@@ -78,7 +78,7 @@ async def test_a_refused_introduction_changes_nothing() -> None:
         await connection.close()
 
 
-async def test_old_versions_are_refused_as_by_a_kafka_4() -> None:
+async def test_kafka_4_profile_refuses_old_request_versions() -> None:
     fetch = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
     async with Cluster(1, kafka={1: "4.0"}) as cluster, asyncio.timeout(60):
         connection = await Connection.open(*cluster.address(1), client_id="t", software_name="stranger")
@@ -89,6 +89,6 @@ async def test_old_versions_are_refused_as_by_a_kafka_4() -> None:
 
 
 @pytest.mark.parametrize("kafka", [*VERSIONS, {1: "2.8", 2: "4.2", 3: "3.9"}], ids=str)
-async def test_nodes_of_any_profiles_make_a_cluster(kafka: str | dict[int, str]) -> None:
+async def test_nodes_of_different_profiles_form_a_cluster(kafka: str | dict[int, str]) -> None:
     async with asyncio.timeout(60), Cluster(3, kafka=kafka) as cluster:
         assert len(cluster.nodes) == 3
