@@ -43,16 +43,16 @@ RULES: Final = (
         "R5",
         "duplicates first, then the generation of the batch",
         (
-            "broker/handlers/test_produce.py::test_a_duplicate_of_an_old_generation_is_answered_with_its_old_offset",
-            "broker/replication/test_partition.py::test_a_batch_must_be_partitioned_for_the_served_generation",
+            "broker/handlers/test_produce.py::test_duplicate_of_an_older_generation_gets_its_original_offset",
+            "broker/replication/test_partition.py::test_batch_of_another_generation_is_refused",
         ),
     ),
     Rule(
         "R6",
         "sealed partitions refuse clients' batches, and accept markers",
         (
-            "broker/handlers/test_produce.py::test_a_sealed_partition_takes_nothing_new",
-            "broker/handlers/test_write_txn_markers.py::test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition",
+            "broker/handlers/test_produce.py::test_batch_for_a_sealed_partition_is_refused",
+            "broker/handlers/test_write_txn_markers.py::test_marker_is_written_to_a_sealed_partition",
         ),
     ),
     Rule(
@@ -116,8 +116,8 @@ RULES: Final = (
         "R16",
         "the topic's policy decides about producers without generations; an ordered topic refuses them by default",
         (
-            "broker/replication/test_legacy_producers.py::test_the_first_batch_with_a_generation_ends_that",
-            "broker/replication/test_legacy_producers.py::test_keys_that_are_at_home_are_let_in",
+            "broker/replication/test_legacy_producers.py::test_first_batch_with_a_generation_refuses_stock_producers",
+            "broker/replication/test_legacy_producers.py::test_batches_with_correctly_placed_keys_are_accepted",
             "broker/replication/test_topics_with_generations.py::"
             "test_nothing_is_appended_before_it_is_written_and_nobody_is_asked_twice",
             "controller/test_topics_with_generations.py::test_a_resize_that_is_planned_afterwards_takes_leaders_along_who_know_it",

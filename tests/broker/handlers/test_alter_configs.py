@@ -73,7 +73,7 @@ def replicas(cluster: Cluster, topic: str) -> list[Partition]:
     return [one for one in found if one.topic == topic]
 
 
-async def test_a_topics_changes_reach_every_log_partition_and_client() -> None:
+async def test_topic_config_change_reaches_every_replica_and_client() -> None:
     async with Cluster(3) as cluster:
         assert (await create(cluster, "t")).error_code == 0
         changes = resource(
@@ -118,7 +118,7 @@ async def test_a_topics_changes_reach_every_log_partition_and_client() -> None:
         assert {one.log.settings.max_message_bytes for one in replicas(cluster, "t")} == {1048588}
 
 
-async def test_brokers_change_alone_and_together_and_topics_follow() -> None:
+async def test_broker_configs_change_per_broker_or_by_default_and_topics_inherit() -> None:
     async with Cluster(2) as cluster:
         assert (await create(cluster, "t", replicas=2)).error_code == 0
         assert (await create(cluster, "own", replicas=2, **{"retention.ms": "9"})).error_code == 0
@@ -162,7 +162,7 @@ async def test_brokers_change_alone_and_together_and_topics_follow() -> None:
         await seen(lambda: cluster.nodes[2].services.settings.log_retention_ms == 3000)
 
 
-async def test_changes_are_noticed_after_a_lost_session_too() -> None:
+async def test_config_changes_made_during_a_lost_session_are_applied() -> None:
     async with Cluster(2) as cluster:
         assert (await create(cluster, "t", replicas=2)).error_code == 0
         away = cluster.nodes[2]
@@ -180,7 +180,7 @@ async def test_changes_are_noticed_after_a_lost_session_too() -> None:
         await seen(lambda: mine[0].log.settings.retention_ms == 79)
 
 
-async def test_unclean_elections_can_be_allowed_when_they_are_needed() -> None:
+async def test_enabling_unclean_election_elects_a_leader() -> None:
     async with Cluster(3) as cluster:
         assert (await create(cluster, "t", replicas=3)).error_code == 0
         behind, *in_sync = sorted(cluster.nodes, key=lambda one: one == active_controller(cluster))
@@ -229,14 +229,14 @@ async def test_unclean_elections_can_be_allowed_when_they_are_needed() -> None:
         ([resource(BROKER_LOGGER, "", one("root", "INFO"))], [ErrorCode.INVALID_REQUEST]),
     ],
 )
-async def test_what_is_refused(asked: list[new.AlterConfigsResource], codes: list[int]) -> None:
+async def test_invalid_change_is_refused(asked: list[new.AlterConfigsResource], codes: list[int]) -> None:
     async with Cluster(1) as cluster:
         assert (await create(cluster, "t", replicas=1)).error_code == 0
         assert await alter(cluster, *asked, validate_only=True) == codes
         assert await alter(cluster, *asked) == codes
 
 
-async def test_asking_for_validation_changes_nothing() -> None:
+async def test_validate_only_changes_nothing() -> None:
     async with Cluster(1) as cluster:
         assert (await create(cluster, "t", replicas=1)).error_code == 0
         change = resource(TOPIC, "t", one("retention.ms", "77"))
@@ -248,7 +248,7 @@ async def test_asking_for_validation_changes_nothing() -> None:
         assert await replace(cluster, BROKER_LOGGER, "1", root="INFO") == ErrorCode.INVALID_REQUEST
 
 
-async def test_levels_of_loggers() -> None:
+async def test_logger_levels_are_set_and_described() -> None:
     logger = logging.getLogger("anabranch.broker.network.server")
     before = logger.level
     try:
@@ -269,7 +269,7 @@ async def test_levels_of_loggers() -> None:
         logger.setLevel(before)
 
 
-async def test_a_resized_topic_tells_how_its_keys_lie_and_lets_nobody_say_otherwise() -> None:
+async def test_lineage_configs_of_a_resized_topic_are_described_and_read_only() -> None:
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="t", partitions=4)])
         await admin.wait_for_topic("t")

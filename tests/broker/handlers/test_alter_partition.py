@@ -58,7 +58,7 @@ class Asker:
         (3, ErrorCode.INELIGIBLE_REPLICA),
     ],
 )
-async def test_an_isr_with_a_dead_member_is_refused_in_the_words_of_the_version(version: int, code: ErrorCode) -> None:
+async def test_isr_with_dead_member_is_refused_with_the_error_of_the_version(version: int, code: ErrorCode) -> None:
     """Nothing is persisted; only newer versions get INELIGIBLE_REPLICA. The follower is dead, and the test sends the
     leader's request. Without epochs (0 to 2, and -1 in 3) the rule before KIP-903 holds; members with unknown epochs
     are accepted.

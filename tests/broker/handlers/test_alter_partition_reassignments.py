@@ -50,7 +50,7 @@ def hosts(cluster: Cluster) -> set[int]:
     }
 
 
-async def test_a_partition_moves_with_its_records_while_more_come_in() -> None:
+async def test_partition_is_reassigned_while_records_are_produced() -> None:
     async with Cluster(4) as cluster:
         await create(cluster, "t", replicas=2)
         before, after = await others_than(cluster)
@@ -76,7 +76,7 @@ async def test_a_partition_moves_with_its_records_while_more_come_in() -> None:
         assert (await produce(cluster, "t", b"x", at=before[0]))[0] == 6, "NOT_LEADER_OR_FOLLOWER"
 
 
-async def test_a_move_to_a_broker_that_is_away_is_shown_called_off_and_leaves_nothing() -> None:
+async def test_stuck_reassignment_is_listed_and_can_be_cancelled() -> None:
     async with Cluster(4) as cluster:
         await create(cluster, "t", replicas=2)
         before, after = await others_than(cluster)
@@ -95,7 +95,7 @@ async def test_a_move_to_a_broker_that_is_away_is_shown_called_off_and_leaves_no
         assert await reassign(cluster, None) == (0, 85)
 
 
-async def test_only_the_controller_answers() -> None:
+async def test_reassignment_at_another_broker_is_not_controller() -> None:
     async with Cluster(2) as cluster:
         await create(cluster, "t", replicas=2)
         other = active_controller(cluster) % 2 + 1

@@ -310,7 +310,7 @@ async def place() -> AsyncIterator[Place]:
 
 
 @pytest.mark.parametrize("asked", ROWS, ids=str)
-async def test_a_request_is_refused_without_its_rights_and_not_with_them(place: Place, asked: Row) -> None:
+async def test_request_needs_all_its_rights(place: Place, asked: Row) -> None:
     for count, code in enumerate(asked.codes):
         await place.grant(*asked.needs[:count])
         assert (await place.ask(asked)) & REFUSALS == {code}, f"with {count} of its rights"
@@ -318,12 +318,12 @@ async def test_a_request_is_refused_without_its_rights_and_not_with_them(place: 
     assert not (await place.ask(asked)) & REFUSALS
 
 
-def test_every_api_has_a_row() -> None:
+def test_every_api_has_an_authorization_row() -> None:
     asked = {one.api for one in ROWS}
     assert {one.name for one in HANDLERS} - asked == NOTHING | TOKENS | FILTERED
 
 
-async def test_what_is_hidden_is_answered_as_if_it_were_not_there(place: Place) -> None:
+async def test_topic_without_describe_right_is_answered_like_a_missing_one(place: Place) -> None:
     """Without DESCRIBE, a topic cannot be told from a missing one, except by its id."""
     await place.grant((Operation.READ, T))
     named = built(BY_NAME["Metadata"].request, {"topics": [{"name": one} for one in ("t", "hidden", "nowhere")]})
@@ -339,7 +339,7 @@ async def test_what_is_hidden_is_answered_as_if_it_were_not_there(place: Place) 
     assert (told.error_code, told.name, told.topic_id) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, hidden_id)
 
 
-async def test_only_who_may_know_of_every_group_is_told_that_all_were_looked_at(place: Place) -> None:
+async def test_coordinated_partitions_are_listed_only_with_a_right_to_the_cluster(place: Place) -> None:
     """A missing permission must not look like a topic without readers."""
     request = built(BY_NAME["ListGroups"].request, {"readers_of": "t"})
     for rights, told in (
@@ -351,7 +351,7 @@ async def test_only_who_may_know_of_every_group_is_told_that_all_were_looked_at(
         assert (await place.alice.call(request)).coordinated == told
 
 
-async def test_the_operations_that_are_told_are_those_that_are_allowed(place: Place) -> None:
+async def test_authorized_operations_are_those_allowed(place: Place) -> None:
     await place.grant((Operation.READ, T), (Operation.DELETE, G))
     asking = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
     request = built(BY_NAME["Metadata"].request, {"topics": [{"name": "t"}, {"name": "hidden"}], **asking})
@@ -364,7 +364,7 @@ async def test_the_operations_that_are_told_are_those_that_are_allowed(place: Pl
     assert group.authorized_operations == 1 << Operation.DELETE | 1 << Operation.DESCRIBE
 
 
-async def test_an_old_fetch_of_offsets_is_answered_with_nothing(place: Place) -> None:
+async def test_refused_offset_fetch_v1_is_empty(place: Place) -> None:
     """Version 1 has no group-level error code, and Kafka sets no other."""
     await place.grant((Operation.DESCRIBE, T))
     asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
@@ -372,7 +372,7 @@ async def test_an_old_fetch_of_offsets_is_answered_with_nothing(place: Place) ->
     assert (answer.error_code, answer.topics) == (0, [])
 
 
-async def test_whoever_writes_to_some_topic_may_have_an_id(place: Place) -> None:
+async def test_write_right_to_any_topic_allows_init_producer_id(place: Place) -> None:
     """KIP-679: idempotent producers need no permission of their own."""
     request = built(
         BY_NAME["InitProducerId"].request, {"transactional_id": None, "producer_id": -1, "producer_epoch": -1}
@@ -381,7 +381,7 @@ async def test_whoever_writes_to_some_topic_may_have_an_id(place: Place) -> None
     assert (await place.alice.call(request)).error_code == ErrorCode.NONE
 
 
-async def test_an_open_session_does_not_outlive_the_right(place: Place) -> None:
+async def test_revoked_right_applies_to_open_fetch_sessions(place: Place) -> None:
     """An incremental Fetch is authorized for all partitions of its session."""
     await place.grant((Operation.READ, T))
     asked = {"replica_id": -1, "min_bytes": 1, "max_bytes": 1000, "session_epoch": 0}
@@ -410,7 +410,7 @@ SHARING = {**MEMBER, "min_bytes": 1, "max_bytes": 1000, "batch_size": 100}
         ("DeleteShareGroupOffsets", Operation.DELETE, Operation.READ, {}),
     ],
 )
-async def test_offsets_of_share_groups_take_a_right_to_the_topic(
+async def test_share_group_offsets_need_a_right_to_the_topic(
     place: Place, api: str, of_group: Operation, of_topic: Operation, topic: dict[str, Any]
 ) -> None:
     one: dict[str, Any] = {"group_id": "g", "topics": [{"topic_name": "t", **topic}]}
@@ -474,7 +474,7 @@ async def test_share_members_read_and_acknowledge_with_a_right_to_the_topic(plac
     assert not await codes("ShareAcknowledge", **MEMBER, share_session_epoch=2, topics=acknowledged)
 
 
-async def test_a_share_session_does_not_outlive_the_right(place: Place) -> None:
+async def test_revoked_right_applies_to_open_share_sessions(place: Place) -> None:
     """An incremental ShareFetch is authorized for all partitions of its session."""
     known = (await place.admin.wait_for_topic("t")).topic_id
     await place.grant((Operation.READ, G), (Operation.READ, T))
@@ -490,7 +490,7 @@ async def test_a_share_session_does_not_outlive_the_right(place: Place) -> None:
     assert not any(one.records for topic in answer.responses for one in topic.partitions)
 
 
-async def test_one_refused_topic_does_not_spoil_another(place: Place) -> None:
+async def test_refused_topic_does_not_fail_another(place: Place) -> None:
     await place.grant((Operation.WRITE, T))
     data = [{"index": 0, "records": bytes(BATCH.build())}]
     topics = [{"name": "hidden", "partition_data": data}, {"name": "t", "partition_data": data}]
@@ -500,7 +500,7 @@ async def test_one_refused_topic_does_not_spoil_another(place: Place) -> None:
     assert codes == {"hidden": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t": ErrorCode.NONE}
 
 
-async def test_our_own_clients_work_with_the_rights_that_kafkas_need(place: Place) -> None:
+async def test_clients_work_with_the_rights_of_kafkas_clients(place: Place) -> None:
     await place.grant((Operation.WRITE, T), (Operation.READ, T), (Operation.READ, G))
     servers = place.cluster.bootstrap_servers
     async with Producer(servers, **ALICE) as producer:
@@ -519,7 +519,7 @@ async def test_our_own_clients_work_with_the_rights_that_kafkas_need(place: Plac
     assert refused.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-async def test_a_change_reaches_every_broker_while_they_run() -> None:
+async def test_acl_change_reaches_every_running_broker() -> None:
     """Brokers authenticate as a super user; with prefixes, denials and a restart."""
     orders = ResourcePattern(T, "ord", PatternType.PREFIXED)
     allowed = Acl("User:alice", "*", Operation.READ, Permission.ALLOW)

@@ -9,7 +9,7 @@ from anabranch.protocol.errors import ErrorCode
 from tests.broker.serving import serving
 
 
-async def test_they_are_advertised_and_refused() -> None:
+async def test_consumer_group_apis_are_advertised_and_refused_when_disabled() -> None:
     async with serving() as server:
         connection = await Connection.open("127.0.0.1", server.port, client_id="test")
         beat = ConsumerGroupHeartbeatRequest(

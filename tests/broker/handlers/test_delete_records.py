@@ -23,7 +23,7 @@ async def delete(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_every_replica_begins_later(version: int) -> None:
+async def test_delete_records_advances_the_log_start_of_every_replica(version: int) -> None:
     async with replica_cluster(3, replica_fetch_wait_max_ms=20) as cluster:
         await cluster.lead(1)
         for value in "abcdef":
@@ -38,7 +38,7 @@ async def test_every_replica_begins_later(version: int) -> None:
         assert (await cluster.produce(1, batch("g"))).base_offset == 6
 
 
-async def test_the_new_start_survives_a_restart() -> None:
+async def test_new_log_start_survives_a_restart() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         for value in "abc":
@@ -50,7 +50,7 @@ async def test_the_new_start_survives_a_restart() -> None:
         assert log_values(cluster.partition(1)) == ["c"]
 
 
-async def test_the_answer_waits_for_a_live_follower_and_not_for_a_dead_one() -> None:
+async def test_delete_records_waits_for_live_followers_only() -> None:
     async with replica_cluster(2, replica_fetch_wait_max_ms=20) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         await cluster.produce(1, batch("a", "b"), acks=1)
@@ -66,7 +66,7 @@ async def test_the_answer_waits_for_a_live_follower_and_not_for_a_dead_one() -> 
         assert await delete(cluster, 2) == (ErrorCode.NONE, 2)
 
 
-async def test_a_leader_that_resigns_says_so() -> None:
+async def test_pending_delete_records_of_a_resigning_leader_is_refused() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         await cluster.produce(1, batch("a"), acks=1)
@@ -77,7 +77,7 @@ async def test_a_leader_that_resigns_says_so() -> None:
         assert await waiting == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
-async def test_what_is_refused() -> None:
+async def test_invalid_delete_records_is_refused() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("a"))
@@ -89,7 +89,7 @@ async def test_what_is_refused() -> None:
         assert cluster.partition(1).log.log_start_offset == 0
 
 
-async def test_a_compacted_topic_is_not_deleted_from() -> None:
+async def test_delete_records_of_a_compacted_topic_is_refused() -> None:
     async with replica_cluster(1, log_cleanup_policy="compact") as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a"))

@@ -17,7 +17,7 @@ from tests.anabranch.cluster.test_in_process import active_controller, ask, crea
 pytestmark = pytest.mark.timeout(60)
 
 
-async def test_a_replica_that_was_away_is_waited_for_and_deleted_when_it_is_back() -> None:
+async def test_replica_on_an_offline_broker_is_deleted_when_it_returns() -> None:
     async with Cluster(3) as cluster:
         assert (await create(cluster, "t")).error_code == 0
         away = active_controller(cluster) % 3 + 1
@@ -42,7 +42,7 @@ async def test_a_replica_that_was_away_is_waited_for_and_deleted_when_it_is_back
         assert (await create(cluster, "t", partitions=2)).error_code == 0
 
 
-async def test_a_controller_that_has_not_heard_of_a_topic_yet_deletes_it() -> None:
+async def test_controller_without_metadata_of_a_topic_deletes_it() -> None:
     """A new controller has not read the topics yet, so an unknown topic may exist."""
     async with Cluster(1) as cluster:
         assert (await create(cluster, "t", replicas=1)).error_code == 0

@@ -35,7 +35,7 @@ async def test_leader_and_follower_show_open_transactions() -> None:
             assert (transactional.coordinator_epoch, transactional.current_txn_start_offset) == (9, 4)
 
 
-async def test_partitions_that_cannot_be_described() -> None:
+async def test_unknown_partitions_are_refused() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(2, replicas=(2,))
         response = await describe(cluster, 1, "t", "nowhere", "not a name")

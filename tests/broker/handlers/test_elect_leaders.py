@@ -22,7 +22,7 @@ async def elect(cluster: Cluster, *, unclean: bool = False, version: int = 2, at
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_leadership_goes_back_to_the_preferred_replica(version: int) -> None:
+async def test_preferred_election_restores_the_preferred_leader(version: int) -> None:
     async with Cluster(3, properties={"auto.leader.rebalance.enable": "false"}) as cluster:
         await create(cluster, "t")
         assert await elect(cluster, version=version) == (0, 84)
@@ -37,7 +37,7 @@ async def test_leadership_goes_back_to_the_preferred_replica(version: int) -> No
         assert (await describe(cluster, "t", controller)).partitions[0].leader_id == first
 
 
-async def test_a_leader_at_any_price() -> None:
+async def test_unclean_election_elects_an_out_of_sync_replica() -> None:
     async with Cluster(3) as cluster:
         await create(cluster, "t", replicas=2)
         row = (await describe(cluster, "t")).partitions[0]
@@ -63,7 +63,7 @@ async def settled_controller(cluster: Cluster) -> int:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-async def test_only_the_controller_elects(version: int) -> None:
+async def test_election_at_another_broker_is_not_controller(version: int) -> None:
     async with Cluster(2) as cluster:
         await create(cluster, "t", replicas=2)
         other = active_controller(cluster) % 2 + 1

@@ -26,7 +26,7 @@ from tests.broker.replication.replica_cluster import (
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-async def test_every_version_reads_the_same_records(version: int) -> None:
+async def test_every_fetch_version_reads_the_same_records(version: int) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
@@ -67,7 +67,7 @@ def told(response: FetchResponse) -> dict[str, tuple[int, int, list[str]]]:
         (0, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, False),
     ],
 )
-async def test_a_session_is_given_to_whoever_asks_for_one(
+async def test_fetch_session_is_created_on_request(
     session_id: int, session_epoch: int, code: int, session: bool
 ) -> None:
     async with replica_cluster(1) as cluster:
@@ -80,7 +80,7 @@ async def test_a_session_is_given_to_whoever_asks_for_one(
 
 
 @pytest.mark.parametrize("version", [7, 11, 12, 13, 17])
-async def test_an_incremental_answer_has_what_is_new_and_nothing_else(version: int) -> None:
+async def test_incremental_fetch_returns_changed_partitions_only(version: int) -> None:
     async with replica_cluster(1) as cluster:
         for topic in "tuv":
             await cluster.lead(1, replicas=(1,), topic=topic)
@@ -111,7 +111,7 @@ async def test_an_incremental_answer_has_what_is_new_and_nothing_else(version: i
         assert (await ask(n, 10)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-async def test_a_session_keeps_to_ids_or_to_names() -> None:
+async def test_fetch_session_does_not_mix_topic_ids_and_names() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         opened = await cluster.call(cluster[1], in_session(0, 0, ("t", 0)), version=12)
@@ -121,7 +121,7 @@ async def test_a_session_keeps_to_ids_or_to_names() -> None:
         assert (await cluster.call(cluster[1], request, version=12)).error_code == 0
 
 
-async def test_a_topic_that_becomes_known_later_is_told_by_its_session() -> None:
+async def test_fetch_session_returns_a_topic_once_it_is_known() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         opened = await cluster.call(cluster[1], in_session(0, 0, ("t", 0), ("u", 0)))
@@ -133,7 +133,7 @@ async def test_a_topic_that_becomes_known_later_is_told_by_its_session() -> None
         assert told(await cluster.call(cluster[1], in_session(n, 2))) == {"u": (0, 1, ["a"])}
 
 
-async def test_what_happens_to_a_partition_of_a_session_is_told() -> None:
+async def test_fetch_session_returns_log_start_changes_and_partition_errors() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
@@ -146,7 +146,7 @@ async def test_what_happens_to_a_partition_of_a_session_is_told() -> None:
         assert told(await cluster.call(cluster[1], in_session(n, 4)))["t"][0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_an_incremental_request_waits_for_records_and_a_newer_one_overtakes_it() -> None:
+async def test_newer_incremental_fetch_completes_the_waiting_one() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         n = (await cluster.call(cluster[1], in_session(0, 0, ("t", 0)))).session_id
@@ -167,7 +167,7 @@ async def test_an_incremental_request_waits_for_records_and_a_newer_one_overtake
         assert (await waiting).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-async def test_a_followers_repeated_report_is_believed_no_more_than_a_new_one() -> None:
+async def test_incremental_follower_fetch_is_checked_like_a_full_one() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         life = cluster[2].epoch
@@ -196,7 +196,7 @@ async def test_a_followers_repeated_report_is_believed_no_more_than_a_new_one() 
         assert await report(5) == {"t": (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, [])}
 
 
-async def test_a_session_tells_of_the_preferred_replica_each_time() -> None:
+async def test_incremental_fetch_returns_the_preferred_replica_each_time() -> None:
     async with replica_cluster(2, replica_selector_class=RACK_AWARE) as cluster:
         cluster.racks.update({1: "a", 2: "b"})
         await cluster.lead(1, replicas=(1, 2))

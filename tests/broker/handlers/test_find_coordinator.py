@@ -13,7 +13,7 @@ from anabranch.protocol.errors import ErrorCode
 from tests.anabranch.cluster.test_in_process import ask
 
 
-async def test_key_type_is_refused_like_by_kafka_3_9() -> None:
+async def test_unknown_key_type_is_refused_as_by_kafka_3_9() -> None:
     """Without share groups, the key of a share partition is not parsed."""
     refused = {(5, 2): 42, (6, 2): 15, (5, 9): 42, (6, 9): 42, (6, -1): 42}
     async with Cluster(1) as cluster:

@@ -109,7 +109,7 @@ def controller_of(cluster: Cluster) -> int:
     return next(n for n, node in cluster.nodes.items() if node.controller is not None and node.controller.active)
 
 
-async def test_every_broker_takes_what_is_for_the_controller_and_is_shown_as_it() -> None:
+async def test_every_broker_forwards_controller_requests_and_is_named_as_controller() -> None:
     async with stranger("4.1", 3) as client:
         other = next(one for one in (1, 2, 3) if one != controller_of(client.cluster))
         await client.create("t", at=other)
@@ -129,7 +129,7 @@ async def test_every_broker_takes_what_is_for_the_controller_and_is_shown_as_it(
         assert shown == {1, 2, 3}
 
 
-async def test_without_a_controller_a_request_waits_and_runs_out_of_time() -> None:
+async def test_forwarded_request_without_a_controller_times_out() -> None:
     async with stranger("4.1", 2) as client:
         node = client.cluster.nodes[2]
         for one in client.cluster.nodes.values():
@@ -157,7 +157,9 @@ async def test_without_a_controller_a_request_waits_and_runs_out_of_time() -> No
         ),
     ],
 )
-async def test_features_are_those_of_the_version(kafka: str, supported: set[str], finalized: dict[str, int]) -> None:
+async def test_advertised_features_are_those_of_the_kafka_version(
+    kafka: str, supported: set[str], finalized: dict[str, int]
+) -> None:
     async with stranger(kafka) as client:
         hello = ApiVersionsRequest(client_software_name="stranger", client_software_version="1")
         newest = 4 if kafka >= "3.9" else 3
@@ -177,7 +179,7 @@ def features(*updates: tuple[str, int, int], validate_only: bool = False) -> Upd
     return UpdateFeaturesRequest(feature_updates=rows, validate_only=validate_only)
 
 
-async def test_features_are_updated_together_or_not_at_all() -> None:
+async def test_feature_updates_are_all_or_nothing() -> None:
     async with stranger("4.1", 2) as client:
         wrong = {
             ("group.version", 5, 1): "only supports versions 0-1",
@@ -204,7 +206,7 @@ async def test_features_are_updated_together_or_not_at_all() -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_cluster_begins_with_the_features_of_its_oldest_broker() -> None:
+async def test_new_cluster_finalizes_the_features_of_its_oldest_broker() -> None:
     async with Cluster(2, kafka={1: "4.1", 2: "3.9"}) as cluster:
         client = Stranger(cluster)
         answer = await client.ask(features(("transaction.version", 1, 1)), 2)
@@ -215,7 +217,7 @@ async def test_a_cluster_begins_with_the_features_of_its_oldest_broker() -> None
         await client.close()
 
 
-async def test_partitions_are_described_page_by_page() -> None:
+async def test_topic_partitions_are_described_in_pages() -> None:
     def page(*names: str, limit: int = 2000, cursor: Cursor | None = None) -> DescribeTopicPartitionsRequest:
         topics = [TopicRequest(name=name) for name in names]
         return DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=limit, cursor=cursor)
@@ -243,7 +245,7 @@ async def test_partitions_are_described_page_by_page() -> None:
         assert behind.topics[0].partitions == [] and behind.next_cursor is None
 
 
-async def test_a_resized_topic_is_described_as_metadata_have_it() -> None:
+async def test_described_partitions_of_a_resized_topic_equal_metadata() -> None:
     async with stranger("4.1") as client:
         await client.create("t", 2)
         grow = CreatePartitionsRequest(
@@ -260,7 +262,7 @@ async def test_a_resized_topic_is_described_as_metadata_have_it() -> None:
         assert len(described.partitions) == 5
 
 
-async def test_what_has_a_configuration() -> None:
+async def test_config_resources_are_listed_by_type() -> None:
     async with stranger("4.1", 2) as client:
         await client.create("t")
 
@@ -276,7 +278,7 @@ async def test_what_has_a_configuration() -> None:
         assert strange.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_the_quorum_is_the_brokers_led_by_the_controller() -> None:
+async def test_described_quorum_has_all_brokers_and_the_controller_as_leader() -> None:
     def asked(name: str, index: int) -> DescribeQuorumRequest:
         partition = RequestPartitionData(partition_index=index)
         return DescribeQuorumRequest(topics=[RequestTopicData(topic_name=name, partitions=[partition])])
@@ -305,7 +307,7 @@ async def test_the_quorum_is_the_brokers_led_by_the_controller() -> None:
         assert (await client.ask(UnregisterBrokerRequest(broker_id=2), 0)).error_code == 0
 
 
-async def test_records_are_produced_to_the_ids_of_topics() -> None:
+async def test_produce_accepts_topic_ids() -> None:
     builder = BatchBuilder()
     builder.append(b"k", b"v", (), 1_700_000_000_000)
     records = bytes(builder.build())
@@ -331,7 +333,7 @@ async def test_records_are_produced_to_the_ids_of_topics() -> None:
             await client.ask(to(mine), 13)
 
 
-async def test_offsets_are_committed_to_the_ids_of_topics_and_fetched_by_them() -> None:
+async def test_offset_commit_and_fetch_accept_topic_ids() -> None:
     async with stranger("4.2") as client:
         mine = await client.create("t")
         find = FindCoordinatorRequest(key="g", coordinator_keys=["g"])
@@ -357,7 +359,7 @@ async def test_offsets_are_committed_to_the_ids_of_topics_and_fetched_by_them() 
             assert found == {mine: (7, 0)} | ({} if wanted is None else {NOWHERE: (-1, ErrorCode.UNKNOWN_TOPIC_ID)})
 
 
-async def test_an_offset_of_tiered_storage_is_none_from_the_version_on_that_can_ask() -> None:
+async def test_tiered_storage_offset_is_none_in_versions_that_have_it() -> None:
     asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-6)])
     async with stranger("4.2") as client:
         await client.create("t")
@@ -369,7 +371,7 @@ async def test_an_offset_of_tiered_storage_is_none_from_the_version_on_that_can_
         assert answers[1].offset == -1
 
 
-async def test_a_move_may_be_forbidden_to_change_the_number_of_replicas() -> None:
+async def test_reassignment_may_forbid_a_changed_replication_factor() -> None:
     async with stranger("4.1", 2) as client:
         await client.create("t")
         rows = [ReassignablePartition(partition_index=0, replicas=[1, 2])]
@@ -383,7 +385,7 @@ async def test_a_move_may_be_forbidden_to_change_the_number_of_replicas() -> Non
         assert (await client.ask(move, 1)).responses[0].partitions[0].error_code == 0
 
 
-async def test_what_is_named_twice_is_refused_once() -> None:
+async def test_duplicate_resources_are_refused_once() -> None:
     async with stranger("4.1") as client:
         await client.create("t")
         twice = [DeleteTopicState(name="t", topic_id=ZERO_UUID)] * 2
@@ -439,7 +441,7 @@ async def test_transactional_ids_are_listed_by_a_pattern() -> None:
 
 
 @pytest.mark.parametrize(("kafka", "source"), [("4.0", 5), ("4.1", 3)])
-async def test_with_eligible_leaders_it_is_written_down_how_many_replicas_are_enough(kafka: str, source: int) -> None:
+async def test_eligible_leader_replicas_set_min_insync_replicas_as_cluster_default(kafka: str, source: int) -> None:
     async with stranger(kafka) as client:
         key = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=["min.insync.replicas"])
         while True:

@@ -6,7 +6,7 @@ from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import replica_cluster
 
 
-async def test_fences_of_the_controller_and_of_old_epochs() -> None:
+async def test_stale_controller_and_broker_epochs_are_refused() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert await cluster.tell("t", 0) == {1: ErrorCode.STALE_CONTROLLER_EPOCH}
@@ -17,7 +17,7 @@ async def test_fences_of_the_controller_and_of_old_epochs() -> None:
         assert (await cluster.call(cluster[1], request)).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-async def test_a_log_of_a_deleted_namesake_is_not_taken() -> None:
+async def test_log_with_another_topic_id_is_refused() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.restart(1)

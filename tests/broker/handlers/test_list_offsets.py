@@ -36,7 +36,7 @@ async def ask(
     return response.topics[0].partitions[0]
 
 
-async def test_ends_and_times() -> None:
+async def test_offsets_are_listed_by_position_and_timestamp() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         for timestamp in (100, 300, 200):
@@ -64,7 +64,7 @@ async def test_consumers_see_the_high_watermark_and_followers_the_end() -> None:
         assert (await ask(cluster, LATEST, replica_id=2)).offset == 1
 
 
-async def test_a_new_leader_does_not_answer_before_it_knows_what_was_committed() -> None:
+async def test_new_leader_without_known_high_watermark_is_offset_not_available() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         await cluster.produce(1, batch("a"), acks=1)
@@ -74,7 +74,7 @@ async def test_a_new_leader_does_not_answer_before_it_knows_what_was_committed()
         assert (await ask(cluster, EARLIEST)).error_code == 0
 
 
-async def test_what_is_refused() -> None:
+async def test_invalid_list_offsets_is_refused() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1)
         await cluster.lead(1)
@@ -114,7 +114,7 @@ async def test_the_oldest_version_lists_segments() -> None:
         assert (await ask(cluster, LATEST, version=0)).old_style_offsets == [bases[-1] - 1, *reversed(bases[:-1])]
 
 
-async def test_readers_of_committed_records_are_not_told_of_later_ones() -> None:
+async def test_read_committed_offsets_end_at_the_last_stable_offset() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await coordinate_transactions(cluster, 1, [("t", 0)])

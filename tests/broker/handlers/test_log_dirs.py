@@ -51,7 +51,7 @@ async def move(cluster: Cluster, path: str, *indices: int, topic: str = "t") -> 
     return [row.error_code for result in response.results for row in result.partitions]
 
 
-async def test_what_lies_where_and_how_much_space_there_is(tmp_path: Path) -> None:
+async def test_log_dirs_are_described_with_replicas_and_disk_space(tmp_path: Path) -> None:
     cluster = Cluster(1)
     cluster._files[1] = {str(tmp_path / one): OsFiles(tmp_path / one) for one in ("a", "b")}
     async with cluster:
@@ -69,7 +69,7 @@ async def test_directories_in_memory_have_the_size_of_memory() -> None:
         assert all(result.total_bytes >= result.usable_bytes > 0 for result in found.values())
 
 
-async def test_a_move_while_records_come_and_go() -> None:
+async def test_replica_moves_between_directories_during_produce_and_fetch() -> None:
     async with with_directories("/a", "/b") as cluster:
         assert (await create(cluster, "t", replicas=1)).error_code == 0
         (home,) = [path for path, result in (await described(cluster)).items() if rows(result)]
@@ -91,7 +91,7 @@ async def test_a_move_while_records_come_and_go() -> None:
         assert (row.is_future_key, row.offset_lag, row.partition_size > 300) == (False, 0, True)
 
 
-async def test_a_move_goes_on_after_a_restart_and_with_the_topic_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_move_continues_after_a_restart_and_ends_with_topic_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_maintenance, "MOVE_INTERVAL_MS", 3_600_000)
     async with with_directories("/a", "/b") as cluster:
         assert (await create(cluster, "t", replicas=1)).error_code == 0
@@ -115,7 +115,7 @@ async def test_a_move_goes_on_after_a_restart_and_with_the_topic_it_is_over(monk
         assert rows((await described(cluster))[home]) == []
 
 
-async def test_what_cannot_be_moved() -> None:
+async def test_invalid_move_is_refused() -> None:
     async with with_directories("/a", "/b") as cluster:
         assert (await create(cluster, "t", partitions=2, replicas=1)).error_code == 0
         assert await move(cluster, "/c", 0, 1) == [ErrorCode.LOG_DIR_NOT_FOUND] * 2

@@ -40,7 +40,7 @@ def messages_in(data: Any) -> list[Message]:
 
 @pytest.mark.parametrize("compression", OLD_CODECS)
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
-async def test_batches_are_converted(version: int, magic: int, compression: str) -> None:
+async def test_batches_are_down_converted(version: int, magic: int, compression: str) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         for _ in range(2):
@@ -57,7 +57,7 @@ async def test_batches_are_converted(version: int, magic: int, compression: str)
         ]
 
 
-async def test_a_fetch_from_the_middle_of_a_batch() -> None:
+async def test_fetch_from_the_middle_of_a_batch_is_down_converted() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, a_batch())
@@ -68,7 +68,7 @@ async def test_a_fetch_from_the_middle_of_a_batch() -> None:
         assert (await cluster.fetch(1, 6, version=3)).records == b""
 
 
-async def test_zstd_is_refused_where_it_is_met() -> None:
+async def test_zstd_batch_ends_or_fails_a_down_converted_fetch() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         for compression in ("gzip", "zstd"):
@@ -81,7 +81,7 @@ async def test_zstd_is_refused_where_it_is_met() -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, 76), (4, 76), (9, 76), (10, 0), (17, 0)])
-async def test_a_topic_of_zstd_is_not_for_consumers_that_cannot_know_it(version: int, code: int) -> None:
+async def test_zstd_topic_is_refused_before_fetch_v10(version: int, code: int) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.session.create(
             "/config/topics/t", b'{"version":1,"config":{"compression.type":"zstd"}}', make_parents=True
@@ -94,7 +94,7 @@ async def test_a_topic_of_zstd_is_not_for_consumers_that_cannot_know_it(version:
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, 35), (3, 35), (4, 0)])
-async def test_a_topic_may_forbid_conversion(version: int, code: int) -> None:
+async def test_disabled_down_conversion_refuses_old_fetches(version: int, code: int) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.session.create(
             "/config/topics/t", b'{"version":1,"config":{"message.downconversion.enable":"false"}}', make_parents=True
@@ -105,7 +105,7 @@ async def test_a_topic_may_forbid_conversion(version: int, code: int) -> None:
         assert (await cluster.fetch(1, 0, version=version)).error_code == code
 
 
-async def test_other_errors_stay_what_they_are() -> None:
+async def test_other_errors_are_unchanged_in_old_versions() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.fetch(1, 9, version=0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -114,7 +114,7 @@ async def test_other_errors_stay_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, 6), (5, 6), (6, 56)])
-async def test_a_disk_that_fails_looks_like_another_leader_to_the_oldest(
+async def test_storage_error_is_not_leader_in_the_oldest_versions(
     version: int, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with replica_cluster(1) as cluster:
@@ -129,7 +129,7 @@ async def test_a_disk_that_fails_looks_like_another_leader_to_the_oldest(
 
 
 @pytest.mark.parametrize(("version", "found"), [(2, []), (3, [0, 1, 2])])
-async def test_the_size_limit_is_hard_before_v3(version: int, found: list[int]) -> None:
+async def test_size_limit_is_strict_before_v3(version: int, found: list[int]) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, a_batch())
@@ -137,7 +137,7 @@ async def test_the_size_limit_is_hard_before_v3(version: int, found: list[int]) 
         assert (row.error_code, [one.offset for one in messages_in(row.records)]) == (0, found)
 
 
-async def test_markers_alone_are_an_incomplete_message() -> None:
+async def test_control_batches_alone_are_converted_to_a_partial_message() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, a_batch())
@@ -162,7 +162,7 @@ def at(offset: int, records: bytes) -> bytes:
     return bytes(moved)
 
 
-async def test_an_answer_has_no_more_bytes_than_its_batches_but_the_whole_first_one() -> None:
+async def test_down_converted_size_is_limited_except_for_the_first_batch() -> None:
     async with replica_cluster(1):
         tiny = a_batch(records=100, value=b"")  # many times larger as messages
         assert len(await converted(tiny, 1, 0)) > 1.5 * len(tiny)
@@ -175,7 +175,7 @@ async def test_an_answer_has_no_more_bytes_than_its_batches_but_the_whole_first_
         assert len(several) - len(found) < 40
 
 
-async def test_a_batch_that_cannot_be_read_ends_the_answer() -> None:
+async def test_unreadable_batch_ends_the_response() -> None:
     async with replica_cluster(1):
         good, bad = a_batch(value=b"v" * 500), bytearray(at(3, a_batch()))
         bad[61] ^= 0x40
@@ -190,7 +190,7 @@ async def test_a_batch_that_cannot_be_read_ends_the_answer() -> None:
 
 
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
-async def test_what_old_producers_wrote_comes_back(version: int, magic: int) -> None:
+async def test_message_sets_are_converted_up_and_down(version: int, magic: int) -> None:
     """Every pair of formats: up-conversion of message sets, and down-conversion."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))

@@ -27,7 +27,7 @@ def resized(**more: object) -> dict[str, object]:
     return {"replicas": (1,), "generation": 1, "gen_start": ((0, 0), (1, 1)), **more}
 
 
-async def test_a_duplicate_of_an_old_generation_is_answered_with_its_old_offset() -> None:
+async def test_duplicate_of_an_older_generation_gets_its_original_offset() -> None:
     """R5 (i) before (ii): the producer must learn that its batch was written before the resize."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,), generation=0, gen_start=((0, 0),))
@@ -39,7 +39,7 @@ async def test_a_duplicate_of_an_old_generation_is_answered_with_its_old_offset(
         assert log_values(cluster.partition(1)) == ["before", "a"]
 
 
-async def test_a_duplicate_on_a_sealed_partition_is_answered_too() -> None:
+async def test_duplicate_on_a_sealed_partition_gets_its_original_offset() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
@@ -49,7 +49,7 @@ async def test_a_duplicate_on_a_sealed_partition_is_answered_too() -> None:
 
 
 @pytest.mark.parametrize("generation", [0, 2])
-async def test_another_generation_is_refused_and_told_ours(generation: int) -> None:
+async def test_batch_of_another_generation_is_refused_with_the_current_one(generation: int) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.lead(1, **resized())
@@ -61,7 +61,7 @@ async def test_another_generation_is_refused_and_told_ours(generation: int) -> N
         assert right.generation == -1
 
 
-async def test_a_sealed_partition_takes_nothing_new() -> None:
+async def test_batch_for_a_sealed_partition_is_refused() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.lead(1, **resized(sealed=True))
@@ -72,7 +72,7 @@ async def test_a_sealed_partition_takes_nothing_new() -> None:
         assert log_values(cluster.partition(1)) == []
 
 
-async def test_a_generation_check_comes_before_the_sequence_check() -> None:
+async def test_generation_is_checked_before_the_sequence() -> None:
     """An old batch with a gap must not get OUT_OF_ORDER_SEQUENCE_NUMBER, which is fatal."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
@@ -82,7 +82,7 @@ async def test_a_generation_check_comes_before_the_sequence_check() -> None:
         assert row.error_code == ErrorCode.INVALID_PARTITION_METADATA
 
 
-async def test_one_refused_partition_does_not_spoil_its_neighbour() -> None:
+async def test_refused_partition_does_not_fail_another() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         rows = [
@@ -97,7 +97,7 @@ async def test_one_refused_partition_does_not_spoil_its_neighbour() -> None:
         assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-async def test_what_a_request_may_not_ask() -> None:
+async def test_invalid_produce_is_refused() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.lead(1, replicas=(1,), topic="__consumer_offsets")
@@ -121,7 +121,7 @@ async def test_what_a_request_may_not_ask() -> None:
         assert log_values(cluster.partition(1)) == []
 
 
-async def test_records_that_break_a_rule_are_named_one_by_one() -> None:
+async def test_invalid_records_are_named_individually() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.session.create(
             "/config/topics/t", b'{"version":1,"config":{"cleanup.policy":"compact"}}', make_parents=True
@@ -135,7 +135,7 @@ async def test_records_that_break_a_rule_are_named_one_by_one() -> None:
         assert [one.batch_index for one in row.record_errors] == [1, 3]
 
 
-async def test_which_format_goes_with_which_version() -> None:
+async def test_record_formats_are_accepted_by_produce_version() -> None:
     """Old versions accept every format, as in Kafka; v3 and newer accept one batch, zstd only from v7 on."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
@@ -160,7 +160,7 @@ async def test_which_format_goes_with_which_version() -> None:
         assert log_values(cluster.partition(1)) == ["value"] * offset
 
 
-async def test_the_wrong_broker_names_the_right_one() -> None:
+async def test_wrong_leader_returns_the_current_one() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1)
         response = await cluster.call(cluster[2], produce_request(batch("a")))
@@ -170,7 +170,7 @@ async def test_the_wrong_broker_names_the_right_one() -> None:
         assert [(one.node_id, one.port) for one in response.node_endpoints] == [(1, cluster[1].server.port)]
 
 
-async def test_acks_0_is_never_answered_and_a_failure_closes_the_connection() -> None:
+async def test_acks_0_has_no_response_and_a_failure_closes_the_connection() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         connection = await cluster[1].connect()

@@ -59,7 +59,7 @@ REFUSED: list[tuple[Any, int, ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("request_", "last", "error"), REFUSED, ids=lambda one: type(one).__name__)
-async def test_every_version_is_refused(request_: Any, last: int, error: ErrorCode) -> None:
+async def test_acl_requests_are_refused_in_every_version(request_: Any, last: int, error: ErrorCode) -> None:
     async with serving() as server:
         connection = await Connection.open("127.0.0.1", server.port, client_id="test")
         for version in range(last + 1):
@@ -73,7 +73,7 @@ async def test_every_version_is_refused(request_: Any, last: int, error: ErrorCo
         await connection.close()
 
 
-async def test_who_asked_for_a_token_is_told_who_that_was() -> None:
+async def test_refused_token_request_names_owner_and_requester() -> None:
     async with serving() as server:
         connection = await Connection.open("127.0.0.1", server.port, client_id="test")
         mine = await connection.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1))
@@ -88,7 +88,7 @@ async def test_who_asked_for_a_token_is_told_who_that_was() -> None:
         await connection.close()
 
 
-async def test_an_envelope_closes_the_connection_and_no_other() -> None:
+async def test_envelope_closes_only_its_own_connection() -> None:
     async with serving() as server:
         connection = await Connection.open("127.0.0.1", server.port, client_id="test")
         other = await Connection.open("127.0.0.1", server.port, client_id="test")

@@ -10,7 +10,7 @@ from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import batch, replica_cluster
 
 
-async def test_stop_replica_ends_serving_and_deletes_if_asked() -> None:
+async def test_stop_replica_stops_serving_and_deletes_on_request() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("a"))
@@ -31,7 +31,7 @@ async def test_stop_replica_ends_serving_and_deletes_if_asked() -> None:
         assert not cluster[2].files.exists("t-0")
 
 
-async def test_a_deletion_does_not_pass_an_order_that_came_before_it() -> None:
+async def test_deletion_waits_for_an_earlier_leader_and_isr_request() -> None:
     """The order waits for ZooKeeper; its connection is lost, and the controller continues on another one."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))

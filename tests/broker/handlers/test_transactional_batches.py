@@ -25,7 +25,7 @@ async def alone(cluster: ReplicaCluster) -> None:
     await cluster.lead(1, replicas=(1,))
 
 
-async def test_the_coordinator_is_asked_once_per_transaction_and_partition() -> None:
+async def test_transaction_is_verified_once_per_partition() -> None:
     async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster, 1, [T0])
@@ -45,7 +45,7 @@ async def test_the_coordinator_is_asked_once_per_transaction_and_partition() -> 
         assert len(coordinator.questions) == 2
 
 
-async def test_a_coordinator_elsewhere_is_asked_over_tcp() -> None:
+async def test_transaction_is_verified_by_a_coordinator_on_another_broker() -> None:
     async with replica_cluster(2) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster, 2, [T0])
@@ -54,7 +54,7 @@ async def test_a_coordinator_elsewhere_is_asked_over_tcp() -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(10, "INVALID_TXN_STATE"), (11, "TRANSACTION_ABORTABLE")])
-async def test_a_partition_that_is_not_part_of_the_transaction(version: int, code: str) -> None:
+async def test_batch_for_a_partition_outside_the_transaction_is_refused(version: int, code: str) -> None:
     async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster)
@@ -76,7 +76,7 @@ async def test_a_partition_that_is_not_part_of_the_transaction(version: int, cod
         ("INVALID_PRODUCER_ID_MAPPING", "INVALID_PRODUCER_ID_MAPPING"),
     ],
 )
-async def test_what_the_coordinator_says_in_the_words_of_produce(said: str, told: str) -> None:
+async def test_coordinator_errors_are_mapped_to_produce_errors(said: str, told: str) -> None:
     async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster, 1, [T0])
@@ -87,7 +87,7 @@ async def test_what_the_coordinator_says_in_the_words_of_produce(said: str, told
         assert (await produce(cluster, transactional_batch("a"))).error_code == 0
 
 
-async def test_nobody_coordinates() -> None:
+async def test_batch_without_a_transaction_coordinator_is_retriable() -> None:
     async with replica_cluster(2) as cluster:
         await alone(cluster)
         row = await produce(cluster, transactional_batch("a"))
@@ -103,7 +103,7 @@ async def test_nobody_coordinates() -> None:
         assert (await produce(cluster, transactional_batch("a"))).error_code == 0
 
 
-async def test_a_marker_overtakes_the_answer() -> None:
+async def test_marker_during_verification_refuses_the_batch() -> None:
     """Verified, then aborted before the append: the batch would open a transaction without an end."""
     async with replica_cluster(1) as cluster:
         await alone(cluster)
@@ -118,7 +118,7 @@ async def test_a_marker_overtakes_the_answer() -> None:
         assert cluster.partition(1).last_stable_offset == 2
 
 
-async def test_leadership_goes_while_the_coordinator_is_asked() -> None:
+async def test_leadership_lost_during_verification_refuses_the_batch() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         coordinator = await coordinate_transactions(cluster, 1, [T0])
@@ -131,7 +131,7 @@ async def test_leadership_goes_while_the_coordinator_is_asked() -> None:
         assert (row.error_code, row.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 2)
 
 
-async def test_a_resize_goes_before_the_transaction() -> None:
+async def test_generation_is_checked_before_the_transaction() -> None:
     """K512: a batch of an old generation gets the new one, and its transaction continues."""
     async with replica_cluster(1) as cluster:
         await alone(cluster)
@@ -173,7 +173,7 @@ async def test_transactional_records_need_a_transactional_id() -> None:
             await cluster.call(cluster[1], request)  # the connection is the only way to say it
 
 
-async def test_one_request_is_of_one_producer() -> None:
+async def test_request_with_batches_of_several_producers_is_refused() -> None:
     async with replica_cluster(1) as cluster:
         await alone(cluster)
         await cluster.lead(1, replicas=(1,), topic="u")
@@ -203,7 +203,7 @@ async def test_verification_can_be_switched_off() -> None:
         assert (await produce(cluster, transactional_batch("a"))).error_code == 0
 
 
-async def test_plain_batches_of_a_transactional_producer_are_not_asked_about() -> None:
+async def test_non_transactional_batches_are_not_verified() -> None:
     async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster)

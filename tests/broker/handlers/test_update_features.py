@@ -41,7 +41,7 @@ async def until_finalized(cluster: Cluster, level: int) -> None:
         await asyncio.sleep(0.005)
 
 
-async def test_a_feature_is_finalized_for_all_and_withdrawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_feature_is_finalized_and_downgraded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Cluster(2) as cluster:
         assert level_on(cluster, 1) == 0, "no broker supported anything when the cluster began"
         monkeypatch.setitem(features.SUPPORTED, NAME, (1, 3))
@@ -62,7 +62,7 @@ async def test_a_feature_is_finalized_for_all_and_withdrawn_again(monkeypatch: p
         await until_finalized(cluster, 0)
 
 
-async def test_what_is_refused_and_what_a_wrong_row_does_to_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_feature_update_is_refused_with_its_effect_on_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(features.SUPPORTED, NAME, (1, 3))
     async with Cluster(1) as cluster:
         await until_finalized(cluster, 3)  # the first controller finalizes what everybody supports
@@ -90,14 +90,14 @@ async def test_what_is_refused_and_what_a_wrong_row_does_to_its_neighbours(monke
         await until_finalized(cluster, 0)
 
 
-async def test_only_the_controller_finalizes() -> None:
+async def test_feature_update_at_another_broker_is_not_controller() -> None:
     async with Cluster(2) as cluster:
         other = 3 - active_controller(cluster)
         response = await ask(cluster, other, UpdateFeaturesRequest(feature_updates=[update(1)]))
         assert (response.error_code, response.results) == (ErrorCode.NOT_CONTROLLER, [])
 
 
-async def test_a_node_that_is_too_old_for_its_cluster_gives_up() -> None:
+async def test_node_without_a_finalized_feature_stops() -> None:
     async with Cluster(1) as cluster:
         node = cluster.nodes[1]
         await node.session.set(paths.FEATURE, znodes.encode_feature({"from.the.future": 1}))
@@ -105,7 +105,7 @@ async def test_a_node_that_is_too_old_for_its_cluster_gives_up() -> None:
             await node.failed
 
 
-async def test_a_rolling_upgrade_resizes_topics_only_when_everybody_can_and_somebody_said_so() -> None:
+async def test_resize_after_a_rolling_upgrade_needs_the_finalized_feature() -> None:
     """Old brokers are replaced one by one; then the feature is finalized (R17)."""
     old = {"withheld.features": features.RESHARD}
 

@@ -54,7 +54,7 @@ async def test_a_marker_is_a_control_batch_on_all_replicas(version: int, commit:
             assert not log.producers.has_open(*PRODUCER)
 
 
-async def test_answers_per_producer_and_partition() -> None:
+async def test_marker_errors_are_per_producer_and_partition() -> None:
     async with replica_cluster(2) as cluster:
         await begun(cluster, replicas=(1,))
         await cluster.lead(2, replicas=(1, 2), topic="led-elsewhere")
@@ -91,7 +91,7 @@ async def test_deposed_coordinators_and_fenced_producers_are_refused() -> None:
         assert cluster.partition(1).log.log_end_offset == 3
 
 
-async def test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition() -> None:
+async def test_marker_is_written_to_a_sealed_partition() -> None:
     """R6, K512: no generation check; otherwise a read_committed consumer could not reach the cut."""
     async with replica_cluster(1) as cluster:
         await begun(cluster, replicas=(1,))
@@ -107,7 +107,7 @@ async def test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition()
 
 
 @pytest.mark.parametrize("asker", [CONSUMER, 1])
-async def test_no_marker_follows_once_a_controller_knows_that_nothing_is_left(asker: int) -> None:
+async def test_marker_after_the_reported_end_of_a_retiring_partition_is_refused(asker: int) -> None:
     """R13: a removed partition ends where its leader reported; elsewhere transactions end normally."""
     async with replica_cluster(1) as cluster:
         sealed = {"replicas": (1,), "generation": 1, "gen_start": ((0, 0), (1, 1)), "sealed": True}
@@ -129,7 +129,7 @@ async def test_no_marker_follows_once_a_controller_knows_that_nothing_is_left(as
         assert await end(cluster, marker(True)) == {T0: ErrorCode.NONE}
 
 
-async def test_too_few_replicas_and_too_little_time() -> None:
+async def test_marker_below_min_isr_or_not_replicated_in_time_is_refused() -> None:
     async with replica_cluster(2, min_insync_replicas=2, request_timeout_ms=200) as cluster:
         await begun(cluster, replicas=(1, 2))
         await cluster.kill(2)
@@ -139,7 +139,7 @@ async def test_too_few_replicas_and_too_little_time() -> None:
         assert cluster.partition(1).log.log_end_offset == 2, "the second one was not even appended"
 
 
-async def test_a_fetch_of_committed_records_is_woken_by_the_marker() -> None:
+async def test_marker_completes_a_waiting_read_committed_fetch() -> None:
     async with replica_cluster() as cluster:
         await begun(cluster)
         row = await cluster.fetch(1, 0, isolation_level=READ_COMMITTED)
@@ -171,7 +171,7 @@ async def test_followers_serve_committed_records_too() -> None:
         assert [(one.producer_id, one.first_offset) for one in row.aborted_transactions] == [(7, 0)]
 
 
-async def test_what_is_open_survives_a_restart_and_a_failover() -> None:
+async def test_open_transaction_survives_restart_and_failover() -> None:
     async with replica_cluster() as cluster:
         await begun(cluster)
         await until(lambda: cluster.partition(2).high_watermark == 1)

@@ -30,7 +30,7 @@ async def fetch(cluster: ReplicaCluster, index: int = 0, group: str = "g") -> tu
     return row.error_code, row.committed_offset, row.metadata
 
 
-async def test_offsets_are_znodes() -> None:
+async def test_version_0_commits_are_stored_as_znodes() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert await fetch(cluster) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, "")
@@ -42,7 +42,7 @@ async def test_offsets_are_znodes() -> None:
         assert await fetch(cluster, group="another") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, "")
 
 
-async def test_what_is_refused() -> None:
+async def test_invalid_commit_is_refused() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert await commit(cluster, 1, index=9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -52,7 +52,7 @@ async def test_what_is_refused() -> None:
 
 
 @pytest.mark.parametrize("group", ["", "a//b", "..", "a/../../brokers", "a/.", "nul\0"])
-async def test_a_group_cannot_leave_its_place(group: str) -> None:
+async def test_group_name_with_path_traversal_is_refused(group: str) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert await commit(cluster, 1, group=group) == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -60,14 +60,14 @@ async def test_a_group_cannot_leave_its_place(group: str) -> None:
         assert await cluster.session.exists("/consumers") is None
 
 
-async def test_a_znode_that_somebody_else_has_filled() -> None:
+async def test_malformed_offset_znode_is_an_error() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.session.create("/consumers/g/offsets/t/0", b"seven", make_parents=True)
         assert await fetch(cluster) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1, "")
 
 
-async def test_a_zookeeper_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lost_zookeeper_connection_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
 
