@@ -82,7 +82,7 @@ def long_stop(*, delete: bool = True) -> StopReplicaRequest:
     return StopReplicaRequest(controller_id=9, controller_epoch=1, topic_states=[topic])
 
 
-async def test_thousands_of_partitions_are_taken_up_and_given_up_a_few_at_a_time(
+async def test_leader_and_isr_of_thousands_of_partitions_yields_regularly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with replica_cluster(1) as cluster, stepping(monkeypatch, cluster[1].replicas) as steps:
@@ -116,7 +116,7 @@ async def test_producers_are_served_between_the_rows(monkeypatch: pytest.MonkeyP
         assert hosted == [ROWS_AT_ONCE], "it did not wait for the others"
 
 
-async def test_the_next_request_waits_until_all_rows_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_next_controller_request_waits_for_the_previous_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_fence, "ROWS_AT_ONCE", 1)  # so that the next one arrives long before the end
     async with replica_cluster(1) as cluster, stepping(monkeypatch, cluster[1].replicas) as steps:
         order = asyncio.create_task(cluster.call(cluster[1], long_order(cluster)))
@@ -128,9 +128,7 @@ async def test_the_next_request_waits_until_all_rows_are_done(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("carry_out", ["apply_state", "stop_replica"])
-async def test_a_request_for_a_life_that_ends_meanwhile_goes_no_further(
-    monkeypatch: pytest.MonkeyPatch, carry_out: str
-) -> None:
+async def test_request_for_an_ended_broker_epoch_is_abandoned(monkeypatch: pytest.MonkeyPatch, carry_out: str) -> None:
     async with replica_cluster(1) as cluster:
         manager, fence = cluster[1].replicas, cluster[1].services.fence
         request: Any = long_order(cluster)
@@ -152,7 +150,7 @@ async def test_a_request_for_a_life_that_ends_meanwhile_goes_no_further(
         assert done == ROWS_AT_ONCE
 
 
-async def test_a_follower_begins_with_all_partitions_of_a_request_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_follower_starts_fetching_all_partitions_of_a_request_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fetch must not be interrupted after its first ten partitions."""
     async with replica_cluster(2) as cluster:
         order = long_order(cluster, replicas=(1, 2))
@@ -174,7 +172,7 @@ async def test_a_follower_begins_with_all_partitions_of_a_request_together(monke
         assert asked[0] == COUNT
 
 
-def test_a_replaced_controller_and_what_was_meant_for_an_earlier_life_are_refused() -> None:
+def test_stale_controller_and_broker_epochs_are_refused() -> None:
     fence = ControllerFence()
     fence.register(20)
     fence.admit(controller_epoch=3, broker_epoch=20)
@@ -188,7 +186,7 @@ def test_a_replaced_controller_and_what_was_meant_for_an_earlier_life_are_refuse
     assert fence.controller_epoch == 3, "what is refused counts for nothing"
 
 
-def test_who_names_no_life_or_a_later_one_is_let_in_and_a_newer_epoch_counts_for_all() -> None:
+def test_missing_or_later_broker_epoch_is_admitted_with_its_controller_epoch() -> None:
     fence = ControllerFence()
     fence.register(20)
     fence.admit(controller_epoch=3, broker_epoch=-1)
@@ -197,7 +195,7 @@ def test_who_names_no_life_or_a_later_one_is_let_in_and_a_newer_epoch_counts_for
         fence.admit(controller_epoch=4, broker_epoch=21)
 
 
-async def test_requests_wait_for_the_registration_only_where_one_is_under_way() -> None:
+async def test_requests_wait_only_for_a_pending_registration() -> None:
     fence = ControllerFence()
     await asyncio.wait_for(fence.registered(), 60)
     fence.await_registration()

@@ -10,7 +10,7 @@ from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
 
 
-async def test_an_address_that_makes_no_sense_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_controller_znode_is_no_active_controller(caplog: pytest.LogCaptureFixture) -> None:
     session = await MemoryZooKeeper().connect()
     link = ControllerLink(lambda: session, client_id="test", request_timeout_ms=1000)
     for nonsense in (None, b"", b"nobody", b'{"version":2,"brokerid":"me"}'):

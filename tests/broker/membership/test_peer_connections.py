@@ -26,7 +26,7 @@ def connections(metadata: Any) -> PeerConnections:
     return PeerConnections(lambda: SETTINGS, metadata, name="test")
 
 
-async def test_those_who_ask_at_once_get_one_connection() -> None:
+async def test_concurrent_callers_share_one_connection() -> None:
     async with serving() as server:
         peers = connections(known(b1=server.port))
         first, *others = await asyncio.gather(*(peers.to(1) for _ in range(5)))
@@ -36,7 +36,7 @@ async def test_those_who_ask_at_once_get_one_connection() -> None:
         assert first.closed
 
 
-async def test_a_broken_connection_and_one_to_an_old_address_are_replaced() -> None:
+async def test_broken_or_outdated_connection_is_replaced() -> None:
     async with serving() as server, serving() as moved:
         metadata = known(b1=server.port)
         peers = connections(metadata)
@@ -51,7 +51,7 @@ async def test_a_broken_connection_and_one_to_an_old_address_are_replaced() -> N
         await peers.close()
 
 
-async def test_nobody_is_connected_to_who_is_dead_or_once_it_is_closed() -> None:
+async def test_dead_broker_or_closed_pool_refuses_a_connection() -> None:
     async with serving() as server:
         peers = connections(known(b1=server.port))
         with pytest.raises(ConnectionError, match="broker 2 is not alive"):

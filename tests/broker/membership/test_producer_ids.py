@@ -12,7 +12,7 @@ from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
 from anabranch.protocol.errors import ErrorCode
 
 
-async def test_blocks_come_from_the_controller() -> None:
+async def test_producer_id_blocks_are_allocated_by_the_controller() -> None:
     async with Cluster(brokers=2) as cluster, asyncio.timeout(60):
         nodes = cluster.nodes
         (active,) = (n for n, node in nodes.items() if node.controller is not None and node.controller.active)

@@ -35,7 +35,7 @@ async def test_the_broker_epoch_is_the_czxid_and_grows_with_every_registration()
     assert await registration.register(again, SETTINGS, 6) > first
 
 
-async def test_a_restarted_broker_waits_for_its_old_registration_to_vanish() -> None:
+async def test_restarted_broker_waits_for_its_old_registration_to_end() -> None:
     zookeeper = MemoryZooKeeper()
     killed, session = await zookeeper.connect(), await zookeeper.connect()
     await registration.prepare_parents(killed)
@@ -52,7 +52,7 @@ IMPATIENT = dataclasses.replace(SETTINGS, zookeeper_session_timeout_ms=-650)
 """It waits 25 ms for an earlier session of its own length."""
 
 
-async def test_id_of_node_that_accepts_connections_elsewhere_is_refused() -> None:
+async def test_broker_id_of_a_reachable_other_node_is_refused() -> None:
     zookeeper = MemoryZooKeeper()
     other, session = await zookeeper.connect(), await zookeeper.connect()
     await registration.prepare_parents(other)
@@ -65,7 +65,7 @@ async def test_id_of_node_that_accepts_connections_elsewhere_is_refused() -> Non
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "a..b"])
-async def test_earlier_session_longer_than_our_own_is_waited_for(
+async def test_registration_waits_for_a_longer_earlier_session(
     host: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -83,7 +83,9 @@ async def test_earlier_session_longer_than_our_own_is_waited_for(
     assert await registering > old
 
 
-async def test_registration_that_stays_for_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_registration_is_refused_when_the_earlier_session_outlasts_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The registered address is this node's, so only the time limit ends the wait."""
     monkeypatch.setattr(registration, "EARLIER_SESSION_LIMIT_S", 0.1)
     zookeeper = MemoryZooKeeper()
@@ -112,7 +114,7 @@ asyncio.run(main())
 
 
 @pytest.mark.zookeeper
-async def test_node_restarted_with_a_shorter_session_timeout_outwaits_its_killed_predecessor(
+async def test_node_restarted_with_a_shorter_session_timeout_registers(
     zookeeper_hosts: str,
 ) -> None:
     killed = await asyncio.create_subprocess_exec(
@@ -134,7 +136,7 @@ async def test_all_brokers_agree_on_the_cluster_id() -> None:
     assert len(set(got)) == 1
 
 
-async def test_producer_ids_are_never_given_twice() -> None:
+async def test_producer_ids_are_unique() -> None:
     zookeeper = MemoryZooKeeper()
     session = await zookeeper.connect()
     await registration.prepare_parents(session)
@@ -147,7 +149,7 @@ async def test_producer_ids_are_never_given_twice() -> None:
     assert (block.first, block.last) == (5000, 5999)
 
 
-async def test_without_zookeeper_there_are_no_new_producer_ids() -> None:
+async def test_lost_session_prevents_new_producer_id_blocks() -> None:
     session = await MemoryZooKeeper().connect()
     ids = ProducerIds(claims(session, 1))
     assert await ids.draw() == 0

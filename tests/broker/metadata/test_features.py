@@ -33,18 +33,18 @@ async def until_level(found: FinalizedFeatures, level: int) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_what_is_withheld_is_not_owned_up_to() -> None:
+def test_withheld_features_are_not_supported() -> None:
     assert supported("", profile_for("3.9")) == {RESHARD: (1, 1)}
     assert supported(f"other,{RESHARD}", profile_for("3.9")) == {}
 
 
-def test_a_level_outside_what_a_node_supports_is_named() -> None:
+def test_unsupported_feature_levels_are_named() -> None:
     assert incompatible(Features({RESHARD: 1}), supported("", profile_for("3.9"))) == []
     assert incompatible(Features({RESHARD: 2}), supported("", profile_for("3.9"))) == [f"{RESHARD} at level 2"]
     assert incompatible(Features({"unheard.of": 1}), supported("", profile_for("3.9"))) == ["unheard.of at level 1"]
 
 
-async def test_levels_are_followed_from_before_there_are_any() -> None:
+async def test_feature_levels_follow_the_znode() -> None:
     async with watched() as (found, session):
         assert found.level(RESHARD) == 0
         await session.create(paths.FEATURE, znodes.encode_feature({RESHARD: 1}))
@@ -56,7 +56,7 @@ async def test_levels_are_followed_from_before_there_are_any() -> None:
         await until_level(found, 1)
 
 
-async def test_nonsense_leaves_them_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_feature_znode_keeps_the_previous_levels(caplog: pytest.LogCaptureFixture) -> None:
     async with watched() as (found, session):
         await session.create(paths.FEATURE, znodes.encode_feature({RESHARD: 1}))
         await until_level(found, 1)
@@ -66,7 +66,7 @@ async def test_nonsense_leaves_them_as_they_are(caplog: pytest.LogCaptureFixture
         assert found.level(RESHARD) == 1
 
 
-async def test_a_node_that_is_too_old_is_told() -> None:
+async def test_unsupported_finalized_feature_is_reported() -> None:
     async with watched(withheld=RESHARD) as (found, session):
         told: asyncio.Queue[list[str]] = asyncio.Queue()
         found.too_old = told.put_nowait

@@ -45,7 +45,7 @@ async def described(cluster: Cluster, group: str, name: str) -> Any:
     return answer if answer.error_code else answer.configs[0]
 
 
-async def test_a_group_begins_where_its_settings_say_and_goes_by_them_as_they_change() -> None:
+async def test_share_group_applies_its_configs_and_their_changes() -> None:
     async with sharing() as cluster, members(cluster, "a") as (a,):
         (node,) = cluster.nodes.values()
         assert node.services.broker is not None
@@ -68,7 +68,7 @@ async def test_a_group_begins_where_its_settings_say_and_goes_by_them_as_they_ch
         assert (await a.beat()).heartbeat_interval_ms == 5000
 
 
-async def test_names_of_groups_may_be_anything_and_settings_may_not() -> None:
+async def test_any_group_name_is_configurable_and_invalid_configs_are_refused() -> None:
     async with sharing() as cluster:
         (node,) = cluster.nodes.values()
         assert node.services.broker is not None
@@ -86,7 +86,7 @@ async def test_names_of_groups_may_be_anything_and_settings_may_not() -> None:
         assert (await described(cluster, "", "share.isolation.level")).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_a_kafka_without_such_groups_knows_no_settings_of_them() -> None:
+async def test_kafka_version_without_group_configs_refuses_them() -> None:
     async with Cluster(1) as cluster:
         refused = await alter(cluster, "g", consumer_session_timeout_ms="50000")
         assert refused.error_code == ErrorCode.INVALID_REQUEST

@@ -99,14 +99,14 @@ def test_brokers_are_replaced_and_topics_merged() -> None:
     assert image.names == {ID_A: "t"}
 
 
-def test_a_deleted_topic_leaves_nothing() -> None:
+def test_deleted_topic_is_removed_from_the_image() -> None:
     gone = [partition(index, leader=LEADER_DURING_DELETE) for index in (0, 1)]
     image = image_after(update(topic(partition(0), partition(1))), update(topic(*gone)))
     assert image.topics == {}
     assert image.names == {}
 
 
-def test_a_name_that_is_created_again_starts_anew() -> None:
+def test_recreated_topic_replaces_its_predecessor() -> None:
     image = image_after(
         update(topic(partition(0), partition(1, epoch=9), generation=3)), update(topic(partition(0), topic_id=ID_B))
     )
@@ -115,30 +115,30 @@ def test_a_name_that_is_created_again_starts_anew() -> None:
     assert image.names == {ID_B: "t"}
 
 
-def test_a_full_update_forgets_what_it_does_not_name() -> None:
+def test_full_update_removes_unnamed_topics() -> None:
     image = image_after(update(topic(partition(0))), update(topic(partition(0), name="u", topic_id=ID_B), type=2))
     assert set(image.topics) == {"u"}
     assert image.names == {ID_B: "u"}
 
 
-def test_what_was_told_is_complete_from_the_first_full_update_on() -> None:
+def test_image_is_complete_from_the_first_full_update_on() -> None:
     partial, full = update(topic(partition(0))), update(topic(partition(0)), type=2)
     seen = [image_after(*told).complete for told in ((), (partial,), (full,), (full, partial))]
     assert seen == [False, False, True, True]
 
 
-def test_a_full_update_forgets_partitions_that_were_removed_while_this_broker_was_away() -> None:
+def test_full_update_removes_unnamed_partitions() -> None:
     image = image_after(update(topic(partition(0), partition(1))), update(topic(partition(0)), type=2))
     assert set(image.topics["t"].partitions) == {0}
 
 
-def test_versions_without_grouping_are_grouped() -> None:
+def test_ungrouped_partitions_of_old_versions_are_grouped() -> None:
     rows = [partition(0, topic_name="a"), partition(0, topic_name="b"), partition(1, topic_name="a")]
     image = image_after(update(ungrouped_partition_states=rows))
     assert {name: len(one.partitions) for name, one in image.topics.items()} == {"a": 2, "b": 1}
 
 
-def test_an_epoch_of_an_unpublished_generation_is_not_shown() -> None:
+def test_epoch_of_an_unpublished_generation_is_not_visible() -> None:
     """R12: raises the parent's epoch and creates the child before the topic's generation is published."""
     before = update(topic(partition(0, epoch=4, starts=((0, 0),))))
     bumped = update(
@@ -158,12 +158,12 @@ def test_an_epoch_of_an_unpublished_generation_is_not_shown() -> None:
     assert shown[0].gen_start == ((0, 0), (1, 5))
 
 
-def test_an_update_older_than_the_last_resize_does_not_take_it_back() -> None:
+def test_update_of_an_older_generation_does_not_override_a_resize() -> None:
     image = image_after(update(topic(partition(0, epoch=5), generation=2)), update(topic(partition(0), generation=1)))
     assert (image.topics["t"].generation, image.topics["t"].partitions[0].leader_epoch) == (2, 5)
 
 
-def test_an_update_without_our_fields_keeps_them() -> None:
+def test_update_without_private_fields_keeps_them() -> None:
     image = image_after(
         update(topic(partition(0), generation=2, base=4, min_insync_replicas=2)),
         update(topic(partition(0, epoch=3), generation=-1)),
@@ -177,7 +177,7 @@ def test_an_update_without_our_fields_keeps_them() -> None:
     st.integers(0, 12),
     st.integers(-1, 15),
 )
-def test_no_image_breaks_r12(steps: list[tuple[int, int]], generation: int, later: int) -> None:
+def test_random_updates_keep_invariant_r12(steps: list[tuple[int, int]], generation: int, later: int) -> None:
     starts, last_generation, epoch = [(0, 0)], 0, 0
     for more_generations, more_epochs in steps:
         last_generation, epoch = last_generation + more_generations, epoch + more_epochs
@@ -190,7 +190,7 @@ def test_no_image_breaks_r12(steps: list[tuple[int, int]], generation: int, late
         assert (start_generation <= generation) == ((start_generation, start_epoch) in shown.gen_start)
 
 
-async def test_waiters_wake_when_their_condition_holds() -> None:
+async def test_wait_until_completes_when_its_condition_holds() -> None:
     cache = MetadataCache()
     waiting = asyncio.ensure_future(cache.wait_until(lambda image: 2 in image.brokers, 60_000))
     await asyncio.sleep(0)
@@ -219,7 +219,7 @@ def gone_partition(index: int = 0) -> UpdateMetadataPartitionState:
 
 
 @pytest.mark.parametrize("count", [10, 1000])
-def test_an_update_looks_at_the_partitions_that_it_tells_of(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_update_visits_only_its_own_partitions(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """An ISR change must not cost a scan of a large topic."""
     image = image_after(update(topic(*(partition(index) for index in range(count)))))
     looked: list[int] = []
@@ -241,7 +241,7 @@ def test_an_update_looks_at_the_partitions_that_it_tells_of(monkeypatch: pytest.
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from([(), ((0, 0), (1, 1)), ((1, 1),)]), st.integers(0, 1))),
     st.integers(0, 1),
 )
-def test_what_is_shown_is_the_same_in_one_update_or_in_many(
+def test_one_update_and_many_updates_yield_the_same_image(
     told: list[tuple[int, tuple[tuple[int, int], ...], int]], generation: int
 ) -> None:
     """Unchanged rows must equal freshly computed ones."""
@@ -271,7 +271,7 @@ class Untraversed(dict[str, TopicImage]):
         return Untraversed(super().items())
 
 
-def test_an_update_goes_through_no_other_topics() -> None:
+def test_update_does_not_iterate_over_other_topics() -> None:
     image = image_after(update(topic(partition(0), name="a.b"), topic(partition(0), name="c")))
     known = ClusterImage(image.brokers, Untraversed(image.topics.items()), image.names, image.alike, 1, True)
     request = update(topic(gone_partition(), name="c"), topic(partition(0), name="d", topic_id=ID_B))
@@ -280,7 +280,7 @@ def test_an_update_goes_through_no_other_topics() -> None:
     assert "d" in after.topics and "c" not in after.topics
 
 
-def test_who_asks_hears_of_topics_that_are_gone_and_of_those_that_others_took_the_names_of() -> None:
+def test_on_gone_receives_deleted_and_replaced_topics() -> None:
     cache = MetadataCache()
     heard: list[dict[str, bytes]] = []
     cache.on_gone(lambda lost: heard.append(dict(lost)))
@@ -297,7 +297,7 @@ NAMES = ["a.b", "a_b", "a.b.c", "a_b.c", "ab", "a-b"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.booleans()), max_size=12))
-def test_names_that_are_spelled_alike_are_known_as_such(changes: list[tuple[str, bool]]) -> None:
+def test_colliding_topic_names_are_tracked(changes: list[tuple[str, bool]]) -> None:
     image = ClusterImage()
     for name, there in changes:
         image = applied(image, update(topic(partition(0) if there else gone_partition(), name=name)))

@@ -14,7 +14,7 @@ from tests.broker.test_metadata_handlers import IMAGE, SETTINGS, TOPICS, context
 PLAIN = "PLAINTEXT"
 
 
-def test_a_row_is_made_once_for_those_who_are_told_the_same() -> None:
+def test_row_is_cached_per_topic_listener_and_version() -> None:
     rows = MetadataRows()
     first = rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True)
     assert rows.row(replace(IMAGE, brokers=dict(IMAGE.brokers)), TOPICS["t"], PLAIN, 6, generation_aware=True) is first
@@ -37,7 +37,7 @@ def test_rows_for_stock_clients_have_no_generations() -> None:
     assert rows.row(IMAGE, TOPICS["t"], PLAIN, 9, generation_aware=True) is ours
 
 
-def test_a_row_ends_with_what_it_says() -> None:
+def test_row_is_rebuilt_when_its_topic_or_brokers_change() -> None:
     rows = MetadataRows()
     before = rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True)
     moved = replace(TOPICS["t"], partitions={0: replace(TOPICS["t"].partitions[0], leader=2)})
@@ -47,7 +47,7 @@ def test_a_row_ends_with_what_it_says() -> None:
     assert rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True) == before
 
 
-def test_rows_of_topics_that_are_gone_do_not_pile_up() -> None:
+def test_number_of_cached_rows_of_deleted_topics_is_bounded() -> None:
     rows = MetadataRows()
     image = replace(IMAGE, topics={})
     for number in range(3 * GONE_MAX):
@@ -55,7 +55,7 @@ def test_rows_of_topics_that_are_gone_do_not_pile_up() -> None:
     assert max(len(kept) for kept in rows._rows.values()) <= GONE_MAX + 1
 
 
-async def test_what_one_client_may_do_is_not_told_to_another() -> None:
+async def test_authorized_operations_of_a_client_are_not_cached_for_another() -> None:
     services = await lone_services(SETTINGS)
     services.metadata.image = IMAGE
     mine = await metadata(context(services, 12), MetadataRequest(topics=None, include_topic_authorized_operations=True))

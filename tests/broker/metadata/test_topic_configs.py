@@ -22,7 +22,7 @@ async def change(session: MemorySession, name: str, **properties: str) -> None:
     await session.set(paths.topic_config(name), znodes.encode_config(named), -1)
 
 
-async def test_it_is_read_once_and_again_when_it_was_changed() -> None:
+async def test_config_is_loaded_once_and_again_on_change() -> None:
     known, session, heard = await configs(t={"retention.ms": "5"})
     assert known.get("t") == known.get("other"), "as far as known"
     assert (await known.load("t")).retention_ms == 5
@@ -36,12 +36,12 @@ async def test_it_is_read_once_and_again_when_it_was_changed() -> None:
     assert heard == ["t"], "nothing is another one now"
 
 
-async def test_what_makes_no_sense_is_as_if_it_were_not_set() -> None:
+async def test_invalid_value_is_ignored() -> None:
     known, _, _ = await configs(t={"retention.ms": "for ever"})
     assert await known.load("t") == known.get("other")
 
 
-async def test_a_topic_that_is_forgotten_is_read_again() -> None:
+async def test_forgotten_topic_is_loaded_again() -> None:
     known, session, heard = await configs(t={"retention.ms": "5"})
     await known.load("t")
     known.forget_all(["t"])
@@ -51,7 +51,7 @@ async def test_a_topic_that_is_forgotten_is_read_again() -> None:
     assert heard == []
 
 
-async def test_what_topics_inherit_follows_the_broker() -> None:
+async def test_inherited_configs_follow_the_broker() -> None:
     known, _, heard = await configs(own={"min.insync.replicas": "3"}, plain={})
     for name in ("own", "plain"):
         await known.load(name)
