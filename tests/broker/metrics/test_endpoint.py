@@ -16,7 +16,7 @@ from anabranch.cluster.in_process import Cluster
 from tests.broker.metrics.scraping import exchange, get, scrape
 
 
-async def test_requests_are_answered_as_http_demands() -> None:
+async def test_http_requests_are_answered_by_method_and_path() -> None:
     async with Endpoint("127.0.0.1", 0) as endpoint:
         status, headers, body = await get(endpoint.url)
         assert status == "HTTP/1.1 200 OK"
@@ -33,7 +33,7 @@ async def test_requests_are_answered_as_http_demands() -> None:
         await get(endpoint.url)
 
 
-async def test_openmetrics_is_spoken_with_who_asks_for_it() -> None:
+async def test_openmetrics_format_is_negotiated() -> None:
     async with Cluster(1) as cluster, Endpoint("127.0.0.1", 0) as endpoint:
         endpoint.show(cluster.nodes[1])
         accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
@@ -43,7 +43,7 @@ async def test_openmetrics_is_spoken_with_who_asks_for_it() -> None:
         assert {family.full_name.removesuffix("_total") for family in FAMILIES} <= names
 
 
-async def test_who_says_too_much_or_too_little_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oversized_or_incomplete_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TIMEOUT_S", 0.2)
     async with Endpoint("127.0.0.1", 0) as endpoint:
         assert await exchange(endpoint.url, "GET /metrics HTTP/1.1\r\n") == ("", "", "")
@@ -68,7 +68,7 @@ async def test_stopping_does_not_wait_for_a_silent_client() -> None:
     writer.close()
 
 
-async def test_a_bug_is_logged_and_the_node_goes_on(
+async def test_exception_while_rendering_is_logged_and_answered_with_500(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_: Reading) -> int:

@@ -20,7 +20,7 @@ def image(generation: int, count: int) -> ClusterImage:
     return ClusterImage(topics={"t": topic})
 
 
-def test_a_fence_is_as_long_as_the_publication_takes() -> None:
+def test_fence_duration_ends_with_the_publication() -> None:
     clock = Clock()
     fences = FenceDurations(clock)
     fences.on_leader("t", 0, 1, image(0, 2))
@@ -38,7 +38,7 @@ def test_a_fence_is_as_long_as_the_publication_takes() -> None:
     assert dict(fences.lengths_s.cumulative())[0.05] == 2
 
 
-def test_who_has_no_producers_is_not_fenced() -> None:
+def test_partition_without_producers_is_not_fenced() -> None:
     fences = FenceDurations(Clock())
     fences.on_leader("t", 1, 0, image(0, 2))  # of the published generation
     fences.on_leader("t", 2, 1, image(0, 2))  # a child, or a retiring partition that is woken

@@ -8,7 +8,7 @@ from anabranch.broker.metrics.fences import BOUNDS_S
 from anabranch.broker.metrics.histogram import Histogram
 
 
-def test_buckets_are_cumulative_and_count_their_bounds() -> None:
+def test_buckets_are_cumulative_and_include_their_bounds() -> None:
     histogram = Histogram(BOUNDS_S)
     for value in (0.0, 0.001, 0.0011, 60.0, 61.0):
         histogram.observe(value)

@@ -38,7 +38,7 @@ class Loop:
         callback()
 
 
-async def test_a_loop_that_is_held_up_is_late() -> None:
+async def test_delayed_event_loop_is_measured() -> None:
     loop = Loop()
     pulse = LoopLatencyProbe(lambda: asyncio.sleep(0), cast(asyncio.AbstractEventLoop, loop))
     loop.beat()
@@ -52,7 +52,7 @@ async def test_a_loop_that_is_held_up_is_late() -> None:
     await asyncio.gather(*loop.tasks, return_exceptions=True)
 
 
-async def test_zookeeper_is_asked_once_at_a_time_and_may_be_away() -> None:
+async def test_zookeeper_latency_has_one_probe_at_a_time_and_counts_failures() -> None:
     loop, answers = Loop(), list[asyncio.Future[None]]()
 
     async def ask() -> None:

@@ -57,7 +57,7 @@ def fenced(before: int, after: int) -> int:
     return sum(one < before for one in linear_hashing.affected(1, before, after))
 
 
-async def test_a_resize_under_load() -> None:
+async def test_resize_under_load_is_measured() -> None:
     """Each fence is observed once, on its broker."""
     async with measured_cluster() as (cluster, admin, endpoint):
         loop = asyncio.get_running_loop()
@@ -131,7 +131,7 @@ def deafen_after_bump(cluster: Cluster) -> asyncio.Lock:
     return turn
 
 
-async def test_a_resize_that_is_held_up_is_seen() -> None:
+async def test_delayed_resize_is_visible_in_the_metrics() -> None:
     """One broker ignores the controller: first completely, then after the bump of its partition."""
     async with measured_cluster(brokers=2) as (cluster, admin, endpoint):
         await two_brokers(cluster, admin)
@@ -161,7 +161,7 @@ async def test_a_resize_that_is_held_up_is_seen() -> None:
         assert seen.of("anabranch_reshard_fence_seconds_count") == {"1": 1, "2": 1}
 
 
-async def test_a_leader_that_goes_in_the_middle_leaves_no_fence() -> None:
+async def test_leader_resigning_during_a_resize_leaves_no_fence() -> None:
     async with measured_cluster(brokers=2) as (cluster, admin, endpoint):
         await two_brokers(cluster, admin)
         turn = deafen_after_bump(cluster)
@@ -177,7 +177,7 @@ async def test_a_leader_that_goes_in_the_middle_leaves_no_fence() -> None:
         assert seen.of("anabranch_reshard_fence_seconds_count") == {"1": 1, "2": 0}
 
 
-async def test_a_broker_that_is_gone() -> None:
+async def test_failed_broker_is_visible_in_the_metrics() -> None:
     async with measured_cluster() as (cluster, admin, endpoint):
         await admin.create_topics(
             [
@@ -209,7 +209,7 @@ async def test_a_broker_that_is_gone() -> None:
         assert set(seen.of("anabranch_controller_epoch").values()) == epochs
 
 
-async def test_groups_transactions_and_quotas() -> None:
+async def test_groups_transactions_and_quotas_are_measured() -> None:
     async with measured_cluster(brokers=1) as (cluster, admin, endpoint):
         await admin.create_topics([NewTopic(name=TOPIC, partitions=1, replication_factor=1)])
         await admin.wait_for_topic(TOPIC)
@@ -255,7 +255,7 @@ def test_names_follow_the_conventions() -> None:
         assert family.help.endswith("."), family.name
 
 
-def test_the_page_names_every_metric() -> None:
+def test_documentation_names_every_metric() -> None:
     named = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
     assert {family.name for family in FAMILIES} <= named
 
@@ -283,7 +283,7 @@ def has_what_is_shown(seen: Scrape) -> None:
         assert set(re.findall(r"{{(\w+)}}", legend)) <= set(by), f"{legend} of {query}"
 
 
-async def test_requests_and_groups_are_told_with_what_they_take_and_lack() -> None:
+async def test_request_times_and_group_lag_are_measured() -> None:
     async with measured_cluster() as (cluster, admin, endpoint):
         await admin.create_topics([NewTopic(name=TOPIC, partitions=2, replication_factor=REPLICAS)])
         async with Producer(cluster.bootstrap_servers, client_id="filler") as producer:

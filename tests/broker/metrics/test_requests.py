@@ -49,7 +49,7 @@ def measuring() -> tuple[Measured, RequestFigures, MeasuringDispatcher]:
     return measured, figures, MeasuringDispatcher(cast(Dispatcher, measured), figures, lambda: measured.now_s)
 
 
-async def test_work_and_wait_are_told_apart() -> None:
+async def test_work_time_and_wait_time_are_measured_separately() -> None:
     measured, figures, dispatcher = measuring()
     assert await dispatcher.answer(request(), UNKNOWN_PEER) is measured.answered
     measured.waits = asyncio.get_running_loop().create_future()
@@ -78,7 +78,7 @@ async def test_errors_are_counted_and_closed_connections_are_not_measured() -> N
     assert figures.total_s[HEARTBEAT.key].count == 3
 
 
-async def test_a_request_that_is_cancelled_while_it_waits_is_cancelled_where_it_waits() -> None:
+async def test_cancelled_request_cancels_its_pending_operation() -> None:
     measured, figures, dispatcher = measuring()
     measured.waits = asyncio.get_running_loop().create_future()
     waiting = asyncio.create_task(dispatcher.answer(request(), UNKNOWN_PEER))
@@ -90,7 +90,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_is_cancelled_where_it_
     assert not figures.total_s
 
 
-async def test_who_names_each_connection_anew_does_not_fill_the_memory() -> None:
+async def test_number_of_measured_client_ids_is_bounded() -> None:
     _, figures, dispatcher = measuring()
     for number in range(CLIENTS_MAX + 50):
         await dispatcher.answer(request(f"client-{number}"), UNKNOWN_PEER)

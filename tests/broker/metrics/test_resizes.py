@@ -10,7 +10,7 @@ def event(kind: str, at_s: float, topic: str = "") -> ControllerEvent:
     return ControllerEvent(kind, at_s, 1, 1, {"topic": topic} if topic else {})
 
 
-def test_plans_grow_older_until_they_are_published() -> None:
+def test_age_of_a_resize_plan_grows_until_its_publication() -> None:
     resizes = Resizes(5.0)
     for one in (event("elected", 10), event("resize planned", 20, "a"), event("resize planned", 25, "b")):
         resizes.on_event(one)
@@ -22,7 +22,7 @@ def test_plans_grow_older_until_they_are_published() -> None:
     assert dict(resizes.ages_s(["b"], 40)) == {"b": 15}
 
 
-def test_the_plan_of_a_predecessor_counts_from_taking_over() -> None:
+def test_age_of_a_predecessors_plan_starts_at_the_failover() -> None:
     resizes = Resizes(5.0)
     assert dict(resizes.ages_s(["a"], 8)) == {"a": 3}
     resizes.on_event(event("resize planned", 10, "a"))

@@ -26,7 +26,7 @@ def quotas(limits: dict[Entity, float], what: str = PRODUCE) -> ClientQuotas:
     return made
 
 
-def test_a_rate_counts_at_least_ten_windows() -> None:
+def test_rate_is_measured_over_at_least_ten_windows() -> None:
     """As in Kafka's `Rate`: a burst in the first second is spread over a full history of windows."""
     rate = Rate(1000, 11)
     rate.record(1000, 0)
@@ -36,7 +36,7 @@ def test_a_rate_counts_at_least_ten_windows() -> None:
     assert rate.per_second(5000) == pytest.approx(1500 / 10)
 
 
-def test_what_is_old_does_not_count() -> None:
+def test_expired_windows_are_not_counted() -> None:
     rate = Rate(1000, 11)
     rate.record(1000, 0)
     rate.record(10, 5000)
@@ -45,7 +45,7 @@ def test_what_is_old_does_not_count() -> None:
     assert rate.per_second(16_000) == 0
 
 
-def test_a_window_is_old_when_its_last_use_is() -> None:
+def test_window_expires_a_history_after_its_last_use() -> None:
     """A window begins with its first use and lasts a second; later use in it ages from the window's end."""
     rate = Rate(1000, 11)
     rate.record(100, 0)
@@ -55,7 +55,7 @@ def test_a_window_is_old_when_its_last_use_is() -> None:
 
 
 @given(st.lists(st.integers(1, 3000), min_size=20, max_size=50))
-def test_who_waits_as_told_gets_what_is_allowed(uses: list[int]) -> None:
+def test_client_honoring_throttle_times_gets_its_quota(uses: list[int]) -> None:
     """A client that uses its whole quota. As in Kafka, rare large uses get up to twice the limit."""
     limited, now_ms = quotas({(None, DEFAULT): 100}), 0
     for amount in uses * 5:
@@ -64,14 +64,14 @@ def test_who_waits_as_told_gets_what_is_allowed(uses: list[int]) -> None:
     assert sum(uses) * 5 <= 2 * 100 * now_ms / 1000 + burst
 
 
-def test_a_steady_client_gets_its_limit() -> None:
+def test_steady_client_is_throttled_to_its_quota() -> None:
     limited, now_ms = quotas({(None, DEFAULT): 100}), 0
     for _ in range(1000):
         now_ms += 1 + limited.record(PRODUCE, "c", 50, now_ms)
     assert 50_000 * 1000 / now_ms == pytest.approx(100, rel=0.05)
 
 
-def test_the_wait_is_kafkas() -> None:
+def test_throttle_time_equals_kafkas() -> None:
     limited = quotas({(None, "c"): 100})
     assert limited.record(PRODUCE, "c", 1000, 0) == 0, "exactly the limit"
     assert limited.record(PRODUCE, "c", 500, 0) == 5000, "half too much, over ten seconds"
@@ -107,14 +107,14 @@ def test_the_most_specific_limit_applies() -> None:
     assert made.limit_of(PRODUCE, "c") is None and not made.limited
 
 
-def test_who_shares_a_limit() -> None:
+def test_default_quotas_apply_per_client_or_per_user() -> None:
     per_client = quotas({(None, DEFAULT): 100})
     assert per_client.record(PRODUCE, "a", 2000, 0) and not per_client.record(PRODUCE, "b", 500, 0)
     per_user = quotas({(DEFAULT, None): 100})
     assert per_user.record(PRODUCE, "a", 2000, 0) and per_user.record(PRODUCE, "b", 500, 0)
 
 
-def test_idle_rates_are_forgotten() -> None:
+def test_idle_rates_are_removed() -> None:
     made = quotas({(None, DEFAULT): 100})
     for number in range(RATES_MAX):
         made.record(PRODUCE, str(number), 1, 0)

@@ -35,7 +35,7 @@ def quotas(**limits: float) -> ConnectionQuotas:
 # --- the arithmetic ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_measured_where_nothing_is_limited() -> None:
+def test_connection_rate_is_not_measured_without_a_limit() -> None:
     one = quotas()
     assert [one.active] == [False]
     assert {one.wait_ms(0) for _ in range(100)} == {one.hold_ms(HERE, 0) for _ in range(100)} == {0}
@@ -43,14 +43,14 @@ def test_nothing_is_measured_where_nothing_is_limited() -> None:
     assert [one.active, one.wait_ms(0)] == [True, 0], "what came before counts for nothing"
 
 
-def test_the_broker_makes_whoever_comes_too_fast_wait_but_not_longer_than_a_window() -> None:
+def test_connections_over_the_broker_rate_wait_at_most_one_window() -> None:
     one = quotas(per_second=2)
     assert [one.wait_ms(0), one.wait_ms(0), one.wait_ms(0), one.wait_ms(0)] == [0, 0, 500, 1000]
     assert one.wait_ms(0) == 1000, "1500 ms would bring the rate back"
     assert one.wait_ms(5000) == 0
 
 
-def test_an_address_over_its_limit_is_held_and_counts_for_nothing() -> None:
+def test_connections_over_the_ip_rate_are_delayed_and_not_counted() -> None:
     one = quotas(per_second=4)
     one.set_address_limits({HERE: 2, DEFAULT: 2})
     assert [(one.wait_ms(0), one.hold_ms(HERE, 0)) for _ in range(5)] == [*[(0, 0)] * 2, *[(0, 500)] * 3]
@@ -63,7 +63,7 @@ def test_an_address_over_its_limit_is_held_and_counts_for_nothing() -> None:
     assert {one.hold_ms(HERE, 2000) for _ in range(100)} == {0}
 
 
-def test_an_address_may_be_shut_out() -> None:
+def test_ip_rate_of_zero_refuses_connections() -> None:
     one = quotas()
     one.set_address_limits({HERE: 0})
     assert one.hold_ms(HERE, 0) == one.hold_ms(HERE, 10_000) == 1000
@@ -83,7 +83,7 @@ async def peer_at(address: str, port: int) -> AsyncIterator[Peer]:
         await one.close()
 
 
-async def test_connections_that_come_too_fast_for_the_broker_are_served_later_and_in_their_order(
+async def test_connections_over_the_broker_rate_are_served_later_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served: list[tuple[str, float]] = []
@@ -110,7 +110,7 @@ async def test_connections_that_come_too_fast_for_the_broker_are_served_later_an
     assert times[3] - began >= 0.99 and times[4] - times[3] >= 0.99
 
 
-async def test_a_connection_over_the_limit_of_its_address_is_closed_unheard() -> None:
+async def test_connection_over_the_ip_rate_is_closed_unprocessed() -> None:
     # Over a minute, so that a slow machine changes nothing: three are within the limit, and a fourth is not.
     async with serving(quota_window_num=61, quota_window_size_seconds=1) as server:
         server.connection_quotas.set_address_limits({HERE: 0.05})
@@ -128,7 +128,7 @@ async def test_a_connection_over_the_limit_of_its_address_is_closed_unheard() ->
                 await late.frame()
 
 
-async def test_a_server_stops_though_connections_wait() -> None:
+async def test_server_stops_with_delayed_connections() -> None:
     async with serving(quota_window_num=2, quota_window_size_seconds=60) as server:
         server.connection_quotas.per_second = 0
         async with peer(server.port) as one, peer(server.port) as two, peer(server.port) as gone:
@@ -139,7 +139,7 @@ async def test_a_server_stops_though_connections_wait() -> None:
             assert server.connection_count == 0
 
 
-async def test_an_address_has_so_many_connections_and_no_more() -> None:
+async def test_max_connections_per_ip_is_enforced() -> None:
     bounds = {"max_connections_per_ip": 2, "max_connections_per_ip_overrides": (f"{ELSEWHERE}:1",)}
     async with serving(**bounds) as server, contextlib.AsyncExitStack() as stack:
 
@@ -167,7 +167,7 @@ async def test_an_address_has_so_many_connections_and_no_more() -> None:
 # --- in a cluster ------------------------------------------------------------------------------------------------
 
 
-async def test_limits_take_effect_and_end_while_brokers_run() -> None:
+async def test_connection_quotas_can_be_changed_dynamically() -> None:
     async with Cluster(brokers=2) as cluster, asyncio.timeout(60):
         connection = await connect(cluster)
         rates = [node.server.connection_quotas for node in cluster.nodes.values()]

@@ -12,7 +12,7 @@ def mutations(limit: float) -> MutationQuotas:
     return MutationQuotas(quotas)
 
 
-def test_strict_refuses_until_nothing_is_owed() -> None:
+def test_strict_quota_refuses_until_the_bucket_is_refilled() -> None:
     limited = mutations(2)
     assert limited.spend("c", 20, 0, strict=True) == (True, 0), "ten seconds' worth at once"
     assert limited.spend("c", 10, 0, strict=True) == (True, 0), "not below zero yet"
@@ -22,18 +22,18 @@ def test_strict_refuses_until_nothing_is_owed() -> None:
     assert limited.spend("d", 1, 0, strict=True) == (True, 0), "each client its own"
 
 
-def test_permissive_only_tells_how_long_to_wait() -> None:
+def test_permissive_quota_only_returns_the_throttle_time() -> None:
     limited = mutations(2)
     assert limited.spend("c", 30, 0, strict=False) == (True, 5000)
     assert limited.spend("c", 1, 0, strict=False) == (True, 5500)
 
 
-def test_a_bucket_holds_no_more_than_a_history() -> None:
+def test_token_bucket_is_bounded_by_the_history() -> None:
     limited = mutations(2)
     limited.spend("c", 0, 0, strict=True)
     assert limited.spend("c", 30, 10**9, strict=False) == (True, 5000)
 
 
-def test_without_a_limit_nothing_is_counted() -> None:
+def test_mutations_without_quota_are_not_counted() -> None:
     free = MutationQuotas(ClientQuotas(window_ms=1000, samples=11))
     assert free.spend("c", 10**9, 0, strict=True) == (True, 0)

@@ -80,7 +80,7 @@ async def until_limited(cluster: Cluster, limited: bool = True) -> None:
     await until(lambda: all(one is not None and one.active == limited for one in throttlings))
 
 
-async def test_what_is_set_is_described() -> None:
+async def test_altered_quotas_are_described() -> None:
     async with two_brokers() as cluster:
         connection = await connect(cluster)
         everybody: list[tuple[Entity, dict[str, float]]] = [
@@ -126,7 +126,7 @@ async def test_what_is_set_is_described() -> None:
             await one.close()
 
 
-async def test_what_cannot_be_set_or_asked() -> None:
+async def test_invalid_quota_requests_are_refused() -> None:
     async with two_brokers() as cluster:
         connection = await connect(cluster)
         wrong: list[tuple[Entity, dict[str, float | None]]] = [
@@ -180,7 +180,7 @@ async def led(cluster: Cluster, connection: Connection) -> int:
     return int(partition.leader_id)
 
 
-async def test_producers_are_slowed_down_and_their_connection_is_muted() -> None:
+async def test_producer_over_quota_is_throttled_and_its_connection_muted() -> None:
     async with two_brokers() as cluster:
         loop, admin = asyncio.get_running_loop(), await connect(cluster, client_id="admin")
         leader = await led(cluster, admin)
@@ -205,7 +205,7 @@ async def test_producers_are_slowed_down_and_their_connection_is_muted() -> None
             await one.close()
 
 
-async def test_consumers_are_answered_with_nothing_until_they_have_waited() -> None:
+async def test_consumer_over_quota_gets_empty_responses_until_it_has_waited() -> None:
     async with two_brokers() as cluster:
         admin = await connect(cluster, client_id="admin")
         leader = await led(cluster, admin)
@@ -227,7 +227,7 @@ async def test_consumers_are_answered_with_nothing_until_they_have_waited() -> N
             await one.close()
 
 
-async def test_busy_clients_are_slowed_down() -> None:
+async def test_client_over_request_quota_is_throttled() -> None:
     async with two_brokers() as cluster:
         admin, mine = await connect(cluster, client_id="admin"), await connect(cluster, client_id="mine")
         await alter(admin, {CLIENT_ID: "mine"}, request_percentage=0.0001)
@@ -244,7 +244,7 @@ def creating(name: str, partitions: int) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
 
 
-async def test_changes_of_partitions_are_limited() -> None:
+async def test_controller_mutations_are_throttled() -> None:
     async with two_brokers() as cluster:
         (active,) = (n for n, node in cluster.nodes.items() if node.controller is not None and node.controller.active)
         mine = await connect(cluster, active, "mine")
@@ -279,6 +279,6 @@ def growing(name: str, count: int) -> CreatePartitionsRequest:
 
 
 @pytest.mark.parametrize("name", ["", "a", "a b", "ü/*+~", None])
-def test_names_are_written_as_kafka_does(name: str | None) -> None:
+def test_entity_names_are_sanitized_as_by_kafka(name: str | None) -> None:
     node = sanitized(name)
     assert desanitized(node) == name and not set(node) & set("/*+ ")

@@ -56,7 +56,7 @@ async def crowd(server: Server, count: int, size_bytes: int, sent_bytes: int) ->
         yield peers
 
 
-async def test_unfinished_requests_take_no_more_than_the_bound_and_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unfinished_requests_use_at_most_the_bound_and_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving({"Heartbeat": heartbeat}, queued_max_request_bytes=BOUND) as server:
         async with crowd(server, 40, 4 * LARGE, 3 * LARGE):
             seen = server.received_bytes
@@ -74,7 +74,7 @@ async def test_unfinished_requests_take_no_more_than_the_bound_and_one_request(m
         assert server.request_memory.held_bytes == 0
 
 
-async def test_requests_that_fill_the_memory_with_their_beginnings_are_finished_one_by_one() -> None:
+async def test_partial_requests_that_fill_the_memory_are_read_one_by_one() -> None:
     async with (
         serving({"Heartbeat": heartbeat}, queued_max_request_bytes=BOUND) as server,
         crowd(server, 12, LARGE, LARGE // 2) as peers,
@@ -86,7 +86,7 @@ async def test_requests_that_fill_the_memory_with_their_beginnings_are_finished_
         assert server.request_memory.held_bytes == 0
 
 
-async def test_who_drips_is_closed_and_the_others_go_on(
+async def test_slow_sender_is_closed_and_others_continue(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(request_memory, "EXCLUSIVE_READ_S", 0.2)
@@ -112,7 +112,7 @@ async def test_who_drips_is_closed_and_the_others_go_on(
     assert "are overdue" in caplog.text and "queued.max.request.bytes=4194304" in caplog.text
 
 
-async def test_requests_that_wait_for_one_another_all_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_mutually_waiting_requests_are_all_received(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a group: memory is full of requests that all wait for the last one."""
     monkeypatch.setattr(request_memory, "EXCLUSIVE_READ_S", 0.1)
     everybody = 8
@@ -136,14 +136,14 @@ async def test_requests_that_wait_for_one_another_all_come_in(monkeypatch: pytes
         assert server.request_memory.held_bytes == 0
 
 
-async def test_without_a_bound_everything_is_read() -> None:
+async def test_unbounded_request_memory_reads_every_request() -> None:
     async with serving({"Heartbeat": heartbeat}, queued_max_request_bytes=-1) as server, peer(server.port) as one:
         begin(one, 8 * LARGE, 7 * LARGE)
         await until(lambda: server.received_bytes == 7 * LARGE, 30)
         assert not server.request_memory.full
 
 
-def test_the_bound_must_have_room_for_the_largest_request() -> None:
+def test_bound_below_the_largest_request_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"queued.max.request.bytes=1000 is less than socket.request.max.byte"):
         with_properties(BrokerSettings(), {"queued.max.request.bytes": "1000"})
     raised = with_properties(BrokerSettings(), {"socket.request.max.bytes": "209715200"})

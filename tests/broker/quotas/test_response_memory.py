@@ -100,7 +100,7 @@ def resume(one: Peer) -> None:
     one.writer.transport.resume_reading()  # type: ignore[attr-defined]
 
 
-async def test_unread_responses_take_no_more_than_the_bound_and_one_response() -> None:
+async def test_unread_responses_use_at_most_the_bound_and_one_response() -> None:
     async with bounded() as server, crowd(server, 30, 5) as peers, peer(server.port) as other:
         memory = server.response_memory
         other.send(HEARTBEAT)
@@ -117,7 +117,7 @@ async def test_unread_responses_take_no_more_than_the_bound_and_one_response() -
         assert memory.waiting == 0
 
 
-async def test_fetches_of_followers_do_not_wait_for_consumers_that_do_not_read() -> None:
+async def test_follower_fetch_does_not_wait_for_unread_consumer_responses() -> None:
     async with bounded() as server, crowd(server, 10, 3), peer(server.port) as other:
         memory = server.response_memory
         waiting = memory.waiting
@@ -126,7 +126,7 @@ async def test_fetches_of_followers_do_not_wait_for_consumers_that_do_not_read()
         assert memory.full and memory.waiting >= waiting
 
 
-async def test_fetches_of_followers_that_do_not_read_have_a_bound_too() -> None:
+async def test_unread_follower_fetches_are_bounded() -> None:
     """A client may pretend to be a follower."""
     async with bounded() as server, crowd(server, 10, 3) as consumers, contextlib.AsyncExitStack() as stack:
         memory = server.response_memory
@@ -145,7 +145,7 @@ async def test_fetches_of_followers_that_do_not_read_have_a_bound_too() -> None:
         assert len(await follower.frame()) > RECORDS_BYTES
 
 
-async def test_requests_behind_an_unread_response_are_not_processed_before_it_is_sent() -> None:
+async def test_requests_after_an_unread_response_wait_until_it_is_sent() -> None:
     processed = 0
 
     async def counted(ctx: RequestContext, request: Any) -> FetchResponse:
@@ -231,7 +231,7 @@ async def test_peer_that_reads_slowly_is_not_closed(monkeypatch: pytest.MonkeyPa
         assert left <= 300
 
 
-async def test_response_that_is_sent_while_the_server_stops_arrives_whole() -> None:
+async def test_response_being_sent_during_the_stop_is_completed() -> None:
     size_bytes = 32 << 20
 
     async def long(ctx: RequestContext, request: Any) -> FetchResponse:
@@ -250,7 +250,7 @@ async def test_response_that_is_sent_while_the_server_stops_arrives_whole() -> N
         await stopping
 
 
-async def test_fetch_gets_half_of_what_is_left_and_always_the_first_batch() -> None:
+async def test_fetch_is_limited_to_half_of_the_free_memory_and_at_least_one_batch() -> None:
     async with replica_cluster(1, queued_max_response_bytes=1_000_000) as cluster:
         await cluster.lead(1, replicas=(1,))
         for _ in range(20):
@@ -263,7 +263,7 @@ async def test_fetch_gets_half_of_what_is_left_and_always_the_first_batch() -> N
         memory.held_bytes -= 900_000
 
 
-def test_without_a_bound_every_response_may_be_of_any_size() -> None:
+def test_unbounded_response_memory_allows_any_size() -> None:
     memory = response_memory.ResponseMemory(-1, 1.0)
     memory.held_bytes = 1 << 40
     assert not memory.full

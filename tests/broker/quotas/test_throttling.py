@@ -24,7 +24,7 @@ def request(key: int, body: Any) -> Any:
     return SimpleNamespace(api=SimpleNamespace(key=key), body=body)
 
 
-async def test_only_what_keeps_the_processor_busy_is_counted() -> None:
+async def test_only_processor_time_counts_for_the_request_quota() -> None:
     now_s = 0.0
 
     async def work() -> str:
@@ -45,7 +45,7 @@ async def test_only_what_keeps_the_processor_busy_is_counted() -> None:
     assert timed.busy_s == 7
 
 
-async def test_what_was_counted_stays_when_it_fails_or_is_cancelled() -> None:
+async def test_time_of_failed_and_cancelled_requests_is_counted() -> None:
     now_s = 0.0
 
     async def work(error: Exception | None) -> None:
@@ -79,14 +79,14 @@ def fetch(**fields: Any) -> FetchRequest:
     return FetchRequest(max_wait_ms=0, min_bytes=1, topics=[], **fields)
 
 
-def test_followers_are_known_by_the_replica_that_they_name() -> None:
+def test_follower_fetch_is_recognized_by_its_replica_id() -> None:
     assert not is_follower(request(FETCH_KEY, fetch()))
     assert is_follower(request(FETCH_KEY, fetch(replica_id=2)))
     assert is_follower(request(FETCH_KEY, fetch(replica_state=ReplicaState(replica_id=2))))
     assert not is_follower(request(PRODUCE_KEY, SimpleNamespace(replica_id=2)))
 
 
-def test_the_bytes_of_records_are_what_counts() -> None:
+def test_only_record_bytes_count_for_produce_and_fetch_quotas() -> None:
     rows = [PartitionProduceData(index=n, records=records) for n, records in enumerate((b"12", None, b"345"))]
     produce = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=rows)])
     assert traffic(request(PRODUCE_KEY, produce), None) == (PRODUCE, 5)
