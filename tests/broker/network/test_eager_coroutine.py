@@ -22,14 +22,14 @@ class Large:
     """What a future holds."""
 
 
-async def test_what_needs_no_wait_is_done() -> None:
+async def test_coroutine_without_wait_returns_its_result() -> None:
     async def work() -> int:
         return 7
 
     assert start_eagerly(work()) == 7
 
 
-def test_what_fails_at_once_fails_here() -> None:
+def test_exception_before_the_first_wait_is_raised() -> None:
     async def work() -> None:
         raise ValueError("oops")
 
@@ -37,7 +37,7 @@ def test_what_fails_at_once_fails_here() -> None:
         start_eagerly(work())
 
 
-async def test_what_waits_is_awaited_to_its_end() -> None:
+async def test_suspended_coroutine_is_awaited_to_its_result() -> None:
     futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
 
     async def work() -> list[int]:
@@ -57,7 +57,7 @@ async def test_what_waits_is_awaited_to_its_end() -> None:
     assert await waiting == [0, 1, 2]
 
 
-async def test_who_knows_that_a_wait_is_over_takes_the_next_step_without_a_task() -> None:
+async def test_completed_wait_is_stepped_without_a_task() -> None:
     """The coroutine may move to a task between any two steps, also during a wait."""
     loop = asyncio.get_running_loop()
     settled: list[str] = []
@@ -90,7 +90,7 @@ async def test_who_knows_that_a_wait_is_over_takes_the_next_step_without_a_task(
 
 
 @pytest.mark.parametrize("taken_by", ["a task", "whoever knows that its wait is over"])
-async def test_errors_come_in_and_go_out(taken_by: str) -> None:
+async def test_exceptions_pass_into_and_out_of_the_coroutine(taken_by: str) -> None:
     future = asyncio.get_running_loop().create_future()
 
     async def work() -> None:
@@ -107,7 +107,7 @@ async def test_errors_come_in_and_go_out(taken_by: str) -> None:
             begun.step()
 
 
-async def test_a_cancellation_reaches_it() -> None:
+async def test_cancellation_reaches_the_coroutine() -> None:
     seen = []
 
     async def work() -> None:
@@ -125,7 +125,7 @@ async def test_a_cancellation_reaches_it() -> None:
     assert seen == ["cancelled"]
 
 
-async def test_one_future_is_waited_for_by_many() -> None:
+async def test_future_is_awaited_by_several_coroutines() -> None:
     future = asyncio.get_running_loop().create_future()
 
     async def work() -> Any:
@@ -139,7 +139,7 @@ async def test_one_future_is_waited_for_by_many() -> None:
 
 
 @pytest.mark.parametrize("with_a_future", [True, False])
-async def test_a_cancellation_that_comes_before_it_is_awaited_reaches_it(with_a_future: bool) -> None:
+async def test_cancellation_before_the_first_await_reaches_the_coroutine(with_a_future: bool) -> None:
     inner = asyncio.create_task(asyncio.Event().wait())
     seen = []
 
@@ -159,7 +159,7 @@ async def test_a_cancellation_that_comes_before_it_is_awaited_reaches_it(with_a_
     inner.cancel()
 
 
-async def test_a_result_is_not_held_while_the_work_goes_on() -> None:
+async def test_result_of_a_wait_is_released_while_the_coroutine_continues() -> None:
     future = asyncio.get_running_loop().create_future()
     large = Large()
     alive = weakref.ref(large)
@@ -180,7 +180,7 @@ async def test_a_result_is_not_held_while_the_work_goes_on() -> None:
     await task
 
 
-async def test_an_error_that_was_dealt_with_is_not_held_either() -> None:
+async def test_handled_exception_is_released_while_the_coroutine_continues() -> None:
     future = asyncio.get_running_loop().create_future()
     error = Broken("disk")
     alive = weakref.ref(error)

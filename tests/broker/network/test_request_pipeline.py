@@ -94,7 +94,7 @@ class Producing:
             assert answer.responses[0].partition_responses[0].base_offset == number
 
 
-async def test_produces_begin_behind_those_that_wait_for_replicas_and_are_answered_in_order() -> None:
+async def test_pipelined_produces_start_during_replication_and_are_answered_in_order() -> None:
     producing = Producing()
     producing.at_once = {3}
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
@@ -114,7 +114,7 @@ async def test_produces_begin_behind_those_that_wait_for_replicas_and_are_answer
         await producing.answered(one, 5)
 
 
-async def test_nothing_begins_behind_a_produce_that_has_not_done_its_work() -> None:
+async def test_no_request_starts_before_the_previous_produce_has_appended() -> None:
     """Batches are appended in the order of their requests."""
     producing = Producing()
     producing.works = {1, 3}
@@ -136,7 +136,7 @@ async def test_nothing_begins_behind_a_produce_that_has_not_done_its_work() -> N
         await producing.answered(one, 3, 4, 5)
 
 
-async def test_only_produces_begin_behind_another_request_and_not_endlessly_many() -> None:
+async def test_only_produces_are_pipelined_and_up_to_a_limit() -> None:
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, *range(8))
@@ -156,7 +156,7 @@ async def test_only_produces_begin_behind_another_request_and_not_endlessly_many
         await producing.answered(one, 8)
 
 
-async def test_what_comes_alone_while_a_produce_waits_has_its_turn_behind_it() -> None:
+async def test_other_request_waits_for_a_pending_produce() -> None:
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, 1)
@@ -173,7 +173,7 @@ async def test_what_comes_alone_while_a_produce_waits_has_its_turn_behind_it() -
         assert not connection.busy
 
 
-async def test_the_task_of_a_connection_sleeps_while_what_produces_wait_for_answers_them() -> None:
+async def test_pending_produces_complete_without_a_switch_to_the_connections_task() -> None:
     """A task switch costs a tenth of a small Produce."""
     producing = Producing()
     producing.works = {2}
@@ -196,7 +196,7 @@ async def test_the_task_of_a_connection_sleeps_while_what_produces_wait_for_answ
         assert connection._arrived is asleep and not asleep.done()
 
 
-async def test_a_drained_connection_ends_with_the_answer_to_what_it_had_in_work() -> None:
+async def test_drained_connection_closes_after_its_pending_responses() -> None:
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, 1)
@@ -212,7 +212,7 @@ async def test_a_drained_connection_ends_with_the_answer_to_what_it_had_in_work(
         assert await one.closed() and producing.begun == [1]
 
 
-async def test_nothing_begins_behind_an_answer_that_mutes_its_client() -> None:
+async def test_no_request_starts_after_a_throttled_response() -> None:
     """A throttled client must not have other requests processed."""
     producing = Producing()
     producing.throttle_ms = {1: 60_000}
@@ -236,7 +236,7 @@ async def test_nothing_begins_behind_an_answer_that_mutes_its_client() -> None:
         await producing.answered(one, 2)
 
 
-async def test_a_wait_that_is_over_late_is_no_news_of_what_waits_now() -> None:
+async def test_stale_wait_does_not_step_the_current_request() -> None:
     """Otherwise each wait would leave a callback behind."""
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
@@ -254,7 +254,7 @@ async def test_a_wait_that_is_over_late_is_no_news_of_what_waits_now() -> None:
         await producing.answered(one, 1)
 
 
-async def test_a_step_is_taken_when_its_wait_is_over_and_by_a_task_if_it_is_only_for_a_turn() -> None:
+async def test_completed_wait_is_stepped_and_a_bare_yield_needs_a_task() -> None:
     future = asyncio.get_running_loop().create_future()
 
     async def work() -> int:
@@ -270,7 +270,7 @@ async def test_a_step_is_taken_when_its_wait_is_over_and_by_a_task_if_it_is_only
     assert await one.finish_first(lambda: None) == 7 and not one
 
 
-async def test_a_cancellation_that_meets_a_failure_cancels_nothing_more() -> None:
+async def test_cancellation_after_a_failure_cancels_no_other_request() -> None:
     work = RequestPipeline()
     assert not work.cancel_first(asyncio.CancelledError())
     future = asyncio.get_running_loop().create_future()
@@ -287,7 +287,7 @@ async def test_a_cancellation_that_meets_a_failure_cancels_nothing_more() -> Non
         await work.finish_first(lambda: None)
 
 
-async def test_a_connection_that_read_no_more_while_a_produce_waited_reads_on() -> None:
+async def test_paused_connection_resumes_reading_after_a_pending_produce() -> None:
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, *range(PIPELINED_PRODUCES_MAX))
@@ -303,7 +303,7 @@ async def test_a_connection_that_read_no_more_while_a_produce_waited_reads_on() 
         await producing.answered(one, *range(4000))
 
 
-async def test_who_fails_is_told_when_its_turn_comes_and_who_is_behind_is_given_up() -> None:
+async def test_failed_produce_closes_in_order_and_later_ones_are_abandoned() -> None:
     producing = Producing()
     producing.fails[2] = CloseConnection("no more")
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
@@ -315,7 +315,7 @@ async def test_who_fails_is_told_when_its_turn_comes_and_who_is_behind_is_given_
         assert producing.given_up == [3]
 
 
-async def test_nonsense_behind_does_not_hide_the_answers_before_it() -> None:
+async def test_malformed_request_does_not_drop_earlier_responses() -> None:
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, 1, 2)
@@ -326,7 +326,7 @@ async def test_nonsense_behind_does_not_hide_the_answers_before_it() -> None:
         assert await one.closed()
 
 
-async def test_behind_a_request_that_is_never_answered_nothing_is() -> None:
+async def test_no_response_follows_an_unanswered_request() -> None:
     class Silence(ResponseOverride):
         async def play(self, line: ConnectionHandle) -> None:
             return
@@ -354,7 +354,7 @@ async def test_behind_a_request_that_is_never_answered_nothing_is() -> None:
         assert producing.begun == [1, 2, 3] and server.sent_bytes == 0
 
 
-async def test_waiting_produces_of_a_client_that_is_gone_are_waited_for_and_given_up_at_the_end() -> None:
+async def test_pending_produces_of_a_closed_connection_are_abandoned_at_shutdown() -> None:
     producing = Producing()
     async with serving({"Produce": producing}) as server:
         async with peer(server.port) as one:
@@ -367,7 +367,7 @@ async def test_waiting_produces_of_a_client_that_is_gone_are_waited_for_and_give
         assert producing.given_up == [1, 2]
 
 
-async def test_followers_fetch_together_what_pipelined_produces_have_appended() -> None:
+async def test_followers_fetch_batches_of_pipelined_produces_together() -> None:
     """The second batch is in the log before the first is replicated; each is acknowledged separately."""
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), isr=(1, 2), only=(1,))

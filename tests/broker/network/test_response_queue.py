@@ -19,7 +19,7 @@ class Written:
         self.pieces.append(bytes(data))
 
 
-def test_buffers_of_any_size_leave_in_their_order_and_in_pieces() -> None:
+def test_buffers_are_written_in_order_and_in_pieces() -> None:
     rng = random.Random(5)
     for _ in range(50):
         queue, written = ResponseQueue(), Written()
@@ -39,7 +39,7 @@ def test_buffers_of_any_size_leave_in_their_order_and_in_pieces() -> None:
         assert queue.unsent_bytes == 0
 
 
-def test_a_buffer_that_is_sent_in_part_counts_as_a_whole() -> None:
+def test_partly_sent_buffer_counts_with_its_full_size() -> None:
     queue, written = ResponseQueue(), Written()
     queue.add([bytes(3 * PIECE_BYTES), bytes(1)], 3 * PIECE_BYTES + 1)
     queue.write_piece(cast(asyncio.Transport, written))

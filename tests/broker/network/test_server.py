@@ -32,7 +32,7 @@ def heartbeat(correlation_id: int) -> bytes:
     return request_frame(12, 0, HEARTBEAT_BODY, correlation_id=correlation_id)
 
 
-async def test_api_versions_tells_what_is_served_and_answers_every_version() -> None:
+async def test_api_versions_lists_served_ranges_in_every_version() -> None:
     async with serving() as server, peer(server.port) as one:
         one.send(API_VERSIONS_V0)
         frame = await one.frame()
@@ -48,7 +48,7 @@ async def test_api_versions_tells_what_is_served_and_answers_every_version() -> 
         assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_api_versions_from_the_future_gets_a_version_0_answer() -> None:
+async def test_api_versions_of_unknown_version_gets_a_version_0_response() -> None:
     async with serving() as server, peer(server.port) as one:
         one.send(request_frame(18, 99, b"whatever that will mean", flexible=True))
         response, _ = codec.decode(ApiVersionsResponse, 0, await one.frame(), 4)
@@ -77,7 +77,7 @@ async def test_pipelined_requests_are_processed_one_by_one_and_in_order() -> Non
         assert got == list(range(50)) == order
 
 
-async def test_the_answers_to_what_came_together_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_responses_to_requests_of_one_read_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ready(ctx: RequestContext, request: Any) -> HeartbeatResponse:
         return HeartbeatResponse(error_code=0)
 
@@ -95,7 +95,7 @@ async def test_the_answers_to_what_came_together_leave_together(monkeypatch: pyt
         assert len(writes) == 1
 
 
-async def test_a_request_that_waits_goes_on_in_the_task_of_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_suspended_request_continues_in_the_connections_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that starts eagerly has the same context before and after its wait."""
     tasks: list[asyncio.Task[Any] | None] = []
 
@@ -120,7 +120,7 @@ async def test_a_request_that_waits_goes_on_in_the_task_of_its_connection(monkey
         assert task in {connection._task for connection in server._connections}
 
 
-async def test_a_time_limit_that_is_over_at_once_ends_a_wait_and_not_the_connection() -> None:
+async def test_expired_timeout_cancels_the_wait_and_not_the_connection() -> None:
     """A cancellation before the task takes over belongs to the wait."""
 
     async def hasty(ctx: RequestContext, request: Any) -> HeartbeatResponse:
@@ -136,7 +136,7 @@ async def test_a_time_limit_that_is_over_at_once_ends_a_wait_and_not_the_connect
         assert await one.frame() == struct.pack(">ih", 1, 0)
 
 
-async def test_a_context_variable_is_the_same_before_and_behind_a_wait() -> None:
+async def test_context_variables_are_kept_over_a_wait() -> None:
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
     seen = []
 
@@ -153,7 +153,7 @@ async def test_a_context_variable_is_the_same_before_and_behind_a_wait() -> None
     assert seen == [1, 2, 1]
 
 
-async def test_what_arrives_while_another_task_runs_is_left_to_the_connections_own(
+async def test_request_received_in_another_task_is_handled_by_the_connections_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """TLS may deliver remaining bytes in the task that closes the transport."""
@@ -176,7 +176,7 @@ async def test_what_arrives_while_another_task_runs_is_left_to_the_connections_o
 
 
 @pytest.mark.parametrize("then", ["waits", "does not wait"])
-async def test_what_a_handler_says_by_an_exception_is_the_same_after_a_wait(
+async def test_handler_exception_has_the_same_effect_before_and_after_a_wait(
     then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Requests start eagerly; responses to earlier ones are still sent."""
@@ -215,7 +215,7 @@ async def test_what_a_handler_says_by_an_exception_is_the_same_after_a_wait(
         (struct.pack(">i", 15) + request_frame(3, 0, b"\x7f\xff\xff\xff"), "Metadata v0"),
     ],
 )
-async def test_nonsense_costs_the_connection_and_one_log_line(
+async def test_malformed_request_closes_the_connection_and_is_logged_once(
     raw: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="anabranch.broker"):
@@ -229,7 +229,7 @@ async def test_nonsense_costs_the_connection_and_one_log_line(
     assert record.exc_info is None
 
 
-async def test_a_bug_is_answered_where_possible_and_closes_one_connection(caplog: pytest.LogCaptureFixture) -> None:
+async def test_handler_bug_is_answered_if_possible_and_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def broken(ctx: RequestContext, request: Any) -> Any:
         raise ZeroDivisionError
 
@@ -251,7 +251,7 @@ async def test_a_bug_is_answered_where_possible_and_closes_one_connection(caplog
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_zookeeper_that_does_not_answer_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+async def test_lost_zookeeper_connection_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
     async def silent(ctx: RequestContext, request: Any) -> Any:
         raise ConnectionLoss("/brokers")
 
@@ -266,7 +266,7 @@ async def test_a_zookeeper_that_does_not_answer_is_no_bug(caplog: pytest.LogCapt
     assert "ZooKeeper has not answered" in caplog.text
 
 
-async def test_a_refusal_that_leaves_a_handler_becomes_the_top_level_code() -> None:
+async def test_kafka_error_of_a_handler_becomes_the_top_level_error_code() -> None:
     async def refusing(ctx: RequestContext, request: Any) -> Any:
         raise KafkaError(ErrorCode.NOT_COORDINATOR, "elsewhere")
 
@@ -286,7 +286,7 @@ async def test_a_handler_may_close_the_connection() -> None:
         assert await one.closed()
 
 
-async def test_reading_pauses_while_a_request_is_in_work() -> None:
+async def test_reading_pauses_during_a_request() -> None:
     """Blocks the first request, then floods the connection."""
     release = asyncio.Event()
 
@@ -312,7 +312,7 @@ async def test_reading_pauses_while_a_request_is_in_work() -> None:
 
 
 @pytest.mark.parametrize("then", ["waits", "does not wait"])
-async def test_no_request_is_taken_up_while_answers_pile_up(then: str) -> None:
+async def test_unread_responses_stop_request_processing(then: str) -> None:
     """A peer that never reads must not make responses queue without bound."""
     answered = 0
 
@@ -354,7 +354,7 @@ async def test_idle_connections_are_closed() -> None:
         await until(lambda: server.connection_count == 0)
 
 
-async def test_a_server_that_is_not_open_yet_lets_connections_wait_in_their_order() -> None:
+async def test_connections_to_a_server_not_open_yet_wait_in_order() -> None:
     taken: list[int] = []
 
     async def handle(ctx: RequestContext, request: Any) -> HeartbeatResponse:
@@ -378,7 +378,7 @@ async def test_a_server_that_is_not_open_yet_lets_connections_wait_in_their_orde
             assert (await third.frame())[:4] == struct.pack(">i", 8)
 
 
-async def test_connections_are_bounded() -> None:
+async def test_number_of_connections_is_bounded() -> None:
     async with serving(max_connections=2) as server:
         async with peer(server.port) as first, peer(server.port) as second:
             for one in (first, second):
@@ -392,7 +392,7 @@ async def test_connections_are_bounded() -> None:
             await fourth.frame()
 
 
-async def test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else() -> None:
+async def test_only_produces_of_a_disconnected_peer_are_processed() -> None:
     """A Produce with acks=0 counts even if its producer closes. A cancelled commit does not: it could undo a retried
     one.
     """
@@ -415,7 +415,7 @@ async def test_what_was_produced_before_the_peer_left_is_processed_and_nothing_e
         assert seen == ["HeartbeatRequest", *["ProduceRequest"] * 20]
 
 
-async def test_a_long_poll_ends_with_its_connection() -> None:
+async def test_long_poll_is_cancelled_when_its_connection_closes() -> None:
     dropped = asyncio.Event()
 
     async def waiting(ctx: RequestContext, request: Any) -> Any:
@@ -433,7 +433,7 @@ async def test_a_long_poll_ends_with_its_connection() -> None:
         await until(lambda: server.connection_count == 0)
 
 
-async def test_stopping_lets_the_request_in_work_finish() -> None:
+async def test_stop_waits_for_the_running_request() -> None:
     started = asyncio.Event()
 
     async def slow(ctx: RequestContext, request: Any) -> HeartbeatResponse:
@@ -454,7 +454,7 @@ async def test_stopping_lets_the_request_in_work_finish() -> None:
 
 
 @pytest.mark.parametrize("turns", range(5))
-async def test_a_connection_that_comes_while_the_node_stops_is_closed(turns: int) -> None:
+async def test_connection_accepted_during_the_stop_is_closed(turns: int) -> None:
     """The loop accepts a connection, creates its transport and calls its protocol in three iterations."""
     async with serving() as server:
         with socket.create_connection(("127.0.0.1", server.port)) as late:
