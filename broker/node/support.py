@@ -51,7 +51,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "After a client disconnects, only its pending Produce requests are still processed.",
-        "tests/broker/network/test_server.py::test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else",
+        "tests/broker/network/test_server.py::test_only_produces_of_a_disconnected_peer_are_processed",
     ),
     Difference(
         "The decompressed records of a batch may have 16 times max.message.bytes (or 1 MiB, if that is more), but at "
@@ -83,11 +83,11 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "Addresses in quotas are IP addresses; host names are not resolved.",
-        "tests/broker/quotas/test_quota_configs.py::test_what_cannot_be_set_or_asked",
+        "tests/broker/quotas/test_quota_configs.py::test_invalid_quota_requests_are_refused",
     ),
     Difference(
         "Byte quotas count record bytes; Kafka counts whole requests and responses.",
-        "tests/broker/quotas/test_quota_configs.py::test_consumers_are_answered_with_nothing_until_they_have_waited",
+        "tests/broker/quotas/test_quota_configs.py::test_consumer_over_quota_gets_empty_responses_until_it_has_waited",
     ),
     Difference(
         "Topics can shrink, and keys keep their order across resizes (KIP-253). The protocol has tagged fields from "

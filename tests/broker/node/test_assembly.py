@@ -31,7 +31,7 @@ async def assembled(**settings: object) -> Services:
     )
 
 
-async def test_no_part_is_exchanged_for_another() -> None:
+async def test_services_are_frozen() -> None:
     services = await assembled()
     assert services.broker is not None
     for bundle in (services, services.broker):
@@ -40,7 +40,7 @@ async def test_no_part_is_exchanged_for_another() -> None:
                 setattr(bundle, field.name, None)
 
 
-async def test_settings_and_session_are_those_of_the_moment() -> None:
+async def test_settings_and_session_are_the_current_ones() -> None:
     services = await assembled()
     assert services.dynamic.update(own={"log.retention.ms": "5"})
     assert services.settings.log_retention_ms == 5
@@ -49,7 +49,7 @@ async def test_settings_and_session_are_those_of_the_moment() -> None:
     assert services.controller is None
 
 
-async def test_a_coordinator_begins_with_the_leadership_of_its_topic_or_with_a_question() -> None:
+async def test_coordinator_is_built_on_leadership_or_on_first_use() -> None:
     services = await assembled()
     broker = services.broker
     assert broker is not None
@@ -71,14 +71,14 @@ async def test_a_coordinator_begins_with_the_leadership_of_its_topic_or_with_a_q
     await asked.transactions.stop()
 
 
-async def test_a_controller_has_no_replicas_and_throttles_no_client() -> None:
+async def test_controller_only_node_has_no_replicas_and_no_throttling() -> None:
     services = await assembled(roles=("controller",))
     assert services.broker is None and services.throttling is None
     with pytest.raises(AssertionError, match="only a controller candidate"):
         _ = services.replicas
 
 
-async def test_a_coordinator_of_groups_that_is_built_late_finds_what_its_broker_leads() -> None:
+async def test_group_coordinator_built_late_loads_the_partitions_its_broker_leads() -> None:
     async with replica_cluster(1) as cluster:
         broker = cluster[1].services.broker
         assert broker is not None

@@ -9,7 +9,7 @@ from anabranch.broker.node.meta_properties import META_PROPERTIES, claim_directo
 from anabranch.broker.storage.memory_files import MemoryFiles
 
 
-def test_a_fresh_directory_is_claimed_and_known_again() -> None:
+def test_empty_directory_is_claimed_and_accepted_again() -> None:
     files = MemoryFiles()
     claim_directories({"a": files}, 3, "cluster")
     assert files.read_file(META_PROPERTIES) == b"version=0\nbroker.id=3\ncluster.id=cluster\n"
@@ -26,7 +26,7 @@ def test_a_directory_of_another_node_or_cluster_is_refused(node_id: int, cluster
         claim_directories({"a": mine, "b": theirs}, node_id, cluster_id)
 
 
-def test_comments_and_what_newer_software_adds_are_passed_over() -> None:
+def test_comments_and_unknown_keys_are_ignored() -> None:
     files = MemoryFiles()
     files.write_file(META_PROPERTIES, b"#Mon Nov 23\nversion=0\nbroker.id=3\ncluster.id=a=b\nx=1\n\n")
     claim_directories({"a": files}, 3, "a=b")

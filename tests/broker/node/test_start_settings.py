@@ -35,14 +35,14 @@ from tests.broker.serving import until
     ],
     ids=lambda properties: next(iter(properties)),
 )
-def test_security_that_would_not_be_kept_is_refused(properties: dict[str, str]) -> None:
+def test_unsupported_security_properties_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"would not be kept|it protects nothing") as caught:
         start_settings(BrokerSettings(), properties)
     assert next(iter(properties)) in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-def test_a_property_of_a_listener_that_there_is_not_is_refused() -> None:
+def test_property_of_an_unknown_listener_is_refused() -> None:
     with pytest.raises(ConfigError, match="there is no listener OUT; there is PLAINTEXT"):
         start_settings(BrokerSettings(), {"listener.name.out.ssl.client.auth": "required"})
 
@@ -66,7 +66,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> str:
     return "127.0.0.2"
 
 
-async def test_address_that_refuses_brokers_is_named_until_it_does_not(
+async def test_unreachable_advertised_address_is_logged_until_reachable(
     elsewhere: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_server((elsewhere, 0)) as reserved:
@@ -81,7 +81,7 @@ async def test_address_that_refuses_brokers_is_named_until_it_does_not(
     assert f"brokers cannot connect to broker 7 at {elsewhere}:{port}" in line and "refused" in line
 
 
-async def test_cluster_whose_brokers_cannot_be_reached_says_so_before_it_is_ready(
+async def test_cluster_with_unreachable_brokers_logs_it_before_it_is_ready(
     elsewhere: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with asyncio.timeout(60):
@@ -106,25 +106,25 @@ async def test_cluster_whose_brokers_cannot_be_reached_says_so_before_it_is_read
         ({"zookeeper.auth": "x509:brokers:planted"}, "write digest:USER:PASSWORD"),
     ],
 )
-def test_znodes_have_an_owner_or_none(properties: dict[str, str], told: str) -> None:
+def test_znode_acls_follow_zookeeper_set_acl(properties: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=told) as caught:
         start_settings(BrokerSettings(), properties)
     assert "planted" not in str(caught.value)
 
 
-def test_as_whom_a_node_stands_before_zookeeper() -> None:
+def test_zookeeper_login_is_parsed_and_hidden_in_reprs() -> None:
     assert zookeeper_login(start_settings(BrokerSettings(), {})) is None
     settings = start_settings(BrokerSettings(), {"zookeeper.auth": "digest:brokers:pla:nted"})
     assert zookeeper_login(settings) == Login("digest", "brokers", "pla:nted")
     assert "nted" not in repr(settings) + repr(zookeeper_login(settings))
 
 
-def test_a_java_class_is_refused() -> None:
+def test_java_class_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="no Java class can be loaded"):
         start_settings(BrokerSettings(), {"create.topic.policy.class.name": "com.example.Policy"})
 
 
-def test_what_has_no_effect_is_named_once_unless_it_is_kafkas_default(caplog: pytest.LogCaptureFixture) -> None:
+def test_properties_without_effect_are_logged_once_unless_default(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         given = start_settings(
             BrokerSettings(),
@@ -135,12 +135,12 @@ def test_what_has_no_effect_is_named_once_unless_it_is_kafkas_default(caplog: py
 
 
 @pytest.mark.parametrize("name", ["broker.id", "node.id"])
-def test_the_id_of_a_node_is_said_under_both_of_its_names(name: str) -> None:
+def test_node_id_is_accepted_under_both_property_names(name: str) -> None:
     settings = start_settings(BrokerSettings(), {name: "0"})
     assert (settings.node_id, dict(settings.given)) == (0, {})
 
 
-def test_an_id_that_is_none() -> None:
+def test_invalid_node_id_is_refused() -> None:
     with pytest.raises(ConfigError, match="from 0 on"):
         start_settings(BrokerSettings(), {"broker.id": "-1"})
     with pytest.raises(ConfigError, match="the same property"):
@@ -148,18 +148,18 @@ def test_an_id_that_is_none() -> None:
 
 
 @pytest.mark.parametrize("name", ["host", "port", "roles", "data.dir", "advertised.host"])
-def test_what_only_options_say_is_no_property(name: str) -> None:
+def test_option_only_settings_are_unknown_as_properties(name: str) -> None:
     with pytest.raises(ConfigError, match="unknown property"):
         start_settings(BrokerSettings(), {name: "1"})
 
 
-def test_an_option_and_a_property_do_not_say_the_same() -> None:
+def test_setting_given_as_option_and_as_property_is_refused() -> None:
     with pytest.raises(ConfigError, match="write --listen instead"):
         refuse_twice({"listeners": "PLAINTEXT://a:1"}, {"listeners": "--listen"})
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
-def test_an_address_that_nobody_can_connect_to_is_not_advertised(host: str) -> None:
+def test_wildcard_address_is_not_advertised(host: str) -> None:
     with pytest.raises(ConfigError, match="write --advertise HOST"):
         check_reachable(BrokerSettings(host=host))
     check_reachable(BrokerSettings(host=host, advertised_host="broker.example"))
@@ -187,7 +187,7 @@ def test_an_address_that_nobody_can_connect_to_is_not_advertised(host: str) -> N
         ),
     ],
 )
-def test_a_door_that_is_open_to_other_machines_is_named(
+def test_listener_open_to_other_machines_is_logged(
     properties: dict[str, str], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     warn_of_open_doors(start_settings(BrokerSettings(), properties))

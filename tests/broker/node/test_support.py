@@ -29,11 +29,11 @@ told = pytest.mark.skipif(
 
 
 @told
-def test_the_page_is_fresh() -> None:
+def test_support_page_is_up_to_date() -> None:
     assert (ROOT / "SUPPORT.md").read_text() == support.page(), "run `make docs`"
 
 
-def test_the_page_is_made_of_what_the_package_holds() -> None:
+def test_support_page_uses_packaged_files_only() -> None:
     """Only the wheel is installed."""
     kept = (support.COMPARED, support.COMPARED_WITH_KAFKA_4)
     assert {path.parent for path in kept} == {Path(support.__file__).parent}
@@ -41,18 +41,18 @@ def test_the_page_is_made_of_what_the_package_holds() -> None:
     assert {path.name for path in kept} <= set(declared["anabranch.broker.node"])
 
 
-def test_kafka_3_9_is_served_whole() -> None:
+def test_kafka_3_9_is_fully_served() -> None:
     assert "- Kafka 3.9: 62 of 62 API keys, 62 of them in all versions." in support.page()
     assert {api.name for api in APIS} >= {row.name for row in HANDLERS}
 
 
 @told
-def test_every_handler_says_what_it_does() -> None:
+def test_every_handler_has_a_headline() -> None:
     assert [row.name for row in HANDLERS if not support.headline(row)] == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_node_tells_what_the_page_says(version: str) -> None:
+async def test_api_versions_equals_the_support_page(version: str) -> None:
     """Compares the page with a broker's ApiVersions."""
     column = 2 + VERSIONS.index(version)
     rows = [line.strip("| ").split(" | ") for line in support.page().splitlines() if re.match(r"\| \d+ \|", line)]
@@ -71,13 +71,13 @@ async def test_a_node_tells_what_the_page_says(version: str) -> None:
         await connection.close()
 
 
-def test_every_difference_is_shown_by_a_test() -> None:
+def test_every_difference_names_an_existing_test() -> None:
     for difference in support.DIFFERENCES:
         path, _, function = difference.shown_by.partition("::")
         assert f"def {function}" in (ROOT / path).read_text(), difference.shown_by
 
 
-def test_the_page_lists_exactly_the_properties_that_a_node_warns_of_or_refuses(
+def test_support_page_lists_all_properties_warned_of_or_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Sets each property to a value that is not its default."""

@@ -8,7 +8,7 @@ from anabranch.broker.config.config_def import ConfigError
 from anabranch.broker.profiles.profile_choice import versions_of
 
 
-def test_one_for_all_or_some_for_some() -> None:
+def test_version_is_chosen_for_all_or_by_broker() -> None:
     assert versions_of("4.1", [1, 2]) == {1: "4.1", 2: "4.1"}
     assert versions_of("1=3.5, 2=4.0", [1, 2, 3]) == {1: "3.5", 2: "4.0", 3: "3.9"}
     assert versions_of({3: "4.2"}, [1, 3]) == {1: "3.9", 3: "4.2"}
@@ -26,6 +26,6 @@ def test_one_for_all_or_some_for_some() -> None:
         ("1=9", "'9' is no version"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_to_write(text: str, reason: str) -> None:
+def test_malformed_choice_is_refused_with_the_syntax(text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         versions_of(text, [1, 2])
