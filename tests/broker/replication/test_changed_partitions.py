@@ -6,7 +6,7 @@ from anabranch.broker.replication.changed_partitions import ChangedPartitions
 from tests.broker.replication.test_lagging_replicas import append, hosted, report, state
 
 
-def test_what_changed_is_taken_once() -> None:
+def test_changed_partitions_are_taken_once() -> None:
     one, other, changed = hosted(), hosted(), ChangedPartitions()
     changed.add(one)
     changed.add(other)
@@ -20,7 +20,7 @@ def test_what_changed_is_taken_once() -> None:
     assert (changed.take(), changed.take()) == ([other], [])
 
 
-def test_who_is_removed_is_forgotten() -> None:
+def test_removed_partition_is_not_tracked() -> None:
     one, changed = hosted(), ChangedPartitions()
     changed.add(one)
     changed.remove(one)

@@ -24,7 +24,7 @@ class Waiter:
         self.finished += 1
 
 
-def test_a_request_is_asked_about_the_key_that_changed_and_finishes_once() -> None:
+def test_operation_is_checked_for_the_changed_key_and_completes_once() -> None:
     room: DelayedOperations[str] = DelayedOperations()
     waiter = Waiter()
     room.add(("a", "b"), 10.0, waiter.ready, waiter.finish)
@@ -40,7 +40,7 @@ def test_a_request_is_asked_about_the_key_that_changed_and_finishes_once() -> No
     assert len(room) == 0
 
 
-def test_deadlines_pass_in_order_and_the_next_one_is_told() -> None:
+def test_deadlines_expire_in_order_and_next_deadline_is_known() -> None:
     room: DelayedOperations[str] = DelayedOperations()
     early, late, settled = Waiter(), Waiter(), Waiter()
     room.add("k", 20.0, late.ready, late.finish)
@@ -59,7 +59,7 @@ def test_deadlines_pass_in_order_and_the_next_one_is_told() -> None:
     assert settled.finished == 1
 
 
-def test_a_discarded_request_is_never_finished() -> None:
+def test_discarded_operation_is_not_completed() -> None:
     room: DelayedOperations[str] = DelayedOperations()
     waiter = Waiter()
     waiter.satisfied = True
@@ -73,7 +73,7 @@ def test_a_discarded_request_is_never_finished() -> None:
     assert len(room) == 0
 
 
-def test_a_waiter_that_parks_again_while_it_is_finished_is_not_lost() -> None:
+def test_operation_added_during_completion_is_kept() -> None:
     room: DelayedOperations[str] = DelayedOperations()
     second = Waiter()
     room.add("k", 10.0, lambda _: True, lambda: room.add("k", 12.0, second.ready, second.finish) and None)
@@ -85,7 +85,7 @@ def test_a_waiter_that_parks_again_while_it_is_finished_is_not_lost() -> None:
     assert second.finished == 1
 
 
-def test_finish_all_lets_everybody_go() -> None:
+def test_finish_all_completes_every_operation() -> None:
     room: DelayedOperations[str] = DelayedOperations()
     waiters = [Waiter() for _ in range(100)]
     for waiter in waiters:
@@ -95,7 +95,7 @@ def test_finish_all_lets_everybody_go() -> None:
     assert len(room) == 0
 
 
-def test_deadlines_of_finished_requests_are_not_kept() -> None:
+def test_deadlines_of_completed_operations_are_removed() -> None:
     room: DelayedOperations[str] = DelayedOperations()
     for _ in range(10_000):
         room.add("k", 30.0, lambda _: True, lambda: None)
@@ -103,7 +103,7 @@ def test_deadlines_of_finished_requests_are_not_kept() -> None:
     assert len(room._deadlines) < 1000
 
 
-def test_a_request_that_waits_may_watch_more_and_may_be_let_go() -> None:
+def test_pending_operation_can_watch_more_keys_and_be_completed() -> None:
     room: DelayedOperations[str] = DelayedOperations()
     waiter = Waiter()
     parked = room.add("a", 10.0, waiter.ready, waiter.finish)
@@ -118,7 +118,7 @@ def test_a_request_that_waits_may_watch_more_and_may_be_let_go() -> None:
 
 
 @pytest.mark.parametrize("how", ["finished", "expired", "discarded"])
-def test_what_has_waited_is_freed_without_the_garbage_collector(how: str) -> None:
+def test_completed_operation_is_freed_without_the_garbage_collector(how: str) -> None:
     """A fetch that keeps its delayed operation would keep megabytes of records."""
     room: DelayedOperations[str] = DelayedOperations()
     waiter = Waiter()

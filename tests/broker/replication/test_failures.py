@@ -94,7 +94,7 @@ class Failures:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_nothing_acknowledged_is_lost(seed: int) -> None:
+async def test_random_failures_lose_no_acknowledged_record(seed: int) -> None:
     async with replica_cluster(replica_lag_time_max_ms=100) as cluster:
         failures = Failures(cluster, seed)
         await cluster.lead(1)

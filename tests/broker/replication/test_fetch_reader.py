@@ -46,7 +46,7 @@ async def test_offsets_and_epochs_are_checked(offset: int, epoch: int, code: Err
         assert (row.high_watermark == -1) == (code is not ErrorCode.NONE)
 
 
-async def test_topics_that_are_not_known_by_id_or_name() -> None:
+async def test_fetch_of_unknown_topic_is_refused() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.fetch(1, 0, topic="nowhere")).error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -57,7 +57,7 @@ async def test_topics_that_are_not_known_by_id_or_name() -> None:
         assert elsewhere.current_leader.leader_id == 1
 
 
-async def test_the_first_batch_is_whole_however_large_and_the_rest_fits() -> None:
+async def test_first_batch_is_returned_complete_and_others_within_max_bytes() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         size = len(batch("x"))
@@ -68,7 +68,7 @@ async def test_the_first_batch_is_whole_however_large_and_the_rest_fits() -> Non
         assert values((await cluster.fetch(1, 0, max_bytes=3 * size - 1)).records) == ["a", "b"]
 
 
-async def test_the_budget_is_one_for_all_partitions() -> None:
+async def test_max_bytes_is_shared_by_all_partitions() -> None:
     async with replica_cluster(1) as cluster:
         topics = ["t", "u", "v"]
         for topic in topics:
@@ -109,7 +109,7 @@ RACKS = {1: "a", 2: "b", 3: "b"}
         ("", "b", 11, 0, -1),
     ],
 )
-async def test_a_consumer_is_sent_to_a_replica_in_its_rack(
+async def test_preferred_replica_is_in_the_consumers_rack(
     selector: str, rack: str, version: int, offset: int, preferred: int
 ) -> None:
     async with replica_cluster(2, replica_selector_class=selector, replica_fetch_wait_max_ms=20) as cluster:
@@ -130,7 +130,7 @@ async def test_a_consumer_is_sent_to_a_replica_in_its_rack(
             assert values(at_the_replica.partitions[0].records) == ["a", "b"][offset:]
 
 
-async def test_only_a_replica_that_is_in_sync_and_has_the_offset_is_preferred() -> None:
+async def test_preferred_replica_is_in_sync_and_has_the_offset() -> None:
     async with replica_cluster(replica_fetch_wait_max_ms=60_000) as cluster:
         cluster.racks.update(RACKS)
         await cluster.lead(1)
@@ -168,7 +168,7 @@ async def test_only_a_replica_that_is_in_sync_and_has_the_offset_is_preferred() 
         (3, 5, (-1, -1), ErrorCode.OFFSET_OUT_OF_RANGE),
     ],
 )
-async def test_a_history_that_is_not_ours_is_told_where_it_leaves(
+async def test_divergent_last_fetched_epoch_gets_the_diverging_epoch(
     offset: int, last_epoch: int, diverging: tuple[int, int], code: ErrorCode
 ) -> None:
     """The log: offsets 0 and 1 of epoch 0, offset 2 of epoch 2; epoch 1 was another leader's."""
@@ -185,7 +185,7 @@ async def test_a_history_that_is_not_ours_is_told_where_it_leaves(
             assert not row.records
 
 
-async def test_strangers_do_not_count_as_followers() -> None:
+async def test_fetch_of_unassigned_replica_is_refused() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
 
@@ -203,7 +203,7 @@ async def test_strangers_do_not_count_as_followers() -> None:
         assert await code_for(2, 0, cluster[2].epoch - 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_a_reader_that_cannot_be_served_does_not_refuse_the_record_that_woke_it(
+async def test_failing_waiting_fetch_does_not_fail_the_produce_that_completes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It waits for more bytes; when they arrive, its part of the disk is unreadable."""
@@ -225,7 +225,7 @@ async def test_a_reader_that_cannot_be_served_does_not_refuse_the_record_that_wo
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, -(2**31)])
-async def test_a_reader_without_room_gets_one_batch_and_does_not_refuse_the_record_that_woke_it(max_bytes: int) -> None:
+async def test_waiting_fetch_with_small_max_bytes_gets_one_batch(max_bytes: int) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         fetching = asyncio.create_task(cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=2, max_bytes=max_bytes))

@@ -84,11 +84,11 @@ def refusal(cache: Cache, one: FetchRequest, *, by_id: bool = False) -> ErrorCod
     return refused.value.code
 
 
-def test_epochs_never_come_back_to_the_one_that_asks_for_a_session() -> None:
+def test_session_epochs_wrap_to_one() -> None:
     assert [next_epoch(epoch) for epoch in (0, 1, EPOCH_MAX - 1, EPOCH_MAX)] == [1, 2, EPOCH_MAX, 1]
 
 
-def test_a_request_must_fit_its_session() -> None:
+def test_request_with_wrong_session_id_epoch_or_topic_form_is_refused() -> None:
     cache = Cache()
     session_id = cache.add()
     assert refusal(cache, request(session_id=9, epoch=1)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -100,7 +100,7 @@ def test_a_request_must_fit_its_session() -> None:
     assert cache.use(session_id, 2) is not None
 
 
-def test_a_request_changes_the_sessions_partitions_and_an_empty_session_ends() -> None:
+def test_request_updates_the_sessions_partitions_and_an_empty_session_is_closed() -> None:
     cache = Cache()
     session_id = cache.add(2)
     change = request(asked(1, 7), asked(2), session_id=session_id, epoch=1, forgotten=(0,))
@@ -125,14 +125,14 @@ def test_a_request_changes_the_sessions_partitions_and_an_empty_session_ends() -
         ({"last_stable_offset": 3}, False),
     ],
 )
-def test_what_is_news(changes: dict[str, object], news: bool) -> None:
+def test_changed_row_is_sent(changes: dict[str, object], news: bool) -> None:
     cache = Cache()
     session = cache.use(cache.add(), 1)
     assert session is not None
     assert session.partitions["t", 0].is_news(row(**changes)) is news
 
 
-def test_after_an_error_and_under_another_epoch_everything_is_news() -> None:
+def test_row_is_sent_after_an_error_or_epoch_change() -> None:
     cache = Cache()
     session_id = cache.add()
     session = cache.use(session_id, 1)
@@ -148,7 +148,7 @@ def test_after_an_error_and_under_another_epoch_everything_is_news() -> None:
     assert entry.is_news(row())
 
 
-def test_who_is_told_to_truncate_is_told_the_high_watermark_again() -> None:
+def test_high_watermark_is_sent_again_after_a_diverging_epoch() -> None:
     """A truncating follower ignores the rest of that row; an idle partition would never repeat it."""
     cache = Cache()
     session = cache.use(cache.add(follower=True), 1)
@@ -158,7 +158,7 @@ def test_who_is_told_to_truncate_is_told_the_high_watermark_again() -> None:
     assert entry.is_news(row())
 
 
-def test_who_got_records_is_served_last_next_time() -> None:
+def test_partition_with_records_moves_to_the_end() -> None:
     cache = Cache()
     session = cache.use(cache.add(3), 1)
     assert session is not None
@@ -185,7 +185,7 @@ OLD = EVICTION_MS + 1
         ([(True, 3, OLD), (True, 2, OLD)], (True, 3), 2),
     ],
 )
-def test_who_gives_way_when_there_is_no_room(
+def test_full_cache_evicts_by_kind_size_and_age(
     present: list[tuple[bool, int, int]], newcomer: tuple[bool, int], evicted: int | None
 ) -> None:
     cache, now_ms = Cache(len(present)), 1_000_000
@@ -198,18 +198,18 @@ def test_who_gives_way_when_there_is_no_room(
     assert len(cache.cache) == len(present)
 
 
-def test_an_idle_session_goes_first_whatever_it_is() -> None:
+def test_idle_session_is_evicted_first() -> None:
     cache = Cache(2)
     idle, busy = cache.add(9, follower=True), cache.add(1)
     cache.use(busy, 1, OLD)
     assert cache.add(1, now_ms=OLD) and not cache.knows(idle) and cache.knows(busy)
 
 
-def test_a_cache_without_slots_gives_out_no_session() -> None:
+def test_cache_without_slots_creates_no_session() -> None:
     assert Cache(0).add(5, follower=True) == 0
 
 
-def test_what_is_void_does_not_pile_up() -> None:
+def test_entries_of_closed_sessions_are_removed() -> None:
     cache = Cache(4)
     for _ in range(1000):
         cache.close(cache.add(1))

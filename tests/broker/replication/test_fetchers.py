@@ -65,7 +65,7 @@ def without_leader() -> Partition:
     return partition
 
 
-async def test_partitions_of_one_leader_share_a_fetcher_that_ends_with_the_last_of_them() -> None:
+async def test_partitions_of_one_leader_share_a_fetcher_that_stops_with_the_last() -> None:
     async with fetching() as (fetchers, peer):
         first, second = follower((1, 1)), follower((1, 2))
         for partition in (first, second):
@@ -93,7 +93,7 @@ async def test_partition_without_a_leader_is_not_fetched() -> None:
         fetchers.forget(without_leader())
 
 
-async def test_fetcher_of_a_leader_that_is_closed_begins_again_with_its_next_partition() -> None:
+async def test_closed_fetcher_restarts_with_the_next_partition() -> None:
     async with fetching() as (fetchers, peer):
         fetchers.follow(follower((1, 1)))
         fetchers.settle()
@@ -106,7 +106,7 @@ async def test_fetcher_of_a_leader_that_is_closed_begins_again_with_its_next_par
         await peer.saw(seen + 2)
 
 
-async def test_address_of_the_metadata_counts_before_that_of_leader_and_isr() -> None:
+async def test_metadata_address_takes_precedence_over_leader_and_isr() -> None:
     metadata = MetadataCache()
     async with fetching(metadata) as (fetchers, peer):
         endpoint = UpdateMetadataEndpoint(port=peer.port, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0)

@@ -11,18 +11,18 @@ def fetch(follower: Follower, offset: int, leader_end: int, now_ms: float) -> No
     follower.fetched(offset, 0, 7, leader_end=leader_end, now_ms=now_ms)
 
 
-def test_a_follower_that_was_never_heard_of_is_not_caught_up() -> None:
+def test_follower_without_fetch_is_not_caught_up() -> None:
     assert not Follower().caught_up(0, 0.0, LAG_MS)
 
 
-def test_whoever_has_the_whole_log_is_caught_up_for_ever() -> None:
+def test_follower_at_the_log_end_stays_caught_up() -> None:
     follower = Follower()
     fetch(follower, 5, 5, 0.0)
     assert follower.caught_up(5, 1e9, LAG_MS)
     assert follower.caught_up(6, LAG_MS, LAG_MS) and not follower.caught_up(6, LAG_MS + 1, LAG_MS)
 
 
-def test_whoever_always_has_what_there_was_a_fetch_ago_keeps_up_with_a_busy_leader() -> None:
+def test_follower_at_the_log_end_of_its_last_fetch_is_caught_up() -> None:
     follower = Follower()
     for step in range(1, 20):
         fetch(follower, 10 * (step - 1), 10 * step, now_ms=90.0 * step)
@@ -30,7 +30,7 @@ def test_whoever_always_has_what_there_was_a_fetch_ago_keeps_up_with_a_busy_lead
     assert follower.caught_up(200, 90.0 * 19, LAG_MS)
 
 
-def test_asking_alone_does_not_help() -> None:
+def test_fetches_behind_the_last_log_end_do_not_catch_up() -> None:
     follower = Follower()
     fetch(follower, 10, 10, 0.0)
     for step in range(1, 20):
@@ -39,14 +39,14 @@ def test_asking_alone_does_not_help() -> None:
     assert not follower.caught_up(200, 90.0 * 19, LAG_MS)
 
 
-def test_a_fetch_is_remembered_whole() -> None:
+def test_fetch_updates_all_follower_state() -> None:
     follower = Follower()
     follower.fetched(8, 3, 42, leader_end=9, now_ms=5.0)
     known = (follower.log_end_offset, follower.log_start_offset, follower.broker_epoch, follower.last_fetch_ms)
     assert known == (8, 3, 42, 5.0)
 
 
-def test_who_is_present_without_a_word_has_everything_until_something_changes() -> None:
+def test_resting_follower_is_caught_up_until_a_change() -> None:
     follower, presence = Follower(), LastSeen()
     fetch(follower, 5, 5, 0.0)
     follower.rest(presence)

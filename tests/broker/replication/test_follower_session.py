@@ -50,7 +50,7 @@ def state(request: FetchRequest) -> tuple[int, int, list[int]]:
     return request.session_id, request.session_epoch, indexes(request)
 
 
-def test_only_what_changed_is_asked_again() -> None:
+def test_incremental_request_has_changed_partitions_only() -> None:
     first, second = following(0), following(1)
     asking = Asking(first, second)
     assert state(asking.ask()) == (0, 0, [0, 1])
@@ -81,7 +81,7 @@ def test_only_what_changed_is_asked_again() -> None:
         (lambda log: log.truncate_fully_and_start_at(9), (9, -1, 9)),
     ],
 )
-def test_whatever_changes_the_question_is_named(
+def test_every_change_of_the_fetch_state_is_in_the_request(
     change: Callable[[PartitionLog], object], named: tuple[int, int, int]
 ) -> None:
     first, second = following(0), following(1)
@@ -100,7 +100,7 @@ def test_whatever_changes_the_question_is_named(
     assert indexes(asking.ask()) == []
 
 
-def test_what_changes_something_else_is_not_named() -> None:
+def test_unrelated_change_is_not_in_the_request() -> None:
     one = following(0)
     one.partition.log.append_as_leader(batch("v"), leader_epoch=4, now_ms=1)
     asking = Asking(one)
@@ -112,7 +112,7 @@ def test_what_changes_something_else_is_not_named() -> None:
     assert list(asking.session._changed) == []
 
 
-def test_what_is_at_rest_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_partitions_are_not_visited(monkeypatch: pytest.MonkeyPatch) -> None:
     asking = Asking(*(following(index) for index in range(5)))
     asking.ask()
     asking.hear()
@@ -122,7 +122,7 @@ def test_what_is_at_rest_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> No
     assert looked == []
 
 
-def test_who_is_taken_out_is_not_listened_to_and_may_come_back() -> None:
+def test_removed_partition_is_not_tracked_and_can_be_added_again() -> None:
     first, second = following(0), following(1)
     asking = Asking(first, second)
     asking.ask()
@@ -174,7 +174,7 @@ def test_without_a_session_every_request_is_full() -> None:
         (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 77),
     ],
 )
-def test_a_refusal_ends_in_a_full_request_that_replaces_the_session(code: ErrorCode, session_id: int) -> None:
+def test_refused_session_is_replaced_by_a_full_request(code: ErrorCode, session_id: int) -> None:
     asking = Asking(following(0))
     asking.ask()
     asking.hear()
@@ -185,7 +185,7 @@ def test_a_refusal_ends_in_a_full_request_that_replaces_the_session(code: ErrorC
         asking.hear(code, 0)
 
 
-def test_a_lost_connection_and_other_names_for_topics_end_in_a_full_request() -> None:
+def test_lost_connection_or_changed_topic_form_causes_a_full_request() -> None:
     asking = Asking(following(0))
     asking.ask()
     asking.hear()
@@ -196,7 +196,7 @@ def test_a_lost_connection_and_other_names_for_topics_end_in_a_full_request() ->
     assert list(asking.session.asked) == [("t", 0)]
 
 
-async def test_followers_ask_in_sessions_and_survive_the_loss_of_one() -> None:
+async def test_followers_use_sessions_and_recover_from_a_lost_one() -> None:
     async with replica_cluster(2, replica_fetch_wait_max_ms=20) as cluster:
         for topic in ("t", "u"):
             await cluster.lead(1, replicas=(1, 2), topic=topic)
@@ -213,9 +213,7 @@ async def test_followers_ask_in_sessions_and_survive_the_loss_of_one() -> None:
         await until(lambda: len(sessions) == 1)
 
 
-async def test_a_request_that_never_arrived_is_not_taken_for_known(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_lost_request_is_repeated(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     sent = Connection.call
     lost: list[FetchRequest] = []
 
@@ -236,7 +234,7 @@ async def test_a_request_that_never_arrived_is_not_taken_for_known(
     assert "cannot append" not in caplog.text
 
 
-async def test_a_follower_that_only_repeats_itself_stays_in_sync() -> None:
+async def test_follower_with_empty_incremental_fetches_stays_in_sync() -> None:
     async with replica_cluster(2, replica_fetch_wait_max_ms=10) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         assert (await cluster.produce(1, batch("a"))).error_code == 0
@@ -249,7 +247,7 @@ async def test_a_follower_that_only_repeats_itself_stays_in_sync() -> None:
         assert cluster.proposals == []
 
 
-async def test_a_leader_without_room_for_sessions_is_followed_all_the_same() -> None:
+async def test_follower_replicates_from_a_leader_without_session_slots() -> None:
     async with replica_cluster(max_incremental_fetch_session_cache_slots=0) as cluster:
         await cluster.lead(1)
         for value in "abc":

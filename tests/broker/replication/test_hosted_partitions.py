@@ -32,7 +32,7 @@ def hosting(count: int, looks: list[int], topic_id: bytes = b"t" * 16) -> Hosted
 
 
 @pytest.mark.parametrize("count", [3, 300])
-def test_letting_one_go_looks_at_no_other(count: int) -> None:
+def test_removing_a_partition_visits_no_other(count: int) -> None:
     looks: list[int] = []
     hosted = hosting(count, looks)
     looks.clear()
@@ -41,7 +41,7 @@ def test_letting_one_go_looks_at_no_other(count: int) -> None:
     assert [one.index for one in hosted.of_topic("t")] == [index for index in range(count) if index != 1]
 
 
-def test_an_id_is_known_until_its_last_partition_is_gone() -> None:
+def test_topic_id_is_known_until_its_last_partition_is_removed() -> None:
     hosted = hosting(3, [])
     hosted.add(Hosted("t", 7, b"u" * 16, []))  # type: ignore[arg-type]
     assert (hosted.name_of(b"t" * 16), hosted.name_of(b"u" * 16)) == ("t", "t")
@@ -54,7 +54,7 @@ def test_an_id_is_known_until_its_last_partition_is_gone() -> None:
     assert hosted.name_of(b"u" * 16) is None and not hosted.by_place and not hosted.of_topic("t")
 
 
-def test_no_id_is_no_name() -> None:
+def test_zero_topic_id_has_no_name() -> None:
     hosted = hosting(1, [], ZERO_UUID)
     assert hosted.name_of(ZERO_UUID) is None
     hosted.remove(hosted.by_place["t", 0])

@@ -31,5 +31,5 @@ def test_error_codes_of_alter_partition_end_or_keep_the_proposal(verdict: Verdic
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.REQUEST_TIMED_OUT])
-def test_error_code_that_says_nothing_of_the_proposal_is_retried(code: ErrorCode) -> None:
+def test_unrelated_error_code_is_retried(code: ErrorCode) -> None:
     assert verdict_of(code) is Verdict.RETRY

@@ -9,7 +9,7 @@ import pytest
 from tests.broker.replication.replica_cluster import batch, log_values, replica_cluster, until
 
 
-async def test_a_delayed_proposal_for_an_earlier_life_is_refused_and_tried_again() -> None:
+async def test_delayed_proposal_for_an_earlier_broker_epoch_is_refused_and_retried() -> None:
     """KIP-903: before the controller's write, the follower restarts with an empty disk."""
     async with replica_cluster() as cluster:
         await cluster.lead(1, isr=(1, 2))
@@ -27,7 +27,7 @@ async def test_a_delayed_proposal_for_an_earlier_life_is_refused_and_tried_again
 
 
 @pytest.mark.parametrize("trouble", ["connection", "unsupported", "whole answer", "one row"])
-async def test_a_proposal_that_the_controller_could_not_take_is_made_again(trouble: str) -> None:
+async def test_failed_proposal_is_retried(trouble: str) -> None:
     async with replica_cluster(2) as cluster:
         cluster.troubles.append(trouble)
         await cluster.lead(1, replicas=(1, 2), isr=(1,))
@@ -36,7 +36,7 @@ async def test_a_proposal_that_the_controller_could_not_take_is_made_again(troub
         assert not cluster.troubles
 
 
-async def test_a_follower_that_stops_fetching_is_dropped_and_acks_all_goes_on() -> None:
+async def test_stopped_follower_leaves_the_isr_and_acks_all_continues() -> None:
     async with replica_cluster(replica_lag_time_max_ms=200) as cluster:
         await cluster.lead(1)
         await cluster.produce(1, batch("a"))

@@ -66,7 +66,9 @@ def proposed(stragglers: LaggingReplicas, now_ms: float) -> list[tuple[int, ...]
         (admit, (1, 2)),
     ],
 )
-def test_whatever_may_leave_a_member_behind_is_looked_at(event: Callable[[Partition], object], kept: object) -> None:
+def test_partition_is_checked_after_each_event_that_may_cause_lag(
+    event: Callable[[Partition], object], kept: object
+) -> None:
     partition, stragglers = hosted(), LaggingReplicas()
     partition.become_leader(state(), 0.0)
     append(partition)
@@ -80,7 +82,7 @@ def test_whatever_may_leave_a_member_behind_is_looked_at(event: Callable[[Partit
     assert proposed(stragglers, 1e9) == [], "one proposal at a time"
 
 
-def test_who_does_not_lead_judges_nobody() -> None:
+def test_follower_proposes_no_shrink() -> None:
     partition, stragglers = hosted(), LaggingReplicas()
     stragglers.add(partition)
     partition.become_follower(state(2))
@@ -89,7 +91,7 @@ def test_who_does_not_lead_judges_nobody() -> None:
     assert proposed(stragglers, 1e9) == [(1,)]
 
 
-def test_a_proposal_that_is_refused_is_made_again() -> None:
+def test_refused_proposal_is_made_again() -> None:
     partition, stragglers = hosted(), LaggingReplicas()
     partition.become_leader(state(), 0.0)
     stragglers.add(partition)
@@ -106,7 +108,7 @@ def test_a_proposal_that_is_refused_is_made_again() -> None:
     assert proposed(stragglers, 1e9) == [(1,)]
 
 
-def test_who_is_removed_is_forgotten() -> None:
+def test_removed_partition_is_not_tracked() -> None:
     partition, stragglers = hosted(), LaggingReplicas()
     for restless in (True, False):
         stragglers.add(partition)
@@ -117,7 +119,7 @@ def test_who_is_removed_is_forgotten() -> None:
         assert (len(stragglers), partition.listeners) == (0, {})
 
 
-async def test_a_broker_looks_at_what_is_written_to_only() -> None:
+async def test_only_partitions_with_writes_are_checked() -> None:
     async with replica_cluster(2, replica_lag_time_max_ms=40) as cluster:
         for topic in "tuv":
             await cluster.lead(1, replicas=(1, 2), topic=topic)

@@ -17,7 +17,7 @@ def partition(index: int, leader: int) -> PartitionImage:
     return PartitionImage(index, leader, 7, isr=(1, 2), replicas=(1, 2), offline_replicas=(), partition_epoch=0)
 
 
-def test_leaders_are_named_with_their_epochs_and_the_live_ones_with_their_addresses() -> None:
+def test_leaders_are_returned_with_epochs_and_addresses_of_live_ones() -> None:
     metadata = MetadataCache()
     one = BrokerImage(1, "h", 9, None, 3, endpoints={"PLAINTEXT": ("h", 9)})
     metadata.image = ClusterImage(

@@ -79,7 +79,7 @@ def sealed(body: bytes) -> bytes:
 # auto: until somebody asks for order
 
 
-async def test_a_topic_that_stock_producers_alone_have_written_to_goes_on_taking_their_records() -> None:
+async def test_topic_written_by_stock_producers_only_accepts_their_batches_after_a_resize() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.produce(1, batch("a"))).error_code == 0
@@ -89,7 +89,7 @@ async def test_a_topic_that_stock_producers_alone_have_written_to_goes_on_taking
         assert not cluster.proposals, "and nobody is asked anything"
 
 
-async def test_the_first_batch_with_a_generation_ends_that() -> None:
+async def test_first_batch_with_a_generation_refuses_stock_producers() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
@@ -105,7 +105,7 @@ async def test_the_first_batch_with_a_generation_ends_that() -> None:
 
 
 @pytest.mark.parametrize("heard_of", ["LeaderAndIsr", "UpdateMetadata"])
-async def test_a_leader_that_was_told_of_it_by_the_controller_asks_nobody(heard_of: str) -> None:
+async def test_leader_informed_by_the_controller_sends_no_proposal(heard_of: str) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
@@ -120,7 +120,7 @@ async def test_a_leader_that_was_told_of_it_by_the_controller_asks_nobody(heard_
         assert not cluster.proposals
 
 
-async def test_generations_of_a_topic_that_was_deleted_say_nothing_of_its_namesake() -> None:
+async def test_generations_of_a_deleted_topic_do_not_apply_to_its_successor() -> None:
     async with replica_cluster(1) as cluster:
         cluster.has_generations = {"t"}
         await cluster.lead(1, replicas=(1,))
@@ -130,7 +130,7 @@ async def test_generations_of_a_topic_that_was_deleted_say_nothing_of_its_namesa
         assert not cluster[1].replicas.with_generations.known(partition)
 
 
-async def test_resizes_of_a_topic_that_was_deleted_are_not_those_of_its_namesake() -> None:
+async def test_resizes_of_a_deleted_topic_do_not_apply_to_its_successor() -> None:
     async with replica_cluster(1, reshard_legacy_producers="refuse") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster, generation=0, gen_start=((0, 0),))
@@ -139,7 +139,7 @@ async def test_resizes_of_a_topic_that_was_deleted_are_not_those_of_its_namesake
         assert (await cluster.produce(1, batch("b"))).error_code == 0
 
 
-async def test_a_partition_that_no_resize_has_touched_refuses_as_the_others_do() -> None:
+async def test_unchanged_partition_of_a_resized_topic_refuses_stock_producers() -> None:
     """A stock producer hashes all keys with the new count, also those of unchanged partitions."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
@@ -162,7 +162,7 @@ async def test_a_partition_that_no_resize_has_touched_refuses_as_the_others_do()
     ],
 )
 @pytest.mark.parametrize("has_generations", [False, True])
-async def test_what_is_set_for_the_topic_decides(
+async def test_topic_config_decides_about_stock_producers(
     properties: dict[str, str], accepted: bool, has_generations: bool
 ) -> None:
     async with replica_cluster(1) as cluster:
@@ -176,7 +176,7 @@ async def test_what_is_set_for_the_topic_decides(
 
 
 @pytest.mark.parametrize(("policy", "accepted"), [("auto", True), ("refuse", False), ("allow", True)])
-async def test_a_broker_has_a_default_for_all_topics(policy: str, accepted: bool) -> None:
+async def test_broker_default_applies_to_all_topics(policy: str, accepted: bool) -> None:
     async with replica_cluster(1, reshard_legacy_producers=policy) as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
@@ -185,7 +185,7 @@ async def test_a_broker_has_a_default_for_all_topics(policy: str, accepted: bool
 
 
 @pytest.mark.parametrize("policy", ["auto", "allow", "verify"])
-async def test_what_was_merged_away_takes_nothing_from_anybody(policy: str) -> None:
+async def test_retired_partition_refuses_stock_producers_under_every_policy(policy: str) -> None:
     async with replica_cluster(1, reshard_legacy_producers=policy) as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster, sealed=True)
@@ -195,7 +195,7 @@ async def test_what_was_merged_away_takes_nothing_from_anybody(policy: str) -> N
 
 
 @pytest.mark.parametrize("policy", ["auto", "verify"])
-async def test_a_stock_client_shows_the_property_and_its_page(policy: str) -> None:
+async def test_error_message_in_a_stock_client_names_the_property_and_its_page(policy: str) -> None:
     """With kafka-python, which shows texts as Kafka's own client does: that of the record, else that of the batch."""
     kafka = pytest.importorskip("kafka")
     async with Cluster(1) as cluster:
@@ -223,7 +223,7 @@ async def test_a_stock_client_shows_the_property_and_its_page(policy: str) -> No
 # verify
 
 
-async def test_keys_that_are_at_home_are_let_in() -> None:
+async def test_batches_with_correctly_placed_keys_are_accepted() -> None:
     async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
@@ -244,13 +244,13 @@ async def test_keys_that_are_at_home_are_let_in() -> None:
         assert f"reshard.legacy.producers=verify refuses them: {PAGE}" in (wrong.error_message or "")
 
 
-async def test_before_a_resize_nobody_looks_at_keys() -> None:
+async def test_keys_are_not_checked_before_a_resize() -> None:
     async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.produce(1, batch_of([*keys_of(1), *keys_of(4)]))).error_code == 0
 
 
-async def test_during_a_resize_the_client_is_asked_to_come_again() -> None:
+async def test_batch_during_a_resize_is_retriable() -> None:
     """The leader serves an unpublished generation, so the key's partition is unknown."""
     async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
@@ -261,7 +261,7 @@ async def test_during_a_resize_the_client_is_asked_to_come_again() -> None:
         assert (await cluster.produce(1, batch_of(keys_of(0)))).error_code == 0
 
 
-async def test_a_resize_between_the_look_and_the_append(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resize_between_check_and_append_refuses_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
@@ -279,7 +279,7 @@ async def test_a_resize_between_the_look_and_the_append(monkeypatch: pytest.Monk
         assert log_values(cluster.partition(1)) == []
 
 
-async def test_a_duplicate_is_answered_whatever_became_of_its_key() -> None:
+async def test_duplicate_is_acknowledged_despite_a_misplaced_key() -> None:
     """R5 (i) holds for stock producers, too."""
     async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
@@ -292,7 +292,7 @@ async def test_a_duplicate_is_answered_whatever_became_of_its_key() -> None:
         assert (again.error_code, again.base_offset) == (0, first.base_offset)
 
 
-async def test_message_sets_are_looked_at_as_what_they_become() -> None:
+async def test_keys_of_message_sets_are_checked() -> None:
     async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
@@ -305,7 +305,7 @@ async def test_message_sets_are_looked_at_as_what_they_become() -> None:
         assert log_values(cluster.partition(1)) == ["value", "value"]
 
 
-async def test_what_is_no_batch_is_refused_as_that() -> None:
+async def test_malformed_batch_has_its_own_error_code() -> None:
     async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
@@ -325,7 +325,7 @@ async def test_what_is_no_batch_is_refused_as_that() -> None:
         assert log_values(cluster.partition(1)) == []
 
 
-async def test_many_keys_do_not_hold_up_others_and_many_refusals_are_not_all_told() -> None:
+async def test_check_of_many_keys_yields_and_bounds_its_record_errors() -> None:
     async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
@@ -351,7 +351,7 @@ async def test_many_keys_do_not_hold_up_others_and_many_refusals_are_not_all_tol
 
 
 @pytest.mark.parametrize(("base", "count"), [(1, 1), (1, 5), (3, 3), (3, 7), (5, 40), (1, 64), (7, 100)])
-def test_the_table_of_homes_is_linear_hashing(base: int, count: int) -> None:
+def test_table_of_key_placement_equals_linear_hashing(base: int, count: int) -> None:
     places = legacy_producers.partitions_of_key(base, count)
     for number in range(2000):
         key_hash = murmur2(b"%d" % number)
@@ -361,7 +361,7 @@ def test_the_table_of_homes_is_linear_hashing(base: int, count: int) -> None:
 # what stands in the log
 
 
-async def test_the_brokers_log_says_once_whom_it_refuses_and_what_would_let_him_in(
+async def test_refused_stock_producer_is_logged_once_with_the_config(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with replica_cluster(1, reshard_legacy_producers="refuse") as cluster:
@@ -375,7 +375,7 @@ async def test_the_brokers_log_says_once_whom_it_refuses_and_what_would_let_him_
         assert "acks=0" not in line
 
 
-async def test_who_wants_no_answer_loses_the_connection_and_the_log_says_that_his_records_are_lost(
+async def test_refused_acks_0_batch_closes_the_connection_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with replica_cluster(1, reshard_legacy_producers="refuse") as cluster:

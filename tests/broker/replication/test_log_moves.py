@@ -52,7 +52,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_new_logs_go_where_the_fewest_are_or_where_they_are_wanted() -> None:
+def test_new_logs_are_created_in_the_requested_or_emptiest_directory() -> None:
     logs = manager(disks())
     for index in range(4):
         logs.open("t", index, TOPIC_ID)
@@ -66,7 +66,7 @@ def test_new_logs_go_where_the_fewest_are_or_where_they_are_wanted() -> None:
     assert code_of(moves.ask, "t" * 215, 0, "/a", replica(logs)) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_move_ends_with_everything_and_the_next_life_finds_it() -> None:
+def test_completed_move_has_the_full_log_after_a_restart() -> None:
     media = disks()
     logs = manager(media)
     partition, moves = replica(logs), LogMoves(logs)
@@ -97,7 +97,7 @@ def test_a_move_ends_with_everything_and_the_next_life_finds_it() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_restart_goes_on_where_the_copy_ends(clean: bool) -> None:
+def test_move_continues_at_the_end_of_the_copy_after_a_restart(clean: bool) -> None:
     media = disks()
     logs = manager(media)
     partition, moves = replica(logs), LogMoves(logs)
@@ -118,7 +118,7 @@ def test_a_restart_goes_on_where_the_copy_ends(clean: bool) -> None:
     assert where(again) == {"/a": [], "/b": ["t-0"]} and len(everything(partition.log)) == 30
 
 
-def test_a_crash_between_the_last_two_steps_is_finished_by_the_next_life() -> None:
+def test_move_interrupted_before_its_last_step_is_finished_at_the_next_start() -> None:
     media = disks()
     logs = manager(media)
     partition, moves = replica(logs), LogMoves(logs)
@@ -141,7 +141,7 @@ def test_a_crash_between_the_last_two_steps_is_finished_by_the_next_life() -> No
     assert where(again) == {"/a": [], "/b": ["t-0"]}
 
 
-def test_a_move_can_be_called_off_or_sent_elsewhere() -> None:
+def test_move_can_be_cancelled_or_redirected() -> None:
     media: dict[str, Files] = {**disks(), "/c": MemoryFiles()}
     logs = manager(media)
     partition, moves = replica(logs), LogMoves(logs)
@@ -160,7 +160,7 @@ def test_a_move_can_be_called_off_or_sent_elsewhere() -> None:
     assert [one.log_count for one in logs.directories] == [0, 0, 0]
 
 
-def test_a_disk_that_refuses_delays_a_move_and_costs_nothing() -> None:
+def test_failing_disk_delays_a_move() -> None:
     media = disks()
     media["/b"] = full = FaultyFiles(media["/b"])
     logs = manager(media)
@@ -182,7 +182,7 @@ def copied_to(current: PartitionLog, future: PartitionLog) -> None:
     raise AssertionError("a copy that never has everything")
 
 
-def test_a_copy_follows_a_log_that_is_cut_and_written_anew() -> None:
+def test_copy_follows_truncation_and_new_appends() -> None:
     current, future = opened(MemoryFiles()), opened(MemoryFiles())
     for _ in range(10):
         append(current, epoch=1)

@@ -38,7 +38,7 @@ async def damaged(cluster: ReplicaCluster, broker_id: int) -> None:
     await cluster.start(broker_id, files)
 
 
-async def test_who_lost_something_does_not_lead_while_others_are_in_sync() -> None:
+async def test_replica_with_lost_records_refuses_to_lead_while_others_are_in_sync() -> None:
     async with replica_cluster() as cluster:
         await cluster.lead(1)
         await produced(cluster)
@@ -54,7 +54,7 @@ async def test_who_lost_something_does_not_lead_while_others_are_in_sync() -> No
         assert all(log_values(cluster.partition(one)) == VALUES for one in (1, 2, 3))
 
 
-async def test_who_lost_something_says_so_also_as_a_follower() -> None:
+async def test_follower_with_lost_records_reports_the_loss() -> None:
     """It follows immediately, and reports the loss for every partition that has it in the ISR."""
     async with replica_cluster() as cluster:
         await cluster.lead(1)
@@ -68,7 +68,7 @@ async def test_who_lost_something_says_so_also_as_a_follower() -> None:
         await until(lambda: log_values(cluster.partition(3)) == VALUES)
 
 
-async def test_alone_in_sync_it_leads_with_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_in_sync_replica_leads_despite_lost_records(caplog: pytest.LogCaptureFixture) -> None:
     async with replica_cluster() as cluster:
         await cluster.lead(1)
         await produced(cluster)
@@ -80,7 +80,7 @@ async def test_alone_in_sync_it_leads_with_what_is_left(caplog: pytest.LogCaptur
     assert "lost records after offset 1, but stays in sync" in caplog.text
 
 
-async def test_a_leader_whose_flush_failed_asks_for_another() -> None:
+async def test_leader_with_failed_flush_resigns() -> None:
     """It sends an AlterPartition without itself; afterwards it refuses to lead."""
     async with replica_cluster() as cluster:
         await cluster.lead(1)
@@ -109,7 +109,7 @@ async def test_a_leader_whose_flush_failed_asks_for_another() -> None:
     ],
     ids=["the same one", "a new partition", "a later life of its index"],
 )
-def test_what_an_earlier_one_of_that_name_had_is_no_loss(more: dict[str, Any], answer: ErrorCode) -> None:
+def test_checkpoint_of_a_deleted_log_is_no_loss(more: dict[str, Any], answer: ErrorCode) -> None:
     """A checkpoint may outlive its log."""
     files = MemoryFiles()
     files.make_directory("t-0")

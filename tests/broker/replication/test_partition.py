@@ -120,7 +120,7 @@ def grant(partition: Partition) -> None:
         grant,
     ],
 )
-def test_every_change_is_told_once(partition: Partition, change: Callable[[Partition], object]) -> None:
+def test_every_change_notifies_listeners_once(partition: Partition, change: Callable[[Partition], object]) -> None:
     partition.become_leader(state(), 0)
     append(partition, 2)
     for replica in (2, 3):
@@ -136,7 +136,7 @@ def test_every_change_is_told_once(partition: Partition, change: Callable[[Parti
     assert hearing.times == 1, "who wants to hear more has to listen again"
 
 
-def test_what_a_copy_of_the_log_becomes_is_told(partition: Partition) -> None:
+def test_changes_of_a_replacement_log_notify_listeners(partition: Partition) -> None:
     files = MemoryFiles()
     partition.move_to(PartitionLog.open(files, "t-0", LogSettings(), 0))
     hearing = Hearing()
@@ -145,7 +145,7 @@ def test_what_a_copy_of_the_log_becomes_is_told(partition: Partition) -> None:
     assert hearing.times == 1
 
 
-def test_what_changes_nothing_is_told_to_nobody(partition: Partition) -> None:
+def test_fetch_without_change_notifies_no_listener(partition: Partition) -> None:
     partition.become_leader(state(), 0)
     for replica in (2, 3):
         fetched(partition, replica, 0, 0)
@@ -168,7 +168,7 @@ def test_what_changes_nothing_is_told_to_nobody(partition: Partition) -> None:
         (lambda one: setattr(one, "isr", (1, 3)), False),
     ],
 )
-def test_who_has_everything_and_is_in_sync_is_at_rest(
+def test_in_sync_replica_at_the_log_end_is_at_rest(
     partition: Partition, spoil: Callable[[Partition], object], rests: bool
 ) -> None:
     partition.become_leader(state(), 0)
@@ -183,7 +183,7 @@ def test_who_has_everything_and_is_in_sync_is_at_rest(
 # -- roles and fences ---------------------------------------------------------------------------------------------
 
 
-def test_only_a_higher_leader_epoch_is_news(partition: Partition) -> None:
+def test_leader_and_isr_without_a_higher_leader_epoch_is_stale(partition: Partition) -> None:
     assert partition.check_leader_and_isr(state(), TOPIC_ID) is ErrorCode.NONE
     partition.become_leader(state(), 0)
     assert partition.check_leader_and_isr(state(epoch=5), TOPIC_ID) is ErrorCode.STALE_CONTROLLER_EPOCH
@@ -212,7 +212,7 @@ def test_leader_epoch_generation_and_seal_change_together(partition: Partition) 
     assert partition.log.epochs.end_offset_for(5, partition.log.log_end_offset) == (5, 3), "generation 0 ended at 3"
 
 
-def test_a_restarting_high_watermark_stays_inside_the_log(registry: Registry) -> None:
+def test_checkpointed_high_watermark_is_bounded_by_the_log_end(registry: Registry) -> None:
     files = MemoryFiles()
     files.make_directory("t-0")
     log = PartitionLog.open(files, "t-0", LogSettings(), 0)
@@ -223,7 +223,9 @@ def test_a_restarting_high_watermark_stays_inside_the_log(registry: Registry) ->
     ("believed", "code"),
     [(-1, None), (5, None), (4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
-def test_epochs_fence_both_ways(partition: Partition, believed: int, code: ErrorCode | None) -> None:
+def test_lower_and_higher_leader_epochs_are_refused(
+    partition: Partition, believed: int, code: ErrorCode | None
+) -> None:
     partition.become_leader(state(epoch=5), 0)
     if code is None:
         partition.check_epoch(believed)
@@ -245,7 +247,7 @@ def test_epochs_fence_both_ways(partition: Partition, believed: int, code: Error
         (2, True, 2, False),
     ],
 )
-def test_a_batch_must_be_partitioned_for_the_served_generation(
+def test_batch_of_another_generation_is_refused(
     partition: Partition, generation: int, sealed: bool, batch_generation: int, accepted: bool
 ) -> None:
     partition.become_leader(state(generation=generation, marked_for_deletion=sealed), 0)
@@ -258,7 +260,7 @@ def test_a_batch_must_be_partitioned_for_the_served_generation(
     assert refused.value.code is ErrorCode.INVALID_PARTITION_METADATA
 
 
-def test_a_batch_with_a_generation_waits_until_it_is_written_down_that_there_are_such(partition: Partition) -> None:
+def test_first_batch_with_a_generation_is_retriable_until_the_controller_knows(partition: Partition) -> None:
     partition.become_leader(state(), 0)
     with pytest.raises(KafkaError) as refused:
         partition.check_generation(0)
@@ -267,7 +269,7 @@ def test_a_batch_with_a_generation_waits_until_it_is_written_down_that_there_are
     partition.check_generation(0)
 
 
-def test_a_controller_without_generations_means_generation_zero(partition: Partition) -> None:
+def test_partition_without_generations_serves_generation_zero(partition: Partition) -> None:
     partition.become_leader(state(), 0)
     partition.has_generations = True
     partition.check_generation(0)
@@ -276,7 +278,7 @@ def test_a_controller_without_generations_means_generation_zero(partition: Parti
 # -- the high watermark -------------------------------------------------------------------------------------------
 
 
-def test_the_high_watermark_is_what_every_member_has(partition: Partition) -> None:
+def test_high_watermark_is_the_minimum_of_the_isr(partition: Partition) -> None:
     partition.become_leader(state(), 0)
     append(partition, 5)
     assert not fetched(partition, 2, 5, 10), "broker 3 has not fetched yet"
@@ -286,7 +288,7 @@ def test_the_high_watermark_is_what_every_member_has(partition: Partition) -> No
     assert partition.high_watermark == 5
 
 
-def test_the_high_watermark_never_goes_back_on_a_leader(partition: Partition) -> None:
+def test_high_watermark_of_a_leader_does_not_decrease(partition: Partition) -> None:
     partition.become_leader(state(), 0)
     append(partition, 5)
     fetched(partition, 2, 5, 10)
@@ -296,7 +298,7 @@ def test_the_high_watermark_never_goes_back_on_a_leader(partition: Partition) ->
     assert partition.high_watermark == 5
 
 
-def test_offsets_reported_under_an_older_epoch_prove_nothing(partition: Partition) -> None:
+def test_offsets_fetched_in_an_older_epoch_do_not_advance_the_high_watermark(partition: Partition) -> None:
     partition.become_leader(state(epoch=5), 0)
     append(partition, 2)
     fetched(partition, 2, 2, 10)
@@ -321,7 +323,7 @@ def test_no_advance_below_min_isr(partition: Partition) -> None:
     assert partition.high_watermark == 3
 
 
-def test_min_isr_is_never_more_than_there_are_replicas(partition: Partition) -> None:
+def test_min_isr_is_bounded_by_the_number_of_replicas(partition: Partition) -> None:
     partition.min_insync_replicas = 9
     partition.become_leader(state(replicas=[1], isr=(1,)), 0)
     append(partition, 1)
@@ -329,7 +331,7 @@ def test_min_isr_is_never_more_than_there_are_replicas(partition: Partition) -> 
     assert partition.advance_high_watermark(0)
 
 
-def test_a_replica_about_to_join_holds_the_high_watermark_back(partition: Partition) -> None:
+def test_replica_in_a_pending_expand_limits_the_high_watermark(partition: Partition) -> None:
     partition.become_leader(state(isr=(1, 2)), 0)
     append(partition, 4)
     fetched(partition, 2, 4, 10)
@@ -345,7 +347,7 @@ def test_a_replica_about_to_join_holds_the_high_watermark_back(partition: Partit
     assert partition.high_watermark == 5
 
 
-def test_a_follower_takes_what_its_log_has(partition: Partition) -> None:
+def test_high_watermark_of_a_follower_is_bounded_by_its_log_end(partition: Partition) -> None:
     partition.become_leader(state(epoch=4, replicas=[1], isr=(1,)), 0)
     append(partition, 3)
     partition.become_follower(state(leader=2, epoch=5))
@@ -359,7 +361,7 @@ def test_a_follower_takes_what_its_log_has(partition: Partition) -> None:
 # -- the ISR ------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_lags_too_long_is_dropped(partition: Partition) -> None:
+def test_lagging_member_leaves_the_isr(partition: Partition) -> None:
     partition.become_leader(state(), 0)
     append(partition, 2)
     fetched(partition, 2, 2, 1000)
@@ -375,7 +377,7 @@ def test_a_member_that_lags_too_long_is_dropped(partition: Partition) -> None:
     assert (partition.isr, partition.partition_epoch, partition.high_watermark) == ((1, 2), 8, 2)
 
 
-def test_an_idle_partition_drops_nobody(partition: Partition) -> None:
+def test_idle_partition_keeps_its_isr(partition: Partition) -> None:
     partition.become_leader(state(), 0)
     append(partition, 2)
     fetched(partition, 2, 2, 10)
@@ -383,7 +385,7 @@ def test_an_idle_partition_drops_nobody(partition: Partition) -> None:
     assert partition.propose_shrink(100 * LAG_MS, 101) is None
 
 
-def test_a_member_that_keeps_up_with_a_moving_end_stays(partition: Partition) -> None:
+def test_member_that_keeps_up_with_a_moving_log_end_stays(partition: Partition) -> None:
     partition.become_leader(state(), 0)
     now = 0.0
     for _ in range(10):
@@ -430,7 +432,7 @@ def ready_to_join(partition: Partition, epoch: int) -> None:
     fetched(partition, 3, 1, 10, epoch)
 
 
-def test_kip_903_a_stale_incarnation_is_never_proposed(partition: Partition, registry: Registry) -> None:
+def test_kip_903_stale_broker_epoch_is_not_proposed(partition: Partition, registry: Registry) -> None:
     ready_to_join(partition, epoch=103)
     registry.epochs[3] = 203  # it was registered again, perhaps without the records it had
     assert partition.propose_expand(3, 101) is None
@@ -440,13 +442,13 @@ def test_kip_903_a_stale_incarnation_is_never_proposed(partition: Partition, reg
     assert change.epochs == (101, 102, 203)
 
 
-def test_kip_903_an_incarnation_from_the_future_waits_for_the_metadata(partition: Partition) -> None:
+def test_kip_903_newer_broker_epoch_waits_for_the_metadata(partition: Partition) -> None:
     ready_to_join(partition, epoch=203)
     assert partition.propose_expand(3, 101) is None
 
 
 @pytest.mark.parametrize(("fetched_with", "registered"), [(NO_EPOCH, 103), (103, NO_EPOCH)])
-def test_kip_903_unknown_epochs_are_let_in(
+def test_kip_903_unknown_broker_epochs_are_accepted(
     partition: Partition, registry: Registry, fetched_with: int, registered: int
 ) -> None:
     registry.epochs[3] = registered
@@ -488,7 +490,7 @@ def test_refused_proposals(partition: Partition, code: ErrorCode, verdict: Verdi
     assert (partition.propose_expand(3, 101) is not None) == (verdict is Verdict.REVERTED)
 
 
-def test_an_answer_of_another_epoch_is_not_taken(partition: Partition) -> None:
+def test_response_of_another_epoch_is_ignored(partition: Partition) -> None:
     change = proposed(partition)
     assert partition.on_answer(change, answer(isr=(1, 2, 3), epoch=6)) is Verdict.WAITING
     assert partition.on_answer(change, answer(isr=(1, 2, 3), partition_epoch=6)) is Verdict.WAITING
@@ -497,7 +499,7 @@ def test_an_answer_of_another_epoch_is_not_taken(partition: Partition) -> None:
     assert partition.isr == (1, 2, 3)
 
 
-def test_an_answer_of_the_same_partition_epoch_says_that_nothing_had_to_change(partition: Partition) -> None:
+def test_response_with_the_same_partition_epoch_commits_without_a_change(partition: Partition) -> None:
     change = proposed(partition)
     same = answer(isr=(1, 2), partition_epoch=partition.partition_epoch)
     assert partition.on_answer(change, same) is Verdict.COMMITTED
@@ -505,7 +507,7 @@ def test_an_answer_of_the_same_partition_epoch_says_that_nothing_had_to_change(p
 
 
 @pytest.mark.parametrize(("next_epoch", "unchallenged"), [(6, True), (7, False)])
-def test_a_leader_stays_unchallenged_across_its_own_next_epoch_and_no_other(
+def test_leader_needs_no_superseded_check_after_its_own_next_epoch_only(
     partition: Partition, next_epoch: int, unchallenged: bool
 ) -> None:
     """Another replica may have led between its epoch and the one after the next."""
@@ -525,7 +527,7 @@ def test_a_new_leader_epoch_drops_the_pending_change(partition: Partition) -> No
     assert partition.isr == (1, 2)
 
 
-def test_a_replica_that_is_taken_away_asks_for_nothing_any_more(partition: Partition) -> None:
+def test_stopped_replica_drops_its_pending_proposal(partition: Partition) -> None:
     """The index may be reused: two requests for one partition would be sent together."""
     change = proposed(partition)
     partition.stop()

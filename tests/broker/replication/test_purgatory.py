@@ -35,13 +35,15 @@ def partition(**changes: Any) -> Any:
         ({"maximal_isr": (1,)}, 6, None),
     ],
 )
-def test_what_becomes_of_an_append(changes: dict[str, Any], required: int, code: ErrorCode | None) -> None:
+def test_delayed_produce_completes_with_the_code_of_the_partition(
+    changes: dict[str, Any], required: int, code: ErrorCode | None
+) -> None:
     wait = DelayedProduce(partition(**changes), required)
     assert wait.is_complete() is (code is not None)
     assert wait.code is code
 
 
-def test_an_outcome_stays_what_it_was() -> None:
+def test_completed_delayed_produce_keeps_its_code() -> None:
     one = partition()
     wait = DelayedProduce(one, 5)
     assert wait.is_complete()
@@ -49,7 +51,7 @@ def test_an_outcome_stays_what_it_was() -> None:
     assert wait.is_complete() and wait.code is ErrorCode.NONE
 
 
-async def test_all_appends_of_a_request_are_waited_for() -> None:
+async def test_request_waits_for_all_its_appends() -> None:
     rooms, first, second = Purgatory(), partition(high_watermark=0), partition(high_watermark=0)
     waits = [DelayedProduce(one, 5) for one in (first, second, first)]
     waiting = asyncio.ensure_future(rooms.wait_replicated(waits, 60_000))
@@ -65,7 +67,7 @@ async def test_all_appends_of_a_request_are_waited_for() -> None:
     rooms.close()
 
 
-async def test_a_request_waits_no_longer_than_its_time_and_is_forgotten_then() -> None:
+async def test_request_times_out_and_is_removed() -> None:
     rooms, one = Purgatory(), partition(high_watermark=0)
     wait = DelayedProduce(one, 5)
     async with asyncio.timeout(60):
@@ -76,7 +78,7 @@ async def test_a_request_waits_no_longer_than_its_time_and_is_forgotten_then() -
 
 
 @pytest.mark.parametrize("count", [1, 2])
-async def test_a_request_whose_client_is_gone_is_forgotten_at_once(count: int) -> None:
+async def test_cancelled_request_is_removed(count: int) -> None:
     rooms = Purgatory()
     waits = [DelayedProduce(partition(high_watermark=0), 5) for _ in range(count)]
     waiting = asyncio.ensure_future(rooms.wait_replicated(waits, 60_000, settling=True))
@@ -88,7 +90,7 @@ async def test_a_request_whose_client_is_gone_is_forgotten_at_once(count: int) -
     rooms.close()
 
 
-async def test_a_broker_that_stops_lets_everybody_go() -> None:
+async def test_closing_completes_every_operation() -> None:
     rooms, one = Purgatory(), partition()
     parked = [
         asyncio.ensure_future(rooms.wait(room, (one,), 60_000, lambda _: False))

@@ -48,7 +48,7 @@ async def configure(cluster: ReplicaCluster, config: str) -> None:
     )
 
 
-async def test_a_long_batch_holds_nobody_up() -> None:
+async def test_validation_of_a_long_batch_does_not_block_the_loop() -> None:
     """No loop iteration takes more than a small part of the total time."""
     records = long_batch("zstd")
     async with replica_cluster(1) as cluster:
@@ -61,7 +61,7 @@ async def test_a_long_batch_holds_nobody_up() -> None:
 
 
 @pytest.mark.parametrize(("records", "headers"), [(1, 400_000), (100, 4000), (10_000, 40)])
-async def test_many_headers_hold_nobody_up(records: int, headers: int) -> None:
+async def test_validation_of_many_headers_does_not_block_the_loop(records: int, headers: int) -> None:
     content = b"".join(record_with(index, headers) for index in range(records))
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
@@ -109,7 +109,7 @@ async def test_readers_of_stored_records_do_not_read_headers(compression: str) -
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-async def test_search_by_time_in_a_long_batch_holds_nobody_up(compression: str) -> None:
+async def test_search_by_time_in_a_long_batch_does_not_block_the_loop(compression: str) -> None:
     builder = BatchBuilder(compression, limit_bytes=1 << 30)
     for number in range(MANY // 4):
         builder.append(b"key", bytes(number % 7), timestamp_ms=NOW_MS + number)
@@ -121,7 +121,7 @@ async def test_search_by_time_in_a_long_batch_holds_nobody_up(compression: str) 
             assert longest_s(turns) * 4 < turns[-1] - turns[0]
 
 
-async def test_conversion_of_many_records_is_done_beside_the_loop() -> None:
+async def test_conversion_of_many_records_does_not_block_the_loop() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.produce(1, long_batch("none", 50_000))).error_code == 0
@@ -133,7 +133,7 @@ async def test_conversion_of_many_records_is_done_beside_the_loop() -> None:
             assert len(turns) > 20
 
 
-async def test_more_records_than_old_formats_are_read_with_are_not_converted() -> None:
+async def test_batch_with_too_many_records_is_not_down_converted() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.produce(1, long_batch("lz4", OPENED_MESSAGES_MAX + 1))).error_code == 0
@@ -152,7 +152,7 @@ def record_with(offset_delta: int, headers: int) -> bytes:
     return encode_varint(len(body)) + body
 
 
-def test_a_batch_that_declares_less_than_nothing_makes_no_other_one_short() -> None:
+def test_negative_record_count_does_not_hide_a_long_batch() -> None:
     def asked(*batches: bytes) -> ProduceRequest:
         data = [PartitionProduceData(index=index, records=records) for index, records in enumerate(batches)]
         return ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
@@ -165,7 +165,7 @@ def test_a_batch_that_declares_less_than_nothing_makes_no_other_one_short() -> N
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-async def test_order_is_kept(compression: str) -> None:
+async def test_batches_after_a_slow_validation_keep_their_order(compression: str) -> None:
     """Later batches of a connection are appended after a slow one."""
     count = 20_000 if compression == "none" else MANY
     async with replica_cluster(1, message_max_bytes=4 << 20) as cluster:
@@ -181,7 +181,7 @@ async def test_order_is_kept(compression: str) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-async def test_what_is_refused(compression: str) -> None:
+async def test_long_invalid_batches_are_refused(compression: str) -> None:
     sound = long_batch("none", 20_000)[HEADER_BYTES:]
     async with replica_cluster(1) as cluster:
         await configure(cluster, '"cleanup.policy":"compact"')
@@ -213,7 +213,7 @@ async def test_what_is_refused(compression: str) -> None:
 
 
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd"])
-async def test_a_batch_that_swells(compression: str) -> None:
+async def test_batch_with_excessive_decompressed_size_is_refused(compression: str) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         row = await cluster.produce(1, batch_of(bytes(65 << 20), 1, compression))
@@ -221,7 +221,7 @@ async def test_a_batch_that_swells(compression: str) -> None:
         assert "send smaller batches" in (row.error_message or "")
 
 
-async def test_what_is_no_batch_is_unpacked_at_once_if_it_cannot_be_much() -> None:
+async def test_small_compressed_data_is_decompressed_without_yielding() -> None:
     async with replica_cluster(1) as cluster:
         inspector = cluster[1].replicas.inspector
         at_once = inspector.decompressed(Compression.ZSTD, compress(Compression.ZSTD, bytes(1 << 17)), 1 << 20)
@@ -236,7 +236,7 @@ async def test_what_is_no_batch_is_unpacked_at_once_if_it_cannot_be_much() -> No
         assert await much == bytes(8 << 20)
 
 
-async def test_the_leader_may_be_another_one_afterwards() -> None:
+async def test_leadership_lost_during_validation_refuses_the_batch() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         producing = asyncio.create_task(cluster.produce(1, long_batch("zstd"), acks=1))
@@ -249,7 +249,7 @@ async def test_the_leader_may_be_another_one_afterwards() -> None:
 
 
 @pytest.mark.parametrize("topic_codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
-async def test_a_long_batch_gets_the_codec_of_its_topic(topic_codec: str) -> None:
+async def test_long_batch_is_recompressed_with_the_topics_codec(topic_codec: str) -> None:
     async with replica_cluster(1) as cluster:
         await configure(cluster, f'"compression.type":"{topic_codec}"')
         await cluster.lead(1, replicas=(1,))

@@ -75,26 +75,26 @@ def follower(*epochs: tuple[int, int]) -> Partition:
         ((0, 2), 0),  # older than all we have: not a record in common
     ],
 )
-def test_a_log_is_cut_where_it_can_agree_with_the_leaders(leader: tuple[int, int], end: int) -> None:
+def test_log_is_truncated_to_the_common_epoch_end(leader: tuple[int, int], end: int) -> None:
     partition = follower((1, 3), (3, 3), (5, 3))
     truncate(partition, EpochEndOffset(epoch=leader[0], end_offset=leader[1]))
     assert partition.log.log_end_offset == end
 
 
-def test_a_cut_below_the_high_watermark_takes_it_along() -> None:
+def test_truncation_below_the_high_watermark_lowers_it() -> None:
     partition = follower((1, 3), (3, 3))
     partition.high_watermark = 6
     truncate(partition, EpochEndOffset(epoch=1, end_offset=2))
     assert (partition.log.log_end_offset, partition.high_watermark) == (2, 2)
 
 
-def test_an_epoch_without_records_is_forgotten_with_the_cut() -> None:
+def test_truncation_removes_epochs_without_records() -> None:
     partition = follower((1, 3), (4, 0))
     truncate(partition, EpochEndOffset(epoch=1, end_offset=3))
     assert (partition.log.log_end_offset, partition.log.epochs.latest_epoch) == (3, 1)
 
 
-def test_a_log_without_epochs_keeps_what_was_committed() -> None:
+def test_log_without_epochs_is_truncated_to_the_high_watermark() -> None:
     partition = follower((1, 3))
     partition.high_watermark = 2
     truncate_without_history(partition)
@@ -108,7 +108,7 @@ def test_a_log_without_epochs_keeps_what_was_committed() -> None:
     ("bounds", "expected"),
     [((0, 2), (0, 2)), ((5, 9), (5, 5)), ((0, 3), (0, 3)), ((1, 8), (0, 3))],
 )
-def test_an_offset_outside_the_leaders_log_is_moved_inside(bounds: tuple[int, int], expected: tuple[int, int]) -> None:
+def test_offset_out_of_range_is_reset_to_the_leaders_log(bounds: tuple[int, int], expected: tuple[int, int]) -> None:
     partition = follower((1, 3))
     realign(partition, *bounds)
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == expected
@@ -130,11 +130,11 @@ def row(code: ErrorCode = ErrorCode.NONE, **more: object) -> PartitionData:
         (ErrorCode.UNKNOWN_TOPIC_ID, Outcome.BACK_OFF),
     ],
 )
-def test_what_the_leader_says_decides_what_comes_next(code: ErrorCode, outcome: Outcome) -> None:
+def test_fetch_error_code_determines_the_outcome(code: ErrorCode, outcome: Outcome) -> None:
     assert apply_fetched(Asked(Following(follower((1, 3)), 9), 3), row(code)) is outcome
 
 
-def test_what_does_not_pass_by_itself_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_persistent_fetch_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     following = Following(follower((1, 3)), 9)
     with caplog.at_level(logging.INFO):
         for failures in range(3):
@@ -153,7 +153,7 @@ def sent(offset: int, epoch: int = 9) -> bytes:
     return bytes(source.read(offset, 1 << 20))
 
 
-def test_records_are_appended_as_they_are_and_bring_their_epoch() -> None:
+def test_fetched_records_are_appended_unchanged_with_their_epoch() -> None:
     partition = follower((1, 3))
     assert apply_fetched(Asked(Following(partition, 9), 3), row(records=sent(3))) is Outcome.GO_ON
     assert (partition.log.log_end_offset, partition.high_watermark) == (4, 4)
@@ -161,13 +161,13 @@ def test_records_are_appended_as_they_are_and_bring_their_epoch() -> None:
 
 
 @pytest.mark.parametrize(("asked_epoch", "asked_offset"), [(8, 3), (9, 2)])
-def test_an_answer_to_an_outdated_question_is_ignored(asked_epoch: int, asked_offset: int) -> None:
+def test_response_to_an_outdated_request_is_ignored(asked_epoch: int, asked_offset: int) -> None:
     partition = follower((1, 3))
     assert apply_fetched(Asked(Following(partition, asked_epoch), asked_offset), row(records=sent(3))) is Outcome.GO_ON
     assert (partition.log.log_end_offset, partition.high_watermark) == (3, 0)
 
 
-def test_damaged_records_are_asked_for_again() -> None:
+def test_damaged_records_are_fetched_again() -> None:
     partition = follower((1, 3))
     records = bytearray(sent(3))
     records[-1] ^= 1
@@ -175,7 +175,7 @@ def test_damaged_records_are_asked_for_again() -> None:
     assert partition.log.log_end_offset == 3
 
 
-def test_a_leaders_log_start_is_followed_as_far_as_the_log_goes() -> None:
+def test_log_start_follows_the_leaders_up_to_the_log_end() -> None:
     partition = follower((1, 3))
     apply_fetched(Asked(Following(partition, 9), 3), row(log_start_offset=2))
     assert partition.log.log_start_offset == 2
@@ -183,7 +183,7 @@ def test_a_leaders_log_start_is_followed_as_far_as_the_log_goes() -> None:
     assert partition.log.log_start_offset == 3
 
 
-async def test_bounds_that_are_left_out_of_an_answer_are_the_peers_fault() -> None:
+async def test_list_offsets_response_without_rows_is_no_bug() -> None:
     bugs: list[FatalNodeError] = []
 
     async def respond(_: Any) -> ListOffsetsResponse:
@@ -207,7 +207,7 @@ async def test_bounds_that_are_left_out_of_an_answer_are_the_peers_fault() -> No
 
 
 @pytest.mark.parametrize("address", [("a..b", 9092), ("127.0.0.1", 70000)])
-async def test_fetcher_with_invalid_leader_address_tries_again(address: tuple[str, int]) -> None:
+async def test_fetcher_with_invalid_leader_address_retries(address: tuple[str, int]) -> None:
     """LeaderAndIsr may name any address; the fetcher retries until a later one is right."""
     bugs: list[FatalNodeError] = []
     addresses = [address] * 3
@@ -238,7 +238,7 @@ async def test_fetcher_with_invalid_leader_address_tries_again(address: tuple[st
     assert not bugs
 
 
-async def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running() -> None:
+async def test_new_partition_is_fetched_during_a_long_poll() -> None:
     async with replica_cluster(2, replica_fetch_wait_max_ms=60_000) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await until(lambda: len(cluster[1].replicas.fetches) == 1)
@@ -247,7 +247,7 @@ async def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running(
         assert (await cluster.produce(1, batch("b"))).error_code == 0
 
 
-async def test_a_new_partition_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_partition_does_not_repeat_the_others_in_the_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fetch must not repeat all partitions, and existing fetches must not wait. Counts the named partitions once
     the new leader is known.
     """
@@ -284,7 +284,7 @@ async def test_a_new_partition_costs_the_others_nothing(monkeypatch: pytest.Monk
         assert log_values(cluster.partition(2, "u")) == ["a", "c"]
 
 
-async def test_who_comes_during_the_long_poll_of_the_entrance_is_fetched_at_once_too() -> None:
+async def test_second_new_partition_is_fetched_during_the_long_poll_of_the_first() -> None:
     async with replica_cluster(2, replica_fetch_wait_max_ms=60_000) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await until(lambda: len(cluster[1].replicas.fetches) == 1)
@@ -312,7 +312,7 @@ def told(**fields: object) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row(**fields)])])  # type: ignore[arg-type]
 
 
-async def test_who_is_forgotten_handed_over_or_fenced_is_not_asked_for() -> None:
+async def test_forgotten_transferred_or_fenced_partition_is_not_fetched() -> None:
     one, other = idle_fetcher(), idle_fetcher()
     partition = follower((1, 3))
     following = Following(partition, 9)
@@ -331,7 +331,7 @@ async def test_who_is_forgotten_handed_over_or_fenced_is_not_asked_for() -> None
     await other.close()
 
 
-async def test_who_backs_off_is_asked_for_when_it_is_due_and_only_by_who_follows_it() -> None:
+async def test_partition_in_backoff_is_fetched_when_due_by_its_current_fetcher() -> None:
     one, other = idle_fetcher(), idle_fetcher()
     partition = follower((1, 3))
     following = Following(partition, 9)
@@ -353,7 +353,7 @@ async def test_who_backs_off_is_asked_for_when_it_is_due_and_only_by_who_follows
     await other.close()
 
 
-async def test_an_answer_to_a_fetcher_that_has_handed_a_partition_over_does_not_count() -> None:
+async def test_response_after_a_partition_was_transferred_is_ignored() -> None:
     partition = follower((1, 3))
     following = Following(partition, 9)
     one = idle_fetcher()
@@ -371,7 +371,7 @@ async def test_an_answer_to_a_fetcher_that_has_handed_a_partition_over_does_not_
 
 @pytest.mark.parametrize("lost", [["lost 1"], ["lost 1", "lost 2", "lost 3"]])
 @pytest.mark.parametrize("kept", [["kept 1"], ["kept 1", "kept 2"]])
-async def test_a_divergent_tail_is_cut_to_the_new_leaders_history(lost: list[str], kept: list[str]) -> None:
+async def test_divergent_tail_is_truncated_to_the_new_leaders_log(lost: list[str], kept: list[str]) -> None:
     async with replica_cluster() as cluster:
         await cluster.lead(1)
         assert (await cluster.produce(1, batch("committed"))).error_code == 0
@@ -391,7 +391,7 @@ async def test_a_divergent_tail_is_cut_to_the_new_leaders_history(lost: list[str
         await until(lambda: 1 in cluster.partition(2).isr)
 
 
-async def test_an_epoch_without_records_does_not_keep_a_follower_from_agreeing() -> None:
+async def test_follower_with_an_empty_epoch_agrees_with_the_new_leader() -> None:
     async with replica_cluster() as cluster:
         await cluster.lead(1)
         await cluster.produce(1, batch("a"))
@@ -403,7 +403,7 @@ async def test_an_epoch_without_records_does_not_keep_a_follower_from_agreeing()
         assert cluster.partition(1).log.epochs.latest_epoch == 2
 
 
-async def test_a_new_replica_of_a_trimmed_log_starts_at_its_start() -> None:
+async def test_new_replica_starts_at_the_leaders_log_start() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1,))
         for number in range(5):

@@ -32,7 +32,7 @@ def turns(*outcomes: Exception | None) -> tuple[Callable[[], bool], list[int]]:
 
 
 @pytest.mark.parametrize("outcomes", [(None, None), (OSError("disk"), None), (None, OSError("disk"), OSError("disk"))])
-async def test_work_comes_back_until_it_shows_a_bug(
+async def test_periodic_task_retries_expected_errors_and_raises_bugs(
     outcomes: tuple[Exception | None, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     for repeat in (lambda work: periodically(0, work), lambda work: in_steps(lambda: 0.0, work)):
@@ -44,7 +44,7 @@ async def test_work_comes_back_until_it_shows_a_bug(
         assert sum("failed, retrying at the next run" in line for line in caplog.messages) == sum(map(bool, outcomes))
 
 
-async def test_between_two_steps_others_have_their_turn() -> None:
+async def test_other_tasks_run_between_two_steps() -> None:
     others = steps = 0
 
     def step() -> bool:
@@ -70,7 +70,7 @@ async def test_between_two_steps_others_have_their_turn() -> None:
         await asyncio.gather(busy, return_exceptions=True)
 
 
-async def test_a_log_that_cannot_expire_does_not_keep_the_others_from_making_room(
+async def test_failing_retention_of_a_log_does_not_stop_retention_of_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The disk is full; the first log needs space to delete its only segment, the second one has seven to delete."""
@@ -98,7 +98,7 @@ async def test_a_log_that_cannot_expire_does_not_keep_the_others_from_making_roo
         assert (idle.log.size_bytes, busy.log.size_bytes) == (0, 0)
 
 
-async def test_partitions_of_which_nothing_is_new_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unchanged_partitions_are_not_visited(monkeypatch: pytest.MonkeyPatch) -> None:
     async with replica_cluster(1) as cluster:
         for topic in ("busy", "idle"):
             await cluster.lead(1, replicas=(1,), topic=topic)
@@ -114,7 +114,7 @@ async def test_partitions_of_which_nothing_is_new_are_not_looked_at(monkeypatch:
         assert told[0][-1] == ("idle", 0, 0), "what has come to live here is new"
 
 
-async def test_a_leader_whose_flush_fails_resigns_and_one_that_is_gone_is_forgotten(
+async def test_failed_flush_resigns_a_leader_and_ignores_a_removed_partition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with replica_cluster(1) as cluster:
@@ -134,7 +134,7 @@ async def test_a_leader_whose_flush_fails_resigns_and_one_that_is_gone_is_forgot
         assert resigned == [partition] * 2
 
 
-async def test_retention_goes_through_many_partitions_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retention_of_many_partitions_runs_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_maintenance, "STEP", 2)
     async with replica_cluster(1) as cluster:
         for topic in "abcde":

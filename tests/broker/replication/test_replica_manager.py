@@ -20,7 +20,7 @@ from tests.broker.replication.replica_cluster import (
 )
 
 
-async def test_acks_all_means_every_replica_has_it() -> None:
+async def test_acks_all_is_acknowledged_once_every_replica_has_the_batch() -> None:
     async with replica_cluster() as cluster:
         await cluster.lead(1)
         row = await cluster.produce(1, batch("a", "b"))
@@ -33,7 +33,7 @@ async def test_acks_all_means_every_replica_has_it() -> None:
         await until(lambda: cluster.partition(2).high_watermark == 2)
 
 
-async def test_what_was_acknowledged_survives_the_leader() -> None:
+async def test_acknowledged_records_survive_a_leader_failure() -> None:
     async with replica_cluster() as cluster:
         await cluster.lead(1)
         for number in range(20):
@@ -46,7 +46,7 @@ async def test_what_was_acknowledged_survives_the_leader() -> None:
         assert values(fetched.records) == [str(number) for number in range(30)]
 
 
-async def test_a_restarted_follower_catches_up_and_joins_again_with_its_new_epoch() -> None:
+async def test_restarted_follower_rejoins_the_isr_with_its_new_broker_epoch() -> None:
     async with replica_cluster() as cluster:
         await cluster.lead(1)
         await cluster.produce(1, batch("a"))
@@ -63,7 +63,7 @@ async def test_a_restarted_follower_catches_up_and_joins_again_with_its_new_epoc
         }
 
 
-async def test_min_insync_replicas_before_and_after_the_append() -> None:
+async def test_min_insync_replicas_is_checked_before_and_after_the_append() -> None:
     async with replica_cluster(2, replica_lag_time_max_ms=200, min_insync_replicas=2) as cluster:
         await cluster.lead(1, replicas=(1, 2), isr=(1, 2))
         await cluster.produce(1, batch("a"))
@@ -80,7 +80,7 @@ async def test_min_insync_replicas_before_and_after_the_append() -> None:
         assert (await cluster.produce(1, batch("d"), acks=1)).error_code == 0
 
 
-async def test_a_record_that_too_few_replicas_are_left_to_hold_is_not_acknowledged_as_safe() -> None:
+async def test_append_below_min_isr_at_completion_is_not_enough_replicas_after_append() -> None:
     async with replica_cluster() as cluster:
         await cluster.lead(1)
         await cluster.produce(1, batch("a"))
@@ -91,7 +91,7 @@ async def test_a_record_that_too_few_replicas_are_left_to_hold_is_not_acknowledg
         assert wait.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
-async def test_a_request_that_waits_for_replication_times_out() -> None:
+async def test_produce_waiting_for_replication_times_out() -> None:
     async with replica_cluster() as cluster:
         await cluster.lead(1, only=(1,))
         row = await cluster.produce(1, batch("a"), timeout_ms=50)
@@ -99,7 +99,7 @@ async def test_a_request_that_waits_for_replication_times_out() -> None:
         assert len(cluster[1].replicas.produces) == 0
 
 
-async def test_losing_the_leadership_ends_the_wait_of_producers_and_consumers() -> None:
+async def test_lost_leadership_completes_pending_produces_and_fetches() -> None:
     async with replica_cluster() as cluster:
         await cluster.lead(1, only=(1,))
         replicas = cluster[1].replicas
@@ -116,7 +116,7 @@ async def test_losing_the_leadership_ends_the_wait_of_producers_and_consumers() 
         await other.close()
 
 
-async def test_a_bump_of_the_own_epoch_fences_readers_but_not_waiting_producers() -> None:
+async def test_new_epoch_of_the_same_leader_fences_readers_but_not_pending_produces() -> None:
     """A resize raises the leader epoch in place: appended records stay, and are acknowledged when replicated."""
     async with replica_cluster() as cluster:
         await cluster.lead(1, only=(1,))
@@ -132,7 +132,7 @@ async def test_a_bump_of_the_own_epoch_fences_readers_but_not_waiting_producers(
         await other.close()
 
 
-async def test_a_long_poll_is_woken_by_records_not_by_time() -> None:
+async def test_long_poll_completes_when_records_arrive() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         connection = await cluster[1].connect()
@@ -171,7 +171,7 @@ async def test_a_long_poll_waits_for_min_bytes() -> None:
         await connection.close()
 
 
-async def test_a_long_poll_whose_client_is_gone_is_forgotten() -> None:
+async def test_long_poll_of_a_closed_connection_is_removed() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         connection = await cluster[1].connect()
@@ -183,7 +183,7 @@ async def test_a_long_poll_whose_client_is_gone_is_forgotten() -> None:
         await until(lambda: len(cluster[1].replicas.fetches) == 0)
 
 
-async def test_followers_serve_consumers_what_is_committed() -> None:
+async def test_followers_serve_committed_records_to_consumers() -> None:
     async with replica_cluster() as cluster:
         await cluster.lead(1)
         await cluster.produce(1, batch("a"))
@@ -192,7 +192,7 @@ async def test_followers_serve_consumers_what_is_committed() -> None:
         assert (await cluster.fetch(2, 0, version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_a_broker_remembers_what_was_committed_and_what_it_holds() -> None:
+async def test_restarted_broker_restores_high_watermark_and_logs() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
@@ -216,7 +216,7 @@ async def test_a_killed_broker_recovers_its_log_without_a_checkpoint() -> None:
         assert (again.error_code, again.base_offset) == (0, 0), "the producer's state was recovered too"
 
 
-async def test_a_recreated_index_starts_where_its_earlier_life_ended() -> None:
+async def test_recreated_index_starts_at_the_end_of_its_previous_log() -> None:
     """R14: old records must not return, and offsets must not be reused."""
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
@@ -232,7 +232,7 @@ async def test_a_recreated_index_starts_where_its_earlier_life_ended() -> None:
 
 
 @pytest.mark.parametrize("committed", [0, 2])
-async def test_a_recreated_index_begins_without_an_earlier_leaders_tail(committed: int) -> None:
+async def test_recreated_index_drops_the_uncommitted_tail_of_its_previous_log(committed: int) -> None:
     """R14: the log start proves nothing, because other replicas' old incarnations end there."""
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
@@ -248,7 +248,7 @@ async def test_a_recreated_index_begins_without_an_earlier_leaders_tail(committe
         assert log_values(cluster.partition(1)) == ["new"], "said again, it changes nothing"
 
 
-async def test_coordinators_append_read_and_hear_of_leadership() -> None:
+async def test_coordinators_append_read_and_receive_leadership_changes() -> None:
     async with replica_cluster() as cluster:
         heard: list[tuple[object, ...]] = []
         replicas = cluster[1].replicas

@@ -39,7 +39,9 @@ def follower(start: int, end: int, caught_up_ms: float = 0.0) -> Follower:
     ],
     ids=["longest", "last caught up", "begins later", "too short", "leader's", "nobody's", "not alive", "no leader"],
 )
-def test_who_is_preferred(offset: int, rack: str, followers: dict[int, Follower], replica: int) -> None:
+def test_in_sync_replica_in_the_clients_rack_is_preferred(
+    offset: int, rack: str, followers: dict[int, Follower], replica: int
+) -> None:
     assert chosen(offset, rack, followers) == replica
 
 

@@ -108,7 +108,7 @@ async def at_rest(*, replicas: tuple[int, ...] = (1,), **more: Any) -> AsyncIter
         yield cluster, asker
 
 
-async def test_what_is_at_rest_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unchanged_partitions_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     answer = FetchReader._answer
 
@@ -169,7 +169,7 @@ async def delete(cluster: ReplicaCluster) -> None:
         (delete, (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, [])),
     ],
 )
-async def test_who_waits_is_told(
+async def test_pending_session_fetch_returns_a_change(
     change: Callable[[ReplicaCluster], Awaitable[None]], expected: tuple[int, int, list[str]]
 ) -> None:
     async with at_rest(named={"epoch": 0}) as (cluster, asker):
@@ -178,7 +178,7 @@ async def test_who_waits_is_told(
         assert told(await waiting) == {"u": expected}
 
 
-async def test_a_follower_that_waits_is_told_of_records_that_are_not_committed() -> None:
+async def test_pending_follower_fetch_returns_uncommitted_records() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         asker = Asker(cluster, 2)
@@ -194,7 +194,7 @@ async def test_a_follower_that_waits_is_told_of_records_that_are_not_committed()
         assert asker.awake == []
 
 
-async def test_a_consumer_of_a_follower_is_told_when_its_high_watermark_moves() -> None:
+async def test_consumer_of_a_follower_receives_the_advanced_high_watermark() -> None:
     async with replica_cluster(2) as cluster:
         for leader in (1, 2):
             await cluster.lead(leader, replicas=(1, 2))
@@ -209,7 +209,7 @@ async def test_a_consumer_of_a_follower_is_told_when_its_high_watermark_moves() 
         assert told(await waiting) == {"t": (0, 2, ["b"])}
 
 
-async def test_bytes_of_several_partitions_are_counted_together() -> None:
+async def test_min_bytes_is_counted_over_all_partitions() -> None:
     async with at_rest() as (cluster, asker):
         asker.more["min_bytes"] = len(batch("b")) + 1
         waiting = await asker.waiting()
@@ -219,7 +219,7 @@ async def test_bytes_of_several_partitions_are_counted_together() -> None:
         assert told(await waiting) == {"t": (0, 2, ["b"]), "u": (0, 2, ["b"])}
 
 
-async def test_a_transaction_that_ends_is_told_to_who_reads_what_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ended_transaction_completes_a_read_committed_session_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     async with at_rest(isolation_level=1) as (cluster, asker):
         open_since: list[int] = [1]
         monkeypatch.setattr(ProducerStates, "first_unstable_offset", lambda *_: min(open_since, default=None))
@@ -235,7 +235,7 @@ async def test_a_transaction_that_ends_is_told_to_who_reads_what_is_stable(monke
 # -- news that nobody is woken for ------------------------------------------------------------------------------------
 
 
-async def test_where_a_log_starts_is_told_with_the_next_answer() -> None:
+async def test_changed_log_start_is_in_the_next_response() -> None:
     async with at_rest() as (cluster, asker):
         cluster.partition(1, "u").delete_records_before(1)
         assert asker.awake == [str(topic_id_of("u"))]
@@ -244,20 +244,20 @@ async def test_where_a_log_starts_is_told_with_the_next_answer() -> None:
         assert asker.awake == []
 
 
-async def test_a_reader_of_a_log_that_is_cut_is_told() -> None:
+async def test_truncated_log_returns_offset_out_of_range_each_time() -> None:
     async with at_rest() as (cluster, asker):
         cluster.partition(1, "u").truncate_to(0)
         assert await asker.ask() == {"u": (ErrorCode.OFFSET_OUT_OF_RANGE, -1, [])}
         assert await asker.ask() == {"u": (ErrorCode.OFFSET_OUT_OF_RANGE, -1, [])}, "an error is told each time"
 
 
-async def test_a_log_that_starts_over_is_told() -> None:
+async def test_log_started_over_returns_offset_out_of_range() -> None:
     async with at_rest() as (cluster, asker):
         cluster.partition(1, "u").start_over_at(7)
         assert await asker.ask() == {"u": (ErrorCode.OFFSET_OUT_OF_RANGE, -1, [])}
 
 
-async def test_a_log_that_has_moved_is_listened_to() -> None:
+async def test_log_moved_to_another_directory_is_tracked() -> None:
     async with at_rest() as (cluster, asker):
         partition = cluster.partition(1, "u")
         partition.move_to(partition.log)
@@ -266,7 +266,7 @@ async def test_a_log_that_has_moved_is_listened_to() -> None:
         assert asker.awake == []
 
 
-async def test_who_begins_to_ask_for_a_replica_in_a_rack_is_told_of_one_and_again_when_it_has_gone_there() -> None:
+async def test_rack_added_to_a_session_returns_the_preferred_replica() -> None:
     async with replica_cluster(2, replica_selector_class=RACK_AWARE) as cluster:
         cluster.racks.update({1: "a", 2: "b"})
         await cluster.lead(1, replicas=(1, 2))
@@ -288,7 +288,7 @@ async def test_who_begins_to_ask_for_a_replica_in_a_rack_is_told_of_one_and_agai
 
 
 @pytest.mark.parametrize("change", [{"isolation_level": 1}, {"replica": 2}])
-async def test_another_question_about_everything_reads_everything(change: dict[str, Any]) -> None:
+async def test_changed_session_parameters_read_every_partition(change: dict[str, Any]) -> None:
     async with at_rest(replicas=(1, 2)) as (cluster, asker):
         asker.replica = change.get("replica", -1)
         asker.more.update({key: value for key, value in change.items() if key != "replica"})
@@ -298,14 +298,14 @@ async def test_another_question_about_everything_reads_everything(change: dict[s
         del cluster
 
 
-async def test_what_is_named_is_read_though_nothing_has_changed() -> None:
+async def test_requested_partition_is_read_without_a_change() -> None:
     async with at_rest() as (cluster, asker):
         assert await asker.ask(u=0) == {"u": (0, 1, ["a"])}
         assert [listening(cluster, topic) for topic in "tu"] == [1, 0]
         assert asker.awake == [str(topic_id_of("u"))]
 
 
-async def test_what_did_not_fit_is_read_next_time_before_the_others() -> None:
+async def test_partition_beyond_max_bytes_is_read_first_in_the_next_response() -> None:
     async with at_rest() as (cluster, asker):
         for topic in "tu":
             await cluster.produce(1, batch("b"), topic=topic)
@@ -319,7 +319,7 @@ async def test_what_did_not_fit_is_read_next_time_before_the_others() -> None:
 # -- what a session ends with -----------------------------------------------------------------------------------------
 
 
-async def test_a_partition_that_is_forgotten_is_not_listened_to() -> None:
+async def test_forgotten_partition_is_not_tracked() -> None:
     async with at_rest() as (cluster, asker):
         assert listening(cluster, "u") == 1
         assert await asker.ask("u") == {}
@@ -330,7 +330,7 @@ async def test_a_partition_that_is_forgotten_is_not_listened_to() -> None:
         assert told(await waiting) == {"t": (0, 2, ["b"])}
 
 
-async def test_a_session_that_ends_listens_to_nothing_and_lets_its_request_go() -> None:
+async def test_closed_session_tracks_no_partition_and_completes_its_request() -> None:
     async with at_rest() as (cluster, asker):
         waiting = await asker.waiting()
         cluster[1].services.fetch_sessions.close(asker.id)
@@ -338,7 +338,7 @@ async def test_a_session_that_ends_listens_to_nothing_and_lets_its_request_go() 
         assert [listening(cluster, topic) for topic in "tu"] == [0, 0]
 
 
-async def test_a_request_that_is_overtaken_ends_and_takes_nothing_from_its_successor(
+async def test_superseded_request_fails_and_leaves_changes_to_its_successor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with at_rest() as (cluster, asker):
@@ -356,7 +356,7 @@ async def test_a_request_that_is_overtaken_ends_and_takes_nothing_from_its_succe
         assert told(await new) == {"t": (0, 2, ["b"]), "u": (0, 2, ["b"])}
 
 
-async def test_where_histories_part_is_told_each_time() -> None:
+async def test_diverging_epoch_is_returned_each_time() -> None:
     async with at_rest() as (cluster, asker):
         await cluster.lead(1, replicas=(1,), topic="u")
         await cluster.produce(1, batch("b"), topic="u")
@@ -367,7 +367,7 @@ async def test_where_histories_part_is_told_each_time() -> None:
             assert (ended.epoch, ended.end_offset) == (0, 1)
 
 
-async def test_a_request_whose_connection_is_lost_leaves_the_news_to_the_next_one() -> None:
+async def test_cancelled_request_leaves_changes_to_the_next_one() -> None:
     async with at_rest() as (cluster, asker):
         waiting = await asker.waiting()
         waiting.cancel()
@@ -392,7 +392,7 @@ async def follower_at_rest() -> AsyncIterator[tuple[ReplicaCluster, Asker]]:
         yield cluster, asker
 
 
-async def test_a_follower_that_has_asked_lately_is_in_sync_when_records_come() -> None:
+async def test_resting_follower_with_recent_fetch_is_in_sync_at_the_next_append() -> None:
     async with follower_at_rest() as (cluster, asker):
         partition = cluster.partition(1)
         follower = partition.followers[2]
@@ -407,7 +407,7 @@ async def test_a_follower_that_has_asked_lately_is_in_sync_when_records_come() -
         assert follower.seen_caught_up_ms == seen, "who asks without naming what came has not got it"
 
 
-async def test_a_follower_that_was_dropped_is_taken_back_though_it_names_nothing() -> None:
+async def test_follower_removed_from_the_isr_rejoins_by_empty_incremental_fetches() -> None:
     async with follower_at_rest() as (cluster, asker):
         partition, replicas = cluster.partition(1), cluster[1].replicas
         change = partition._propose((1,), cluster[1].epoch)
@@ -417,7 +417,7 @@ async def test_a_follower_that_was_dropped_is_taken_back_though_it_names_nothing
         await until(lambda: partition.isr == (1, 2))
 
 
-async def test_while_something_is_not_committed_every_report_counts() -> None:
+async def test_every_follower_fetch_is_recorded_while_records_are_uncommitted() -> None:
     async with follower_at_rest() as (cluster, asker):
         partition = cluster.partition(1)
         partition.require_in_sync(3)
@@ -430,7 +430,7 @@ async def test_while_something_is_not_committed_every_report_counts() -> None:
         assert (partition.high_watermark, asker.awake) == (1, [])
 
 
-async def test_a_follower_that_is_another_life_now_reports_everything_anew() -> None:
+async def test_changed_follower_epoch_records_every_partition_again() -> None:
     async with follower_at_rest() as (cluster, asker):
         asker.life += 1
         assert await asker.ask() == {}
@@ -440,7 +440,7 @@ async def test_a_follower_that_is_another_life_now_reports_everything_anew() -> 
         assert await asker.ask() == {"t": (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, [])}
 
 
-async def test_what_somebody_else_reports_in_its_name_is_put_right() -> None:
+async def test_offset_recorded_by_another_request_is_corrected() -> None:
     async with follower_at_rest() as (cluster, asker):
         cluster.partition(1).record_fetch(2, -1, 0, asker.life, 0.0)
         assert await asker.ask() == {}

@@ -16,7 +16,7 @@ from tests.broker.replication.replica_cluster import (
 )
 
 
-async def test_nothing_is_appended_before_it_is_written_and_nobody_is_asked_twice() -> None:
+async def test_first_generation_batch_waits_for_one_proposal_to_the_controller() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         cluster.hold = asyncio.Event()
@@ -34,7 +34,7 @@ async def test_nothing_is_appended_before_it_is_written_and_nobody_is_asked_twic
 
 
 @pytest.mark.parametrize("trouble", ["connection", "unsupported", "whole answer"])
-async def test_a_controller_that_cannot_take_it_is_asked_again(trouble: str) -> None:
+async def test_failed_proposal_is_retried(trouble: str) -> None:
     async with replica_cluster(1) as cluster:
         cluster.troubles.append(trouble)
         await cluster.lead(1, replicas=(1,))
@@ -42,7 +42,7 @@ async def test_a_controller_that_cannot_take_it_is_asked_again(trouble: str) -> 
         assert len(cluster.proposals) == 2
 
 
-async def test_without_a_controller_the_batch_is_given_up_in_time_and_may_be_sent_again() -> None:
+async def test_batch_without_a_controller_times_out_and_can_be_retried() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         cluster.hold = asyncio.Event()
@@ -53,7 +53,7 @@ async def test_without_a_controller_the_batch_is_given_up_in_time_and_may_be_sen
         assert (await cluster.produce(1, batch("a"), generation=0)).error_code == 0
 
 
-async def test_without_acks_nothing_else_holds() -> None:
+async def test_acks_0_batch_waits_for_the_proposal() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         cluster.hold = asyncio.Event()
@@ -66,7 +66,7 @@ async def test_without_acks_nothing_else_holds() -> None:
         await connection.close()
 
 
-async def test_who_is_replaced_while_it_waits_asks_no_more_and_says_who_leads() -> None:
+async def test_resigned_leader_stops_proposing_and_names_the_new_leader() -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         cluster.troubles = ["whole answer"] * 10_000
@@ -79,7 +79,7 @@ async def test_who_is_replaced_while_it_waits_asks_no_more_and_says_who_leads() 
         assert log_values(cluster.partition(2)) == ["a"]
 
 
-async def test_a_broker_that_stops_lets_go_who_waits() -> None:
+async def test_stopping_broker_completes_pending_proposals() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         cluster.hold = asyncio.Event()

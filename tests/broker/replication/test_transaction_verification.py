@@ -41,7 +41,7 @@ def code_of(cluster: ReplicaCluster, verified: VerifiedPartitions, topic: str) -
     return ErrorCode.NONE
 
 
-async def test_what_comes_while_one_request_is_on_its_way_travels_together() -> None:
+async def test_verifications_during_a_request_are_batched() -> None:
     async with replica_cluster(1) as cluster:
         await led(cluster)
         coordinator = await coordinate_transactions(cluster, 1)
@@ -68,7 +68,7 @@ async def test_what_comes_while_one_request_is_on_its_way_travels_together() -> 
         assert len(coordinator.asked) == 2
 
 
-async def test_partition_with_a_later_epoch_refuses_the_producer_without_a_question() -> None:
+async def test_partition_with_a_later_epoch_refuses_the_producer_without_a_request() -> None:
     async with replica_cluster(1) as cluster:
         await led(cluster)
         coordinator = await coordinate_transactions(cluster, 1)
@@ -93,7 +93,7 @@ async def test_partition_with_a_later_epoch_refuses_the_producer_without_a_quest
         ({"pid": 8, "epoch": 0}, ("NETWORK_EXCEPTION", "NONE")),
     ],
 )
-async def test_one_producer_asks_at_a_time(newcomer: dict[str, int], codes: tuple[str, str]) -> None:
+async def test_one_epoch_of_a_producer_is_verified_at_a_time(newcomer: dict[str, int], codes: tuple[str, str]) -> None:
     async with replica_cluster(1) as cluster:
         await led(cluster)
         coordinator = await coordinate_transactions(cluster, 1, [("t", 0), ("u", 0)])
@@ -108,7 +108,7 @@ async def test_one_producer_asks_at_a_time(newcomer: dict[str, int], codes: tupl
         assert tuple(code.name for code in found) == codes
 
 
-async def test_refused_silent_and_dying_coordinators() -> None:
+async def test_failing_or_silent_coordinator_is_retriable() -> None:
     async with replica_cluster(2) as cluster:
         await led(cluster)
         coordinator = await coordinate_transactions(cluster, 2, [("t", 0)])
@@ -130,7 +130,7 @@ async def test_refused_silent_and_dying_coordinators() -> None:
 
 
 @pytest.mark.parametrize("nothing", [True, False])
-async def test_a_coordinator_from_before_verification_vouches_for_everybody(nothing: bool) -> None:
+async def test_coordinator_without_verification_support_confirms_every_producer(nothing: bool) -> None:
     async with replica_cluster(1) as cluster:
         await led(cluster)
         await coordinate_transactions(cluster, 1)
@@ -146,7 +146,7 @@ async def test_a_coordinator_from_before_verification_vouches_for_everybody(noth
         assert code_of(cluster, await ask(cluster, ["t"]), "t") is ErrorCode.NONE
 
 
-async def test_whoever_waits_is_let_go_when_the_broker_stops() -> None:
+async def test_stopping_broker_fails_pending_verifications() -> None:
     async with replica_cluster(2) as cluster:
         await led(cluster)
         coordinator = await coordinate_transactions(cluster, 2, [("t", 0)])
@@ -158,7 +158,7 @@ async def test_whoever_waits_is_let_go_when_the_broker_stops() -> None:
             assert (await task).refused["t", 0] is ErrorCode.NETWORK_EXCEPTION
 
 
-async def test_nobody_is_asked_for_a_request_that_comes_while_the_broker_stops() -> None:
+async def test_verification_after_the_stop_fails_without_a_request() -> None:
     async with replica_cluster(1) as cluster:
         await led(cluster)
         coordinator = await coordinate_transactions(cluster, 1)

@@ -13,7 +13,7 @@ ALL = {**UNREADABLE, "timestamps of 65 bits": FAR_TIMESTAMPS, "an offset far awa
 
 
 @pytest.mark.parametrize("records", ALL.values(), ids=ALL.keys())
-async def test_it_does_no_harm(records: bytes) -> None:
+async def test_unreadable_batch_does_not_disturb_replication_or_other_batches(records: bytes) -> None:
     async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("before"))
