@@ -119,7 +119,7 @@ SUITES = (
     ),
     *("tests/clients/consumer/test_progress.py", "tests/clients/consumer/test_read_committed.py"),
 )
-PATCHES = ("test_only_changes_are_written", "test_a_new_partition_costs_the_others_nothing")
+PATCHES = ("test_unchanged_checkpoint_is_not_written", "test_new_partition_does_not_repeat_the_others_in_the_fetch")
 """Tests that put something of theirs into a part of the product, which a compiled one refuses or does not look up."""
 
 

@@ -57,17 +57,17 @@ DIFFERENCES: Final = (
         "The decompressed records of a batch may have 16 times max.message.bytes (or 1 MiB, if that is more), but at "
         "most 256 MiB. message.max.decompressed.ratio (not in Kafka) sets the factor. Larger batches are refused with "
         "MESSAGE_TOO_LARGE.",
-        "tests/broker/storage/test_inspection.py::test_a_batch_that_swells",
+        "tests/broker/storage/test_inspection.py::test_batch_with_excessive_decompressed_size_is_refused",
     ),
     Difference(
         "A batch that some consumers could not read is refused with INVALID_RECORD; Kafka accepts some of these: "
         "offset deltas that do not count from 0, header names that are not UTF-8, lengths below -1, and wrong record "
         "lengths in compressed batches. The response names at most 1000 records.",
-        "tests/broker/storage/test_inspection.py::test_offsets_out_of_sequence_name_their_records",
+        "tests/broker/storage/test_inspection.py::test_record_errors_name_offsets_out_of_sequence",
     ),
     Difference(
         "Compaction keeps unreadable batches unchanged and continues; Kafka stops compacting the log.",
-        "tests/broker/storage/test_unreadable.py::test_compaction",
+        "tests/broker/storage/test_unreadable.py::test_unreadable_batch_is_kept_by_compaction",
     ),
     Difference(
         "max.request.partition.size.limit limits the entries of every request, not only of DescribeTopicPartitions; "

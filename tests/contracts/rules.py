@@ -101,14 +101,14 @@ RULES: Final = (
         "a reused index continues its epochs and offsets",
         (
             f"{RESIZE}::test_r14_a_recreated_index_continues_epochs_and_offsets",
-            "broker/replication/test_replica_manager.py::test_a_recreated_index_begins_without_an_earlier_leaders_tail",
+            "broker/replication/test_replica_manager.py::test_recreated_index_drops_the_uncommitted_tail_of_its_previous_log",
         ),
     ),
     Rule(
         "R15",
         "compacted topics grow, but do not shrink",
         (
-            "broker/test_resized_compacted_topics.py::test_r15_a_compacted_topic_grows_and_the_newest_value_comes_last",
+            "broker/test_resized_compacted_topics.py::test_r15_latest_value_comes_last_after_growth_of_a_compacted_topic",
             "controller/test_resize_requests.py::test_compacted_topics_do_not_shrink",
         ),
     ),
@@ -119,7 +119,7 @@ RULES: Final = (
             "broker/replication/test_legacy_producers.py::test_first_batch_with_a_generation_refuses_stock_producers",
             "broker/replication/test_legacy_producers.py::test_batches_with_correctly_placed_keys_are_accepted",
             "broker/replication/test_topics_with_generations.py::"
-            "test_nothing_is_appended_before_it_is_written_and_nobody_is_asked_twice",
+            "test_first_generation_batch_waits_for_one_proposal_to_the_controller",
             "controller/test_topics_with_generations.py::test_a_resize_that_is_planned_afterwards_takes_leaders_along_who_know_it",
         ),
     ),

@@ -24,7 +24,7 @@ def header(offset: int, producer_id: int = 7, *, transactional: bool = True) -> 
     return read_header(batch(1, producer=(producer_id, 0, 0), transactional=transactional, at=(offset, 1)))
 
 
-def test_bytes_are_kafkas() -> None:
+def test_encoded_bytes_equal_kafkas() -> None:
     content = encode_aborted(ABORTED)
     assert content[:34] == struct.pack(">hqqqq", 0, 7, 10, 14, 15)
     assert decode_aborted(content) == ABORTED
@@ -34,12 +34,12 @@ def test_bytes_are_kafkas() -> None:
 @pytest.mark.parametrize(
     "content", [b"x", encode_aborted(ABORTED)[:-1], b"\1" * 34, struct.pack(">hqqqq", 0, 7, 9, 8, 9)]
 )
-def test_damage_is_noticed(content: bytes) -> None:
+def test_damaged_transaction_index_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="transaction index"):
         decode_aborted(content)
 
 
-def test_batches_between_the_start_and_the_marker_of_an_aborted_transaction_go() -> None:
+def test_batches_of_an_aborted_transaction_are_discarded() -> None:
     seen = CleanedTransactions(ABORTED)
     assert not seen.discards(header(9)), "an earlier transaction of the same producer"
     assert seen.discards(header(10))
@@ -53,7 +53,7 @@ def test_batches_between_the_start_and_the_marker_of_an_aborted_transaction_go()
     assert seen.retained == ABORTED
 
 
-def test_markers_without_anything_left_go() -> None:
+def test_markers_of_transactions_without_records_are_discarded() -> None:
     seen = CleanedTransactions(ABORTED)
     assert seen.discards_marker(header(14), ABORT)
     assert seen.discards_marker(header(15), None), "an empty control batch"
@@ -61,7 +61,7 @@ def test_markers_without_anything_left_go() -> None:
     assert seen.retained == []
 
 
-def test_a_range_is_touched_by_what_begins_before_its_end_and_ends_in_it_or_later() -> None:
+def test_aborted_transactions_overlapping_a_range_are_found() -> None:
     known = [
         AbortedTransaction(1, 0, 5, 2),
         AbortedTransaction(2, 2, 9, 7),
@@ -74,6 +74,6 @@ def test_a_range_is_touched_by_what_begins_before_its_end_and_ends_in_it_or_late
             assert aborted_between(known, start, end) == touching, (start, end)
 
 
-def test_where_batches_end_stands_in_their_headers() -> None:
+def test_offset_behind_is_computed_from_batch_headers() -> None:
     assert offset_behind(b"", 7) == 7
     assert offset_behind(batch(3, at=(10, 1)) + batch(2, at=(20, 1)), 10) == 22

@@ -46,7 +46,7 @@ def rotten(victim: int, position: int, damage: bytes) -> tuple[PartitionLog, byt
     [(80, b"\xff"), (8, struct.pack(">i", 1 << 30)), (8, struct.pack(">i", 20)), (16, b"\x09")],
     ids=["a record", "too long", "too short", "magic"],
 )
-def test_what_is_sound_around_a_damaged_batch_is_served(
+def test_batches_around_a_damaged_one_are_served(
     victim: int, position: int, damage: bytes, max_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, sound = rotten(victim, position, damage)
@@ -66,7 +66,7 @@ def test_what_is_sound_around_a_damaged_batch_is_served(
 
 
 @pytest.mark.parametrize("offset", [0, 7, 2 * SEALED - 4, 2**40])
-def test_an_offset_out_of_nowhere_is_not_followed(offset: int) -> None:
+def test_batch_with_an_impossible_offset_is_corrupt(offset: int) -> None:
     """The checksum does not cover it: a reader that trusts it would skip records."""
     log, _ = rotten(30, 0, struct.pack(">q", offset))
     at = 0
@@ -79,7 +79,7 @@ def test_an_offset_out_of_nowhere_is_not_followed(offset: int) -> None:
     assert at in (58, 60)
 
 
-def test_the_sound_part_of_what_was_read() -> None:
+def test_valid_prefix_ends_before_the_first_invalid_batch() -> None:
     one, two, three = batch(2, at=(5, 1)), batch(1, at=(7, 1)), batch(1, at=(20, 1))
     assert valid_prefix(one + two + three, 5, 21) == (len(one + two + three), "")
     assert valid_prefix(one + two + three[:-1], 5, 21) == (len(one + two), "")

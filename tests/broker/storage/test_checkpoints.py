@@ -16,14 +16,14 @@ from anabranch.broker.storage.checkpoints import (
 from anabranch.broker.storage.memory_files import MemoryFiles
 
 
-def test_checkpoints_are_written_as_kafka_writes_them() -> None:
+def test_checkpoint_format_equals_kafkas() -> None:
     content = encode_checkpoint({("b-topic", 1): 7, ("a", 10): 0})
     assert content == b"0\n2\na 10 0\nb-topic 1 7\n"
     assert decode_checkpoint(content) == {("a", 10): 0, ("b-topic", 1): 7}
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n", b"0\n2\na 1 5\n", b"1\n0\n", b"0\n1\na one 5\n", b"\xff\xfe"])
-def test_a_damaged_checkpoint_is_no_reason_not_to_start(content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_checkpoint_is_ignored_at_the_start(content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     files = MemoryFiles()
     files.write_file("offsets", content)
     checkpoint = OffsetCheckpoint(files, "offsets")
@@ -35,7 +35,7 @@ def test_a_damaged_checkpoint_is_no_reason_not_to_start(content: bytes, caplog: 
     assert files.read_file("offsets") == b"0\n1\na 1 5\n"
 
 
-def test_only_changes_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_checkpoint_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     files = MemoryFiles()
     written: list[bytes] = []
     monkeypatch.setattr(files, "write_file", lambda _, content: written.append(content))
@@ -52,7 +52,7 @@ def test_only_changes_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     assert written == [b"0\n1\na 0 1\n", b"0\n1\na 0 2\n", b"0\n0\n"]
 
 
-def test_a_clean_stop_is_believed_once() -> None:
+def test_clean_shutdown_mark_is_consumed_once() -> None:
     files = MemoryFiles()
     assert not take_clean_shutdown(files)
     mark_clean_shutdown(files, 17)

@@ -67,7 +67,7 @@ def filled(files: Files, keys: int = 5, count: int = 200) -> PartitionLog:
     return log
 
 
-def test_only_the_newest_of_each_key_is_left(files: Files) -> None:
+def test_latest_record_of_each_key_is_kept(files: Files) -> None:
     log = filled(files)
     before, wanted, end = records(log), view(log), log.log_end_offset
     active = log.segments.active
@@ -92,7 +92,7 @@ def test_only_the_newest_of_each_key_is_left(files: Files) -> None:
         assert next(iter_batches(data))[1].last_offset >= offset
 
 
-def test_a_pass_over_one_long_batch_takes_many_steps() -> None:
+def test_compaction_of_one_long_batch_takes_many_steps() -> None:
     files, settings = MemoryFiles(), replace(COMPACT, segment_bytes=1 << 20)
     log = opened(files, settings)
     builder = BatchBuilder("gzip", limit_bytes=1 << 20)
@@ -104,7 +104,7 @@ def test_a_pass_over_one_long_batch_takes_many_steps() -> None:
     assert len(records(log)) == 100
 
 
-def test_small_segments_grow_together(files: Files) -> None:
+def test_small_segments_are_merged(files: Files) -> None:
     log = filled(files)
     many = len(log.segments)
     for _ in range(2):  # what fits together is known when its size is
@@ -115,7 +115,7 @@ def test_small_segments_grow_together(files: Files) -> None:
         assert segment.file.size_bytes <= COMPACT.segment_bytes
 
 
-def test_a_second_pass_without_news_changes_nothing() -> None:
+def test_second_compaction_without_new_records_changes_nothing() -> None:
     files = MemoryFiles()
     log = filled(files)
     clean(files, log)
@@ -127,7 +127,7 @@ def test_a_second_pass_without_news_changes_nothing() -> None:
     assert {name: files.read_file(f"c-0/{name}") for name in files.names("c-0")} == once
 
 
-def test_tombstones_go_after_their_time(files: Files) -> None:
+def test_tombstones_are_removed_after_delete_retention_ms(files: Files) -> None:
     log = opened(files)
     put(log, (b"gone", b"1"), (b"there", b"1"))
     put(log, (b"gone", None))
@@ -145,7 +145,7 @@ def test_tombstones_go_after_their_time(files: Files) -> None:
     assert (1, b"there", b"1") in records(log)
 
 
-def test_transactions_and_producers_outlive_their_records(files: Files) -> None:
+def test_transaction_and_producer_state_is_kept_after_compaction(files: Files) -> None:
     log = opened(files)
 
     def send(key: bytes, sequence: int, producer_id: int, transactional: bool) -> None:
@@ -185,7 +185,7 @@ def test_transactions_and_producers_outlive_their_records(files: Files) -> None:
     assert again.last_stable_offset(again.log_end_offset) == log.last_stable_offset(log.log_end_offset)
 
 
-def test_nothing_is_cleaned_beyond_what_is_committed_or_too_young(files: Files) -> None:
+def test_uncommitted_and_recent_records_are_not_compacted(files: Files) -> None:
     log = filled(files)
     bases = [segment.base_offset for segment in log.segments]
     assert cleanable_part(log, log.log_end_offset, NOW_MS).end == bases[-1]
@@ -195,7 +195,7 @@ def test_nothing_is_cleaned_beyond_what_is_committed_or_too_young(files: Files) 
     assert cleanable_part(log, log.log_end_offset, NOW_MS + 10).end == bases[-1]
 
 
-def test_dirt_has_to_be_worth_it(files: Files) -> None:
+def test_log_below_min_cleanable_dirty_ratio_is_not_compacted(files: Files) -> None:
     log = filled(files)
     assert is_worth_cleaning(log, cleanable_part(log, log.log_end_offset, NOW_MS))
     log.settings = replace(COMPACT, cleanup_policy="delete")
@@ -215,7 +215,7 @@ def test_dirt_has_to_be_worth_it(files: Files) -> None:
     assert is_worth_cleaning(log, cleanable_part(log, log.log_end_offset, NOW_MS + 51))
 
 
-def test_the_log_is_used_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_can_be_used_between_compaction_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anabranch.broker.storage.cleaner.STEP_BYTES", 300)
     files = MemoryFiles()
     log = filled(files)
@@ -230,7 +230,7 @@ def test_the_log_is_used_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("change", ["truncate", "retain", "start over"])
-def test_a_pass_is_given_up_when_its_segments_go(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_is_abandoned_when_its_segments_change(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anabranch.broker.storage.cleaner.STEP_BYTES", 300)
     for after in (1, 20, 60, 75, 90):
         files = MemoryFiles()
@@ -252,7 +252,7 @@ def test_a_pass_is_given_up_when_its_segments_go(change: str, monkeypatch: pytes
         assert not [name for name in files.names("c-0") if name.endswith((".cleaned", ".swap"))]
 
 
-def test_a_crash_at_any_write_loses_no_key() -> None:
+def test_crash_at_any_write_of_a_compaction_loses_no_key() -> None:
     """The process dies at each file operation in turn."""
     crashes = 0
     while True:
@@ -274,7 +274,7 @@ def test_a_crash_at_any_write_loses_no_key() -> None:
     assert crashes > 30
 
 
-def test_a_full_disk_ends_the_pass_and_nothing_else() -> None:
+def test_full_disk_ends_only_the_compaction() -> None:
     files = FaultyFiles(MemoryFiles())
     log = filled(files)
     wanted = records(log)
@@ -287,7 +287,7 @@ def test_a_full_disk_ends_the_pass_and_nothing_else() -> None:
     assert len(records(log)) < len(wanted)
 
 
-def test_rot_is_not_copied() -> None:
+def test_damaged_batch_stops_the_compaction() -> None:
     files = MemoryFiles()
     log = filled(files)
     log.close()
@@ -300,7 +300,7 @@ def test_rot_is_not_copied() -> None:
     assert files.read_file(path) == bytes(content)
 
 
-def test_random_histories_keep_the_newest_value() -> None:
+def test_random_histories_keep_the_latest_value_of_each_key() -> None:
     rng = random.Random(5)
     for _ in range(15):
         files = MemoryFiles()

@@ -98,7 +98,7 @@ def test_long_batch_is_filtered_in_steps() -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "lz4"])
-def test_the_newest_of_each_key_stays_as_it_was(compression: str) -> None:
+def test_latest_record_of_each_key_is_unchanged(compression: str) -> None:
     batch = a_batch(
         [(b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4")], at=50, producer=(7, 1, 10), compression=compression
     )
@@ -112,17 +112,17 @@ def test_the_newest_of_each_key_stays_as_it_was(compression: str) -> None:
     assert (header.record_count, header.max_timestamp, header.last_sequence) == (2, 103, old.last_sequence)
 
 
-def test_a_batch_that_keeps_everything_is_not_written_anew() -> None:
+def test_batch_that_keeps_every_record_is_not_rewritten() -> None:
     batch = a_batch([(b"a", b"1"), (b"b", b"2")])
     assert a_filter({b"a": 0, b"b": 1}).keep(batch, read_header(batch)) is batch
 
 
-def test_a_batch_without_records_goes() -> None:
+def test_batch_without_remaining_records_is_removed() -> None:
     batch = a_batch([(b"a", b"1"), (None, b"2")])
     assert a_filter({b"a": 9}).keep(batch, read_header(batch)) is None
 
 
-def test_what_the_map_does_not_cover_stays() -> None:
+def test_records_beyond_the_offset_map_are_kept() -> None:
     batch = a_batch([(b"a", b"1"), (b"a", b"2")], at=10)
     left, _ = kept(a_filter({b"a": 10}, end=11), batch)
     assert [record.offset for record in iter_records(left)] == [10, 11]
@@ -132,7 +132,7 @@ def test_what_the_map_does_not_cover_stays() -> None:
     assert [record.offset for record in iter_records(left)] == [11]
 
 
-def test_a_tombstone_waits_for_its_horizon() -> None:
+def test_tombstone_is_kept_until_its_delete_horizon() -> None:
     batch = a_batch([(b"a", None), (b"b", b"2"), (b"c", None)])
     newest = {b"a": 0, b"b": 1, b"c": 77}
     first, header = kept(a_filter(newest), batch)
@@ -148,7 +148,7 @@ def test_a_tombstone_waits_for_its_horizon() -> None:
     assert header.delete_horizon_ms == NOW_MS + HORIZON_MS
 
 
-def test_a_live_producers_last_batch_stays_without_its_records() -> None:
+def test_last_batch_of_an_active_producer_is_kept_empty() -> None:
     batch = a_batch([(b"a", b"1"), (b"b", b"2")], at=20, producer=(7, 3, 5), compression="gzip")
     left, header = kept(a_filter({b"a": 90, b"b": 91}, last_of_producers={7: (21, 3)}), batch)
     assert (header.record_count, len(left), header.last_sequence, header.codec) == (0, 61, 6, 0)
@@ -159,7 +159,7 @@ def test_a_live_producers_last_batch_stays_without_its_records() -> None:
     assert a_filter({}, last_of_producers={7: (30, 3)}).keep(left, header) is None
 
 
-def test_an_aborted_transaction_goes_at_once_and_its_marker_later() -> None:
+def test_aborted_records_are_removed_before_their_marker() -> None:
     data = a_batch([(b"a", b"1")], at=10, producer=(7, 0, 0), transactional=True)
     other = a_batch([(b"b", b"2")], at=11)
     marker = a_marker(False, at=12)
@@ -182,7 +182,7 @@ def test_an_aborted_transaction_goes_at_once_and_its_marker_later() -> None:
     assert a_filter({}).keep(emptied, header) is None
 
 
-def test_a_commit_marker_stays_while_records_of_its_transaction_do() -> None:
+def test_commit_marker_is_kept_with_records_of_its_transaction() -> None:
     data = a_batch([(b"a", b"1")], at=10, producer=(7, 0, 0), transactional=True)
     marker = a_marker(True, at=11)
     keeper = a_filter({b"a": 10})
@@ -192,7 +192,7 @@ def test_a_commit_marker_stays_while_records_of_its_transaction_do() -> None:
     assert header.delete_horizon_ms is not None
 
 
-def test_the_map_takes_committed_keys_until_it_is_full() -> None:
+def test_offset_map_accepts_committed_keys_until_it_is_full() -> None:
     offsets = OffsetMap(11, 11, keys_max=3)
     transactions = CleanedTransactions([AbortedTransaction(7, 13, 14)])
     for batch in (

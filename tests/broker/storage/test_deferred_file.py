@@ -22,7 +22,7 @@ class Disk:
         return self.files.open("f")
 
 
-def test_it_is_made_when_something_is_written_to_it() -> None:
+def test_deferred_file_is_created_at_the_first_write() -> None:
     disk = Disk()
     file = create_or_defer(disk.make)
     assert isinstance(file, DeferredFile)
@@ -37,7 +37,7 @@ def test_it_is_made_when_something_is_written_to_it() -> None:
     file.close()
 
 
-def test_where_there_is_space_it_is_the_file() -> None:
+def test_file_is_created_immediately_when_there_is_space() -> None:
     disk = Disk()
     disk.full = False
     assert not isinstance(create_or_defer(disk.make), DeferredFile)

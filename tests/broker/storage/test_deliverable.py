@@ -26,7 +26,7 @@ def test_records_are_deliverable_up_to_the_cut(files: Files) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_markers_are_not_delivered_and_nor_are_aborted_records(files: Files, commit: bool) -> None:
+def test_markers_and_aborted_records_are_not_deliverable(files: Files, commit: bool) -> None:
     log = opened(files)
     append(log)
     append(log, batch(2, producer=(7, 0, 0), transactional=True))
@@ -41,7 +41,7 @@ def test_markers_are_not_delivered_and_nor_are_aborted_records(files: Files, com
     assert deliverable_end(log, 6) == (6 if not commit else 3)
 
 
-def test_what_compaction_has_removed_is_not_delivered(files: Files) -> None:
+def test_compacted_records_are_not_deliverable(files: Files) -> None:
     log = compacted(files)
     for number in range(100):
         put(log, (b"a", b"%d" % number), (b"b", b"%d" % number))

@@ -29,7 +29,7 @@ def flushed(log: PartitionLog) -> list[str]:
     return [name for name in names if name.endswith(".log")]
 
 
-def test_sealed_segments_are_flushed_one_at_a_time_and_the_active_one_never() -> None:
+def test_flush_sealed_flushes_one_sealed_segment_and_not_the_active_one() -> None:
     log = filled(4)
     durability, bases = log.durability, [segment.base_offset for segment in log.segments]
     for number in (1, 2, 3):
@@ -42,7 +42,7 @@ def test_sealed_segments_are_flushed_one_at_a_time_and_the_active_one_never() ->
     assert (durability.recovery_point, flushed(log)) == (bases[3], [])
 
 
-def test_a_whole_flush_leaves_out_what_was_flushed() -> None:
+def test_full_flush_skips_flushed_segments() -> None:
     log = filled(3)
     log.durability.flush_sealed()
     flushed(log)
@@ -55,7 +55,7 @@ def test_a_whole_flush_leaves_out_what_was_flushed() -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
-def test_only_a_full_disk_may_be_tried_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_a_full_disk_error_is_retriable(code: int, caplog: pytest.LogCaptureFixture) -> None:
     log = filled(2)
     durability = log.durability
 
@@ -73,14 +73,14 @@ def test_only_a_full_disk_may_be_tried_again(code: int, caplog: pytest.LogCaptur
         assert code_of(append, log) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_an_attempt_in_between_moves_the_recovery_point_forward_only() -> None:
+def test_attempt_moves_the_recovery_point_forward_only() -> None:
     durability = filled(3).durability
     durability.attempt(lambda: None, 4)
     durability.attempt(lambda: None)
     assert durability.recovery_point == 4
 
 
-def test_a_cut_below_the_recovery_point_is_told_once() -> None:
+def test_truncation_below_the_recovery_point_notifies_once() -> None:
     log = filled(2)
     log.flush()
     told: list[int] = []

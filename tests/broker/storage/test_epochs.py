@@ -13,7 +13,7 @@ def cache(*entries: tuple[int, int]) -> LeaderEpochCache:
     return LeaderEpochCache([EpochEntry(*entry) for entry in entries])
 
 
-def test_end_offsets() -> None:
+def test_end_offset_of_an_epoch_is_the_start_of_the_next() -> None:
     epochs = cache((2, 10), (4, 20), (7, 30))
     answers = {epoch: epochs.end_offset_for(epoch, 45) for epoch in (-1, 0, 1, 2, 3, 4, 5, 6, 7, 8)}
     assert answers == {
@@ -31,7 +31,7 @@ def test_end_offsets() -> None:
     assert LeaderEpochCache().end_offset_for(0, 45) == (-1, -1)
 
 
-def test_assign() -> None:
+def test_assign_appends_an_epoch_and_replaces_conflicting_ones() -> None:
     epochs = cache()
     assert epochs.latest_epoch == -1
     epochs.assign(1, 0)
@@ -45,7 +45,7 @@ def test_assign() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10), st.integers(0, 50)), max_size=20))
-def test_entries_always_grow(assigned: list[tuple[int, int]]) -> None:
+def test_entries_are_strictly_increasing(assigned: list[tuple[int, int]]) -> None:
     epochs = cache()
     for epoch, offset in assigned:
         epochs.assign(epoch, offset)
@@ -55,12 +55,12 @@ def test_entries_always_grow(assigned: list[tuple[int, int]]) -> None:
         assert entries[-1].start_offset <= offset
 
 
-def test_epoch_of_an_offset() -> None:
+def test_epoch_of_an_offset_is_found() -> None:
     epochs = cache((2, 10), (4, 20))
     assert [epochs.epoch_for(offset) for offset in (9, 10, 19, 20, 99)] == [-1, 2, 2, 4, 4]
 
 
-def test_truncation() -> None:
+def test_truncation_removes_and_adjusts_entries() -> None:
     epochs = cache((2, 10), (4, 20), (7, 30))
     epochs.truncate_from_end(30)
     assert epochs.entries == ((2, 10), (4, 20))
@@ -76,7 +76,7 @@ def test_truncation() -> None:
     assert epochs.entries == ()
 
 
-def test_what_stands_before_the_first_entry_can_be_learned() -> None:
+def test_earlier_epochs_are_prepended_by_replay() -> None:
     epochs = cache((4, 20), (7, 30))
     epochs.replay_earlier([])
     assert epochs.entries == ((4, 20), (7, 30))
@@ -84,7 +84,7 @@ def test_what_stands_before_the_first_entry_can_be_learned() -> None:
     assert epochs.entries == ((2, 10), (3, 14), (4, 18), (7, 30))
 
 
-def test_every_change_is_saved_and_nothing_else() -> None:
+def test_only_changes_are_saved() -> None:
     saved: list[bytes] = []
     epochs = LeaderEpochCache((), saved.append)
     epochs.assign(1, 0)
@@ -101,7 +101,7 @@ def test_every_change_is_saved_and_nothing_else() -> None:
     assert [parse_checkpoint(content) for content in saved[2:]] == [[(1, 0)], [(1, 2)], []]
 
 
-def test_what_changed_is_flushed_once_and_what_was_found_too() -> None:
+def test_changed_and_loaded_entries_are_flushed_once() -> None:
     flushed: list[int] = []
     cache = LeaderEpochCache((EpochEntry(0, 0),), lambda content: None, lambda: flushed.append(len(cache.entries)))
     cache.flush()
@@ -120,6 +120,6 @@ def test_checkpoint_format() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"0", b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\nx y\n", b"0\n1\n1 2 3\n", b"\xff"])
-def test_damaged_checkpoints(content: bytes) -> None:
+def test_damaged_checkpoint_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError):
         parse_checkpoint(content)

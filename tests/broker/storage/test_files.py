@@ -27,7 +27,7 @@ def test_append_and_read(files: Files) -> None:
     assert (file.read(11, 5), file.read(50, 5)) == (b"", b"")
 
 
-def test_what_was_read_does_not_change(files: Files) -> None:
+def test_read_bytes_are_not_changed_by_later_writes(files: Files) -> None:
     file = files.open("a")
     file.append(b"before")
     seen = file.read(0, 6)
@@ -56,7 +56,7 @@ def test_content_survives_closing(files: Files) -> None:
     assert file.read(0, 10) == b"kept!"
 
 
-def test_a_file_that_was_replaced_can_be_flushed(files: Files) -> None:
+def test_replaced_file_can_be_flushed(files: Files) -> None:
     files.make_directory("t-0")
     files.write_file("t-0/note", b"x")
     files.write_file("t-0/note", b"y")
@@ -65,7 +65,7 @@ def test_a_file_that_was_replaced_can_be_flushed(files: Files) -> None:
 
 
 @pytest.mark.parametrize("name", ["../outside", "t-0/../../outside", "/outside", "outside\0"])
-def test_path_out_of_the_directory_is_refused_and_touches_nothing(tmp_path: Path, name: str) -> None:
+def test_path_outside_of_the_directory_is_refused(tmp_path: Path, name: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "log").write_bytes(b"kept")
@@ -152,7 +152,7 @@ def test_rename(files: Files) -> None:
         files.rename("t-0.delete", "d")
 
 
-def test_more_files_than_descriptors(files: Files) -> None:
+def test_more_files_than_descriptors_can_be_open(files: Files) -> None:
     opened = [files.open(f"f{number}") for number in range(10)]  # the fixture allows four
     for turn in range(3):
         for number, file in enumerate(opened):
@@ -191,7 +191,7 @@ def test_both_adapters_agree(tmp_path_factory: pytest.TempPathFactory, todo: lis
         disk.close()
 
 
-def test_what_is_in_memory_is_not_moved_when_more_comes() -> None:
+def test_append_to_memory_file_does_not_copy_earlier_data() -> None:
     """One growing array would be copied again and again."""
     file, batch = MemoryFiles().open("f"), bytes(16_384)
     for _ in range(256):
@@ -218,7 +218,7 @@ def test_many_small_batches_in_memory_share_blocks() -> None:
     assert held < 1.25 * file.size_bytes
 
 
-def test_a_full_disk_leaves_the_file_as_it_was_and_is_told_once(
+def test_full_disk_leaves_the_file_unchanged_and_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = OsFiles(tmp_path)
@@ -249,7 +249,7 @@ def test_a_full_disk_leaves_the_file_as_it_was_and_is_told_once(
     disk.close()
 
 
-def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = OsFiles(tmp_path)
     file = disk.open("f")
     write, write_vector = os.pwrite, os.pwritev
@@ -260,7 +260,7 @@ def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     disk.close()
 
 
-def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
+def test_directory_is_locked_by_one_owner_at_a_time(tmp_path: Path) -> None:
     first, second = OsFiles(tmp_path), OsFiles(tmp_path)
     first.lock()
     with pytest.raises(DirectoryInUse, match=r"Failed to acquire lock on file \.lock in"):
@@ -273,14 +273,14 @@ def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
     second.unlock()
 
 
-def test_memory_needs_no_lock() -> None:
+def test_memory_files_need_no_lock() -> None:
     files = MemoryFiles()
     files.lock()
     files.unlock()
     assert files.names("") == []
 
 
-def test_what_is_removed_from_memory_is_not_kept_by_those_who_still_name_it() -> None:
+def test_removed_memory_file_releases_its_data_despite_open_handles() -> None:
     """A deleted partition's log is in reference cycles, which the garbage collector may find late."""
     files = MemoryFiles()
     files.make_directory("t-0/inner")

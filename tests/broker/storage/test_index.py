@@ -12,7 +12,7 @@ batches = st.lists(st.tuples(st.integers(1, 20), st.integers(61, 5000), st.boole
 
 
 @given(batches, st.integers(0, 2000))
-def test_a_walk_starts_at_or_before_the_batch_that_holds_the_offset(
+def test_position_before_is_at_or_before_the_batch_with_the_offset(
     sizes: list[tuple[int, int, bool]], wanted: int
 ) -> None:
     index = OffsetIndex(1000)
@@ -34,7 +34,7 @@ def test_a_walk_starts_at_or_before_the_batch_that_holds_the_offset(
         assert index.batch_start_before(limit) in starts
 
 
-def test_the_nearest_entry_is_found() -> None:
+def test_nearest_preceding_entry_is_found() -> None:
     index = OffsetIndex(100)
     for offset, position in ((109, 0), (119, 500), (129, 1000)):
         index.append(offset, position)
@@ -53,7 +53,7 @@ def test_the_nearest_entry_is_found() -> None:
     assert index.position_before(500) == 0
 
 
-def test_time_index_keeps_growing_times_only() -> None:
+def test_time_index_keeps_increasing_timestamps_only() -> None:
     index = TimeIndex(100)
     for timestamp, offset in ((10, 105), (10, 107), (8, 109), (20, 111)):
         index.append(timestamp, offset)
@@ -64,7 +64,7 @@ def test_time_index_keeps_growing_times_only() -> None:
     assert index.offset_before(99) == 105
 
 
-def test_bytes_are_kafkas() -> None:
+def test_encoded_bytes_equal_kafkas() -> None:
     offsets, times = OffsetIndex(100), TimeIndex(100)
     offsets.append(104, 0)
     offsets.append(120, 4500)

@@ -43,7 +43,7 @@ def refusal(records: bytes, settings: LogSettings = DEFAULTS) -> KafkaError:
         pytest.param(b"", 1, id="empty"),
     ],
 )
-def test_records_that_are_not_what_the_header_says(compression: str, content: bytes, count: int) -> None:
+def test_records_that_contradict_the_header_are_refused(compression: str, content: bytes, count: int) -> None:
     error = refusal(batch_of(content, count, compression))
     fails_in_kafka = compression == "none" and content[:1] == b"\xff"
     assert error.code is (ErrorCode.UNKNOWN_SERVER_ERROR if fails_in_kafka else ErrorCode.INVALID_RECORD)
@@ -54,12 +54,12 @@ def test_records_that_are_not_what_the_header_says(compression: str, content: by
 @pytest.mark.parametrize(
     "packed", [b"nonsense", b"\xff" * 70, compress(4, RECORD * 9)[:-5]], ids=["text", "0xff", "cut off"]
 )
-def test_records_that_do_not_decompress(compression: str, packed: bytes) -> None:
+def test_records_that_do_not_decompress_are_refused(compression: str, packed: bytes) -> None:
     assert refusal(batch_of(b"", 1, compression, packed=packed)).code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize("compression", CODECS)
-def test_a_refused_batch_leaves_no_trace(compression: str) -> None:
+def test_refused_batch_changes_nothing(compression: str) -> None:
     log = opened(MemoryFiles(), LogSettings())
     append(log)
     assert code_of(append, log, batch_of(RECORD, 1000, compression)) is ErrorCode.INVALID_RECORD
@@ -68,7 +68,7 @@ def test_a_refused_batch_leaves_no_trace(compression: str) -> None:
 
 
 @pytest.mark.parametrize("compression", CODECS)
-def test_offsets_out_of_sequence_name_their_records(compression: str) -> None:
+def test_record_errors_name_offsets_out_of_sequence(compression: str) -> None:
     error = refusal(batch_of(RECORD * 3, 3, compression))
     assert isinstance(error, RecordsRefused)
     assert error.code is ErrorCode.INVALID_RECORD
@@ -78,13 +78,13 @@ def test_offsets_out_of_sequence_name_their_records(compression: str) -> None:
     ]
 
 
-def test_a_refusal_names_so_many_records_at_most() -> None:
+def test_number_of_record_errors_is_bounded() -> None:
     error = refusal(batch_of(RECORD * 5000, 5000, "zstd"))
     assert isinstance(error, RecordsRefused)
     assert [index for index, _ in error.record_errors] == list(range(1, RECORD_ERRORS_MAX + 1))
 
 
-def test_timestamps_of_more_than_64_bits() -> None:
+def test_timestamp_of_more_than_64_bits_is_refused() -> None:
     far = batch(2, timestamp_ms=2**63 - 2)
     assert check_produced(far, LogSettings(), NOW_MS, "client").max_timestamp == 2**63 - 1
     beyond = changed(far, 27, "q", 2**63 - 1)  # the base timestamp: the second record is one millisecond later
@@ -93,7 +93,7 @@ def test_timestamps_of_more_than_64_bits() -> None:
     assert (error.code, [index for index, _ in error.record_errors]) == (ErrorCode.INVALID_TIMESTAMP, [1])
 
 
-def test_the_first_objection_to_a_record_is_kafkas() -> None:
+def test_first_error_of_a_record_equals_kafkas() -> None:
     """The key is checked before the timestamp; but one invalid timestamp determines the batch's code."""
     settings = LogSettings(cleanup_policy="compact", message_timestamp_before_max_ms=1)
     keyless = batch(key=None, timestamp_ms=NOW_MS - 1000)
@@ -115,7 +115,7 @@ def test_the_latest_timestamp_is_that_of_a_record(compression: str) -> None:
 
 
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd"])
-def test_a_batch_that_swells(compression: str) -> None:
+def test_batch_with_excessive_decompressed_size_is_refused(compression: str) -> None:
     """A few kilobytes that decompress to hundreds of megabytes (snappy compresses 1 to 21 at best)."""
     settings = LogSettings(max_message_bytes=1 << 20)
     limit = settings.decompressed_bytes_max
@@ -135,13 +135,13 @@ CONTENT = batch(5)[HEADER_BYTES:]
     st.integers(0, 255),
     st.sampled_from([5, 4, 6, 2**31 - 1]),
 )
-def test_what_is_let_in_can_be_read_to_its_end(compression: str, position: int, byte: int, count: int) -> None:
+def test_accepted_batch_can_be_read_completely(compression: str, position: int, byte: int, count: int) -> None:
     content = CONTENT[:position] + bytes((byte,)) + CONTENT[position + 1 :]
     check_readable(batch_of(content, count, compression))
 
 
 @given(st.sampled_from(CODECS[1:]), st.data())
-def test_damage_under_compression(compression: str, data: st.DataObject) -> None:
+def test_damage_inside_compressed_records_is_refused(compression: str, data: st.DataObject) -> None:
     packed = bytearray(batch_of(CONTENT, 5, compression)[HEADER_BYTES:])
     packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
     check_readable(batch_of(b"", 5, compression, packed=bytes(packed)))

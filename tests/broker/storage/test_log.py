@@ -19,7 +19,7 @@ from tests.broker.storage.logs import append, code_of, everything, opened
 # ----------------------------------------------------------------------------------------------------------- appending
 
 
-def test_offsets_and_epochs_are_set_and_nothing_else(files: Files) -> None:
+def test_append_sets_offsets_and_epoch_only(files: Files) -> None:
     log = opened(files)
     first = append(log, batch(3), epoch=4)
     assert (first.first_offset, first.last_offset, first.record_count, first.duplicate) == (0, 2, 3, False)
@@ -36,7 +36,7 @@ def test_offsets_and_epochs_are_set_and_nothing_else(files: Files) -> None:
     assert log.size_bytes == len(stored)
 
 
-def test_a_refused_batch_leaves_no_trace(files: Files) -> None:
+def test_refused_batch_changes_nothing(files: Files) -> None:
     log = opened(files)
     append(log, batch(2, producer=(1, 0, 0)))
     before = (log.log_end_offset, log.size_bytes, log.epochs.entries)
@@ -70,7 +70,7 @@ def test_segments_roll_by_age() -> None:
     assert len(log.segments) == 4
 
 
-def test_log_append_time(files: Files) -> None:
+def test_log_append_time_replaces_timestamps(files: Files) -> None:
     log = opened(files, LogSettings(message_timestamp_type="LogAppendTime"))
     produced = batch(2, producer=(1, 0, 0), timestamp_ms=5)
     info = append(log, produced, now_ms=NOW_MS + 7)
@@ -83,7 +83,7 @@ def test_log_append_time(files: Files) -> None:
 
 
 @pytest.mark.parametrize(("name", "codec"), [("uncompressed", 0), ("zstd", 4)])
-def test_the_topics_compression_wins(name: str, codec: int) -> None:
+def test_topic_compression_overrides_the_producers(name: str, codec: int) -> None:
     log = opened(MemoryFiles(), LogSettings(compression_type=name))
     append(log, batch(20, compression="lz4", producer=(1, 0, 0)))
     stored = log.read(0, 10_000)
@@ -96,14 +96,14 @@ def test_the_topics_compression_wins(name: str, codec: int) -> None:
     assert read_header(log.read(20, 1000)).codec == codec
 
 
-def test_the_producers_compression_stays() -> None:
+def test_producer_compression_is_kept() -> None:
     log = opened(MemoryFiles())
     for codec in Compression:
         append(log, batch(compression=codec.name.lower()))
     assert [header.codec for header in everything(log)] == list(Compression)
 
 
-def test_what_grows_by_decompression_may_be_too_large() -> None:
+def test_batch_too_large_after_decompression_is_refused() -> None:
     log = opened(MemoryFiles(), LogSettings(compression_type="uncompressed", max_message_bytes=1000))
     assert code_of(append, log, batch(50, value=bytes(100), compression="zstd")) is ErrorCode.MESSAGE_TOO_LARGE
     assert log.log_end_offset == 0
@@ -112,7 +112,7 @@ def test_what_grows_by_decompression_may_be_too_large() -> None:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def test_reading_ends_where_the_reader_may_look(files: Files) -> None:
+def test_read_ends_at_the_limit_offset(files: Files) -> None:
     log = opened(files)
     for _ in range(30):
         append(log, batch(2))
@@ -125,7 +125,7 @@ def test_reading_ends_where_the_reader_may_look(files: Files) -> None:
     assert log.read(10, 300, limit_offset=4) == b""
 
 
-def test_out_of_range() -> None:
+def test_read_outside_of_the_log_is_out_of_range() -> None:
     log = opened(MemoryFiles())
     for _ in range(3):
         append(log)
@@ -135,7 +135,7 @@ def test_out_of_range() -> None:
     assert log.read(3, 100) == b""
 
 
-def test_one_batch_may_pass_the_size_limit() -> None:
+def test_first_batch_may_exceed_max_bytes() -> None:
     log = opened(MemoryFiles())
     size_bytes = append(log).size_bytes
     append(log)
@@ -146,7 +146,7 @@ def test_one_batch_may_pass_the_size_limit() -> None:
     assert len(log.read(0, 2 * size_bytes)) == 2 * size_bytes
 
 
-def test_search_by_time(files: Files) -> None:
+def test_search_by_time_finds_the_first_matching_record(files: Files) -> None:
     log = opened(files)
     assert log.offset_for_timestamp(0) is None
     assert log.max_timestamp_ms == -1
@@ -171,7 +171,7 @@ def test_search_by_time(files: Files) -> None:
     assert log.offset_for_timestamp(0) == (1162, 50, 16)
 
 
-def test_search_by_time_in_disorder() -> None:
+def test_search_by_time_works_with_unordered_timestamps() -> None:
     log = opened(MemoryFiles(), LogSettings(index_interval_bytes=1))
     for timestamp_ms in (500, 900, 100, 900, 700, 950, 20):
         append(log, batch(timestamp_ms=timestamp_ms))
@@ -183,7 +183,7 @@ def test_search_by_time_in_disorder() -> None:
 # --------------------------------------------------------------------------------------------- producers, transactions
 
 
-def test_duplicates_get_their_first_answer(files: Files) -> None:
+def test_duplicates_get_their_original_append_info(files: Files) -> None:
     log = opened(files)
     batches = [batch(2, producer=(7, 0, 2 * number)) for number in range(6)]
     infos = [append(log, records) for records in batches]
@@ -208,7 +208,7 @@ def end(log: PartitionLog, commit: bool, **epochs: int) -> AppendInfo:
     return log.append_as_leader(marker(commit, **epochs), leader_epoch=1, now_ms=NOW_MS, origin="coordinator")
 
 
-def test_transactions(files: Files) -> None:
+def test_transactions_bound_the_last_stable_offset(files: Files) -> None:
     log = opened(files)
     append(log)
     append(log, batch(2, producer=(7, 0, 0), transactional=True))
@@ -236,7 +236,7 @@ def test_transactions(files: Files) -> None:
 # ----------------------------------------------------------------------------------------------------------- followers
 
 
-def test_a_follower_becomes_a_copy(files: Files) -> None:
+def test_follower_log_equals_the_leaders(files: Files) -> None:
     leader, copy = opened(MemoryFiles()), opened(files)
     for number in range(25):
         append(leader, batch(1 + number % 3, producer=(7, 0, leader.log_end_offset)), epoch=number // 10)
@@ -253,7 +253,7 @@ def test_a_follower_becomes_a_copy(files: Files) -> None:
     assert (nothing.last_offset - nothing.first_offset, nothing.size_bytes) == (-1, 0)
 
 
-def test_a_follower_refuses_what_does_not_follow() -> None:
+def test_follower_refuses_invalid_or_non_contiguous_batches() -> None:
     log = opened(MemoryFiles())
     log.append_as_follower(batch(3, at=(0, 1)))
     damaged = batch(at=(5, 1))[:-1] + b"x"
@@ -282,7 +282,7 @@ def test_a_follower_may_begin_in_the_middle_of_a_batch(files: Files) -> None:
 
 
 @pytest.mark.parametrize("start_offset", [101, 104])
-def test_a_follower_may_begin_at_any_record_of_a_batch_but_the_first(files: Files, start_offset: int) -> None:
+def test_follower_log_may_start_inside_a_batch(files: Files, start_offset: int) -> None:
     log = opened(files)
     log.truncate_fully_and_start_at(start_offset)
     log.append_as_follower(batch(5, at=(100, 3)))
@@ -312,7 +312,7 @@ def test_truncation_at_every_offset(files: Files) -> None:
         assert files.names("") == []
 
 
-def test_truncation_behind_the_end_drops_an_epoch_that_wrote_nothing() -> None:
+def test_truncation_at_the_end_removes_an_epoch_without_records() -> None:
     log = opened(MemoryFiles())
     append(log, epoch=1)
     log.epochs.assign(5, 1)
@@ -323,7 +323,7 @@ def test_truncation_behind_the_end_drops_an_epoch_that_wrote_nothing() -> None:
     assert (log.log_end_offset, log.epochs.entries) == (2, ((1, 0),))
 
 
-def test_starting_over(files: Files) -> None:
+def test_log_starts_over_at_an_offset(files: Files) -> None:
     log = opened(files)
     for number in range(20):
         append(log, batch(1, producer=(7, 0, number)))
@@ -336,7 +336,7 @@ def test_starting_over(files: Files) -> None:
     assert (again.log_start_offset, again.log_end_offset) == (100, 101)
 
 
-def test_the_start_moves_and_takes_whole_segments_along(files: Files) -> None:
+def test_advancing_the_log_start_deletes_whole_segments(files: Files) -> None:
     log = opened(files)
     for number in range(30):
         append(log, batch(1, value=bytes(100)), epoch=number // 10)
@@ -363,7 +363,7 @@ def thirty_batches(files: Files, **settings: int | str) -> PartitionLog:
     return log
 
 
-def test_retention_by_time(files: Files) -> None:
+def test_segments_older_than_retention_ms_are_deleted(files: Files) -> None:
     log = thirty_batches(files, retention_ms=10_000)
     assert log.apply_retention(NOW_MS + 10_000) == 0
     assert log.apply_retention(NOW_MS + 25_000) == 3  # batches older than 15 s: two segments of 5, and 10..14
@@ -374,7 +374,7 @@ def test_retention_by_time(files: Files) -> None:
     assert append(log).first_offset == 30
 
 
-def test_retention_frees_on_a_full_disk_what_needs_no_space() -> None:
+def test_retention_on_a_full_disk_deletes_all_but_the_active_segment() -> None:
     files = FaultyFiles(MemoryFiles())
     log = thirty_batches(files, retention_ms=10_000)
     files.full = True
@@ -388,7 +388,7 @@ def test_retention_frees_on_a_full_disk_what_needs_no_space() -> None:
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (30, 30, 0)
 
 
-def test_retention_by_size(files: Files) -> None:
+def test_segments_beyond_retention_bytes_are_deleted(files: Files) -> None:
     log = thirty_batches(files, retention_bytes=2500)
     log.apply_retention(NOW_MS)
     assert 2500 <= log.size_bytes < 2500 + 1000
@@ -396,20 +396,20 @@ def test_retention_by_size(files: Files) -> None:
     assert everything(log)[-1].base_offset == 29
 
 
-def test_retention_keeps_what_is_not_committed(files: Files) -> None:
+def test_retention_keeps_uncommitted_records(files: Files) -> None:
     log = thirty_batches(files, retention_ms=10)
     log.apply_retention(NOW_MS + 10**6, high_watermark=12)
     assert log.log_start_offset == 10
     assert log.apply_retention(NOW_MS + 10**6, high_watermark=12) == 0
 
 
-def test_retention_is_not_for_compacted_topics() -> None:
+def test_retention_does_not_apply_to_compacted_topics() -> None:
     assert thirty_batches(MemoryFiles(), retention_ms=1, cleanup_policy="compact").apply_retention(NOW_MS + 10**6) == 0
     log = thirty_batches(MemoryFiles(), retention_ms=-1)
     assert log.apply_retention(NOW_MS + 10**15) == 0
 
 
-def test_silent_producers_expire() -> None:
+def test_inactive_producers_expire() -> None:
     log = opened(MemoryFiles(), LogSettings(producer_id_expiration_ms=1000))
     append(log, batch(producer=(7, 0, 0)))
     log.expire_producers(NOW_MS + 999)
@@ -433,7 +433,7 @@ def test_silent_producers_expire() -> None:
         lambda log: log.apply_retention(NOW_MS + 10**12),
     ],
 )
-def test_every_change_of_end_start_and_history_is_told(change: Callable[[PartitionLog], object]) -> None:
+def test_every_change_of_end_start_and_epochs_notifies_the_listener(change: Callable[[PartitionLog], object]) -> None:
     log = opened(MemoryFiles(), LogSettings(retention_ms=1))
     for _ in range(3):
         append(log, batch(), epoch=4)
@@ -443,7 +443,7 @@ def test_every_change_of_end_start_and_history_is_told(change: Callable[[Partiti
     assert told and told[-1] == f"{log.log_start_offset}..{log.log_end_offset}"
 
 
-def test_an_epoch_without_records_that_is_cut_off_is_told() -> None:
+def test_truncated_epoch_without_records_notifies_the_listener() -> None:
     log = opened(MemoryFiles())
     append(log, batch(), epoch=4)
     log.epochs.assign(5, 1)

@@ -24,7 +24,7 @@ def numbered(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_full_disk_refuses_and_takes_again_when_there_is_space(torn: bool) -> None:
+def test_log_on_a_full_disk_refuses_appends_until_there_is_space(torn: bool) -> None:
     """With every number of free bytes, also in the middle of rolling a segment."""
     refused_at = set()
     for room_bytes in range(0, 2700, 37):
@@ -73,7 +73,7 @@ def test_a_log_opens_on_a_full_disk() -> None:
     ).epochs.entries == ((1, 0),)
 
 
-def test_a_log_that_starts_over_on_a_full_disk_takes_again_when_there_is_space() -> None:
+def test_log_started_over_on_a_full_disk_accepts_appends_when_there_is_space() -> None:
     files = FaultyFiles(MemoryFiles())
     log = opened(files)
     for number in range(30):
@@ -98,7 +98,7 @@ def test_a_log_that_starts_over_on_a_full_disk_takes_again_when_there_is_space()
     assert (again.log_start_offset, again.epochs.entries) == (90, ((2, 90),))
 
 
-def test_an_epoch_begins_on_a_full_disk_and_is_written_before_it_matters() -> None:
+def test_epoch_assigned_on_a_full_disk_is_written_before_its_first_batch() -> None:
     files = FaultyFiles(MemoryFiles())
     log = opened(files)
     append(log, epoch=1)
@@ -120,7 +120,7 @@ def test_an_epoch_begins_on_a_full_disk_and_is_written_before_it_matters() -> No
     assert log.recovery_point == 1
 
 
-def test_a_failed_flush_stops_the_log_until_it_is_opened_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_flush_refuses_appends_until_the_log_is_reopened(caplog: pytest.LogCaptureFixture) -> None:
     files = FaultyFiles(MemoryFiles())
     log = opened(files, LogSettings(flush_messages=5))
     append(log, numbered(0))
@@ -139,7 +139,7 @@ def test_a_failed_flush_stops_the_log_until_it_is_opened_again(caplog: pytest.Lo
     assert append(again, numbered(again.log_end_offset // 2)).last_offset == again.log_end_offset - 1
 
 
-def test_a_disk_that_cannot_be_read_is_not_a_full_one(
+def test_read_error_is_not_treated_as_a_full_disk(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = FaultyFiles(MemoryFiles())
@@ -183,9 +183,7 @@ def starts_over(log: PartitionLog) -> None:
 
 @pytest.mark.parametrize("work", [appends, truncates, retains, closes, starts_over])
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_crash_at_every_operation_keeps_what_was_acknowledged(
-    work: Callable[[PartitionLog], None], torn: bool
-) -> None:
+def test_crash_at_any_operation_keeps_acknowledged_records(work: Callable[[PartitionLog], None], torn: bool) -> None:
     crashes = 0
     while True:
         files = FaultyFiles(MemoryFiles())

@@ -58,7 +58,7 @@ def state(log: PartitionLog) -> tuple[object, ...]:
     )
 
 
-def test_a_clean_stop_is_followed_by_an_opening_without_a_scan(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_after_a_clean_shutdown_is_opened_without_a_scan(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     log = written(files)
     log.close()
     assert log.recovery_point == log.log_end_offset
@@ -70,7 +70,7 @@ def test_a_clean_stop_is_followed_by_an_opening_without_a_scan(files: Files, mon
     assert append(again, batch(2, producer=(7, 0, 48))).first_offset == log.log_end_offset
 
 
-def test_a_crash_costs_a_scan_from_the_recovery_point_on(files: Files) -> None:
+def test_log_after_a_crash_is_scanned_from_the_recovery_point(files: Files) -> None:
     log = written(files)
     while log.durability.has_sealed_unflushed:
         log.durability.flush_sealed()
@@ -84,7 +84,7 @@ def test_a_crash_costs_a_scan_from_the_recovery_point_on(files: Files) -> None:
     assert reopened(files, 0, clean=False).scanned_segments == len(log.segments)
 
 
-def test_a_mark_of_a_clean_stop_that_came_back_is_not_believed(files: Files) -> None:
+def test_stale_clean_shutdown_mark_is_ignored(files: Files) -> None:
     log = written(files)
     log.close()
     recovery_point = log.recovery_point
@@ -95,7 +95,7 @@ def test_a_mark_of_a_clean_stop_that_came_back_is_not_believed(files: Files) -> 
     assert state(again) == state(later)
 
 
-def test_a_last_segment_that_lost_whole_batches_ends_where_it_ends(files: Files) -> None:
+def test_truncated_last_segment_ends_the_log(files: Files) -> None:
     log = written(files)
     log.close()
     active = log.segments.active
@@ -109,7 +109,7 @@ def test_a_last_segment_that_lost_whole_batches_ends_where_it_ends(files: Files)
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex", "snapshot"])
 @pytest.mark.parametrize("damage", ["missing", "torn", "scrambled"])
-def test_whatever_stands_beside_the_batches_is_made_again(files: Files, suffix: str, damage: str) -> None:
+def test_damaged_or_missing_index_files_are_rebuilt(files: Files, suffix: str, damage: str) -> None:
     log = written(files)
     log.close()
     wanted = state(log)
@@ -125,9 +125,7 @@ def test_whatever_stands_beside_the_batches_is_made_again(files: Files, suffix: 
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 100, -1])
-def test_a_flushed_segment_that_lost_its_end_is_noticed(
-    files: Files, size_bytes: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_truncated_flushed_segment_is_detected(files: Files, size_bytes: int, caplog: pytest.LogCaptureFixture) -> None:
     log = written(files)
     log.close()
     headers = everything(log)
@@ -143,7 +141,7 @@ def test_a_flushed_segment_that_lost_its_end_is_noticed(
     assert f"truncated the log to {again.log_end_offset}," in caplog.text
 
 
-def test_rotten_batches_are_refused_and_never_served(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+def test_corrupt_batches_are_not_served(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     log = written(files)
     log.close()
     second = list(log.segments)[1]
@@ -166,7 +164,7 @@ def test_rotten_batches_are_refused_and_never_served(files: Files, caplog: pytes
             assert len(again.read(headers[3].base_offset, 1)) == headers[3].size_bytes
 
 
-def test_lengths_out_of_nowhere_end_a_walk(files: Files) -> None:
+def test_impossible_batch_length_ends_a_walk(files: Files) -> None:
     log = written(files)
     log.close()
     second = list(log.segments)[1]
@@ -182,7 +180,7 @@ def test_lengths_out_of_nowhere_end_a_walk(files: Files) -> None:
             assert code_of(again.read, second.base_offset + 2, 10_000) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_truncation_goes_back_to_a_snapshot(files: Files) -> None:
+def test_truncation_restores_producers_from_a_snapshot(files: Files) -> None:
     log = written(files)
     wanted = PartitionLog.open(files, "u-0", SMALL, NOW_MS)
     for number in range(10):
@@ -203,7 +201,7 @@ def test_truncation_goes_back_to_a_snapshot(files: Files) -> None:
     assert (log.recovery_point, snapshot_offsets(files, "t-0")) == (0, [])
 
 
-def test_snapshots_go_with_their_segments(files: Files) -> None:
+def test_snapshots_are_deleted_with_their_segments(files: Files) -> None:
     log = written(files)
     assert snapshot_offsets(files, "t-0") == [segment.base_offset for segment in log.segments][1:]
     log.increment_log_start_offset(40)
@@ -211,7 +209,7 @@ def test_snapshots_go_with_their_segments(files: Files) -> None:
     assert log.segments.first_offset > 0
 
 
-def test_a_deleted_producers_sequence_outlives_its_batches(files: Files) -> None:
+def test_producer_state_survives_deletion_of_its_batches(files: Files) -> None:
     log = written(files)
     log.increment_log_start_offset(log.segments.active.base_offset)
     log.close()
@@ -222,7 +220,7 @@ def test_a_deleted_producers_sequence_outlives_its_batches(files: Files) -> None
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("deleted", [1, 5, 6, 7, 12, 13, 16])
-def test_records_that_come_back_bring_their_epochs_along(files: Files, deleted: int, clean: bool) -> None:
+def test_recovered_records_restore_their_leader_epochs(files: Files, deleted: int, clean: bool) -> None:
     """Killed between a deletion and the checkpoint of the new log start."""
     log = PartitionLog.open(files, "t-0", LogSettings(), NOW_MS)
     for number in range(8):

@@ -31,13 +31,13 @@ def one_record() -> bytes:
     return builder.build()
 
 
-def test_a_damaged_checkpoint_is_no_reason_not_to_start() -> None:
+def test_damaged_checkpoint_is_ignored_at_the_start() -> None:
     files = MemoryFiles()
     files.write_file("replication-offset-checkpoint", b"nonsense")
     assert manager(files).high_watermark("a", 1) == 0
 
 
-def test_high_watermarks_and_log_starts_survive() -> None:
+def test_high_watermarks_and_log_starts_survive_a_restart() -> None:
     files = MemoryFiles()
     first = manager(files)
     log = first.open("t", 0, TOPIC_ID)
@@ -53,7 +53,7 @@ def test_high_watermarks_and_log_starts_survive() -> None:
     assert (again.log_start_offset, again.log_end_offset) == (2, 5)
 
 
-def test_partitions_that_are_not_open_keep_their_checkpoint() -> None:
+def test_checkpoint_entries_of_unopened_partitions_are_kept() -> None:
     files = MemoryFiles()
     first = manager(files)
     first.checkpoint([("t", 0, 4), ("u", 0, 9)])
@@ -63,7 +63,7 @@ def test_partitions_that_are_not_open_keep_their_checkpoint() -> None:
     assert (third.high_watermark("t", 0), third.high_watermark("u", 0)) == (5, 9)
 
 
-def test_the_directory_remembers_its_topic() -> None:
+def test_log_directory_with_another_topic_id_is_refused() -> None:
     files = MemoryFiles()
     manager(files).open("t", 0, TOPIC_ID)
     assert read_topic_id(files.read_file("t-0/partition.metadata")) == TOPIC_ID
@@ -74,7 +74,7 @@ def test_the_directory_remembers_its_topic() -> None:
 
 
 @pytest.mark.parametrize("opened", [True, False])
-def test_a_deleted_log_leaves_nothing(opened: bool) -> None:
+def test_deleted_log_leaves_no_files_and_no_checkpoint(opened: bool) -> None:
     files = MemoryFiles()
     logs = manager(files)
     logs.open("t", 0, TOPIC_ID).append_as_leader(one_record(), leader_epoch=0, now_ms=1)
@@ -88,7 +88,7 @@ def test_a_deleted_log_leaves_nothing(opened: bool) -> None:
     assert logs.open("t", 0, b"another-topic-id").log_end_offset == 0
 
 
-def test_logs_are_held_to_their_topics_configuration() -> None:
+def test_logs_apply_their_topic_config() -> None:
     files = MemoryFiles()
     log = manager(files, TopicConfig(max_message_bytes=10)).open("t", 0, TOPIC_ID)
     with pytest.raises(KafkaError) as refused:
@@ -101,7 +101,7 @@ def fill(log: PartitionLog, count: int) -> None:
         log.append_as_leader(one_record(), leader_epoch=0, now_ms=1)
 
 
-def test_only_a_clean_stop_of_every_log_is_said_to_be_one() -> None:
+def test_clean_shutdown_is_marked_only_if_every_log_was_closed() -> None:
     for failing in (False, True):
         files = FaultyFiles(MemoryFiles())
         logs = manager(files)
@@ -116,7 +116,7 @@ def test_only_a_clean_stop_of_every_log_is_said_to_be_one() -> None:
         assert not files.exists(".kafka_cleanshutdown"), "this life has yet to earn its own"
 
 
-def test_recovery_points_move_with_the_flushes_and_go_back_with_a_cut() -> None:
+def test_recovery_points_advance_with_flushes_and_decrease_with_truncations() -> None:
     files = FaultyFiles(MemoryFiles())
     config = TopicConfig(segment_bytes=300)
     logs = manager(files, config)
@@ -137,9 +137,7 @@ def test_recovery_points_move_with_the_flushes_and_go_back_with_a_cut() -> None:
 
 
 @pytest.mark.parametrize("change", ["append", "cut", "retain", "compact", "flush"])
-def test_a_checkpoint_takes_up_the_logs_that_changed_and_no_others(
-    change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_visits_changed_logs_only(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = manager(MemoryFiles(), TopicConfig(segment_bytes=300, cleanup_policy="compact"))
     log, idle = logs.open("t", 0, TOPIC_ID), logs.open("idle", 0, TOPIC_ID)
     fill(log, 20)
@@ -171,7 +169,7 @@ def test_a_checkpoint_takes_up_the_logs_that_changed_and_no_others(
     assert looked_at == [("t", 0)]
 
 
-def test_what_is_compacted_follows_the_configuration() -> None:
+def test_compaction_follows_cleanup_policy_changes() -> None:
     config = {"t": TopicConfig(segment_bytes=300)}
     logs = LogManager(MemoryFiles(), BrokerSettings(), config.__getitem__, lambda: 0)
     logs.load_checkpoints()
@@ -183,7 +181,7 @@ def test_what_is_compacted_follows_the_configuration() -> None:
 
 
 @pytest.mark.parametrize("begins_anew", [True, False])
-def test_what_was_deleted_need_not_be_flushed(begins_anew: bool) -> None:
+def test_deleted_segments_are_not_flushed(begins_anew: bool) -> None:
     logs = manager(MemoryFiles(), TopicConfig(segment_bytes=300))
     log = logs.open("t", 0, TOPIC_ID)
     fill(log, 20)
@@ -195,7 +193,7 @@ def test_what_was_deleted_need_not_be_flushed(begins_anew: bool) -> None:
     assert not logs.flush_step(), "the next step would find the same again, without end"
 
 
-def test_a_flush_that_fails_ends_the_steps(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_flush_ends_the_flush_steps(caplog: pytest.LogCaptureFixture) -> None:
     files = FaultyFiles(MemoryFiles())
     logs = manager(files, TopicConfig(segment_bytes=300))
     fill(logs.open("t", 0, TOPIC_ID), 20)
@@ -205,7 +203,7 @@ def test_a_flush_that_fails_ends_the_steps(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.text.count("takes no more appends") == 1
 
 
-def test_a_log_that_cannot_be_flushed_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_flush_of_a_log_does_not_prevent_flushes_of_others(caplog: pytest.LogCaptureFixture) -> None:
     """One log has an epoch to write to a full disk; the other needs no space."""
     files = FaultyFiles(MemoryFiles())
     logs = manager(files, TopicConfig(segment_bytes=300))
@@ -226,7 +224,7 @@ def test_a_log_that_cannot_be_flushed_does_not_hold_up_the_others(caplog: pytest
     assert logs.flush_step(), "it comes again"
 
 
-def test_a_directory_that_refuses_does_not_keep_the_others_from_their_checkpoints(
+def test_failing_directory_does_not_prevent_checkpoints_of_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     disks = {path: FaultyFiles(MemoryFiles()) for path in ("/a", "/b")}
@@ -243,7 +241,7 @@ def test_a_directory_that_refuses_does_not_keep_the_others_from_their_checkpoint
     assert disks["/a"].read_file("replication-offset-checkpoint") == b"0\n1\non-a 0 5\n"
 
 
-def test_a_log_that_cannot_be_compacted_now_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_compaction_of_a_log_does_not_prevent_compaction_of_others(caplog: pytest.LogCaptureFixture) -> None:
     """Two disks; the one with the dirtier log is full."""
     disks = {path: FaultyFiles(MemoryFiles()) for path in ("/a", "/b")}
     config = TopicConfig(segment_bytes=300, cleanup_policy="compact")
@@ -269,7 +267,7 @@ def test_a_log_that_cannot_be_compacted_now_does_not_hold_up_the_others(caplog: 
     assert many.cleaned_to == many.segments.active.base_offset
 
 
-def test_deleted_logs_can_be_rescued_for_a_while() -> None:
+def test_deleted_logs_are_kept_for_file_delete_delay_ms() -> None:
     files = MemoryFiles()
     now_ms = 1000
     logs = manager(files, TopicConfig(file_delete_delay_ms=500), lambda: now_ms)
@@ -292,7 +290,7 @@ def test_deleted_logs_can_be_rescued_for_a_while() -> None:
     assert not [name for name in files.names("") if name.endswith("-delete")], "the next start removes them"
 
 
-def test_the_dirtiest_log_is_cleaned_first_and_remembered() -> None:
+def test_dirtiest_log_is_compacted_first() -> None:
     files = MemoryFiles()
     config = TopicConfig(segment_bytes=300, cleanup_policy="compact")
     logs = manager(files, config)
@@ -311,7 +309,7 @@ def test_the_dirtiest_log_is_cleaned_first_and_remembered() -> None:
     assert again.cleaned_to == many.cleaned_to
 
 
-def test_what_cannot_be_read_is_not_cleaned_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_log_is_not_compacted_again(caplog: pytest.LogCaptureFixture) -> None:
     files = MemoryFiles()
     config = TopicConfig(segment_bytes=300, cleanup_policy="compact")
     first = manager(files, config)
@@ -332,7 +330,7 @@ def test_what_cannot_be_read_is_not_cleaned_again(caplog: pytest.LogCaptureFixtu
     assert files.read_file(path) == bytes(content)
 
 
-def test_a_log_that_is_deleted_while_it_is_cleaned_is_let_go() -> None:
+def test_deletion_of_a_log_abandons_its_compaction() -> None:
     files = MemoryFiles()
     logs = manager(files, TopicConfig(segment_bytes=300, cleanup_policy="compact", file_delete_delay_ms=0))
     log = logs.open("t", 0, TOPIC_ID)

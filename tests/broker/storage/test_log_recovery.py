@@ -28,7 +28,7 @@ def written(files: Files) -> PartitionLog:
     return log
 
 
-def test_a_torn_write_is_cut_off_at_every_position(files: Files) -> None:
+def test_torn_write_at_any_position_is_truncated(files: Files) -> None:
     log = written(files)
     path = max(f"t-0/{name}" for name in files.names("t-0") if name.endswith(".log"))
     log.close()
@@ -47,7 +47,7 @@ def test_a_torn_write_is_cut_off_at_every_position(files: Files) -> None:
         again.close()
 
 
-def test_a_flipped_bit_in_the_last_segment_is_found_at_every_position(files: Files) -> None:
+def test_flipped_bit_at_any_position_of_the_last_segment_is_detected(files: Files) -> None:
     log = written(files)
     path = max(f"t-0/{name}" for name in files.names("t-0") if name.endswith(".log"))
     base = int(path[4:24])
@@ -63,7 +63,7 @@ def test_a_flipped_bit_in_the_last_segment_is_found_at_every_position(files: Fil
         again.close()
 
 
-def test_a_truncation_that_a_power_failure_undid_is_done_again(files: Files) -> None:
+def test_truncation_undone_by_a_power_failure_is_repeated(files: Files) -> None:
     """Schedule 371: a log is truncated within a segment and continues in the next; then the first one returns whole."""
     log = written(files)
     before = sorted(f"t-0/{name}" for name in files.names("t-0") if name.endswith(".log"))
@@ -82,7 +82,7 @@ def test_a_truncation_that_a_power_failure_undid_is_done_again(files: Files) -> 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_was_cut_does_not_come_back_with_a_power_failure(seed: int) -> None:
+def test_truncated_records_do_not_return_after_a_power_failure(seed: int) -> None:
     """Whatever is lost of the page cache, truncated batches do not precede a later epoch."""
     disk = SimDisk(SimLoop(random.Random(seed)), random.Random(seed), "disk")
     files = DiskView(disk, Process("first"))
@@ -98,7 +98,7 @@ def test_what_was_cut_does_not_come_back_with_a_power_failure(seed: int) -> None
     assert [header.partition_leader_epoch for header in everything(again) if header.base_offset >= end] in ([], [9])
 
 
-def test_a_hole_in_an_older_segment_ends_the_log_there(files: Files) -> None:
+def test_gap_in_an_older_segment_ends_the_log(files: Files) -> None:
     log = written(files)
     assert len(log.segments) >= 3
     log.close()
@@ -113,7 +113,7 @@ def test_a_hole_in_an_older_segment_ends_the_log_there(files: Files) -> None:
     assert sorted(name for name in files.names("t-0") if name.endswith(".log")) == [path[4:] for path in paths[:2]]
 
 
-def test_reopening_restores_everything(files: Files) -> None:
+def test_reopened_log_has_the_same_state(files: Files) -> None:
     log = written(files)
     for close in (False, True):  # after a crash, and after a clean stop
         if close:
@@ -140,21 +140,21 @@ def test_the_epoch_checkpoint_is_rebuilt_from_the_batches(files: Files, damaged:
     assert files.read_file("t-0/leader-epoch-checkpoint") == b"0\n3\n0 0\n1 16\n2 32\n"
 
 
-def test_files_have_kafkas_names(files: Files) -> None:
+def test_file_names_equal_kafkas(files: Files) -> None:
     written(files).close()
     suffixes = {name.rpartition(".")[2] for name in files.names("t-0") if name[:20].isdigit()}
     assert suffixes == {"log", "index", "timeindex", "txnindex", "snapshot"}
     assert "leader-epoch-checkpoint" in files.names("t-0")
 
 
-def test_a_deleted_start_behind_a_torn_end_starts_over(files: Files) -> None:
+def test_log_start_beyond_a_torn_end_starts_the_log_over(files: Files) -> None:
     append(opened(files))
     log = opened(files, log_start_offset=10)
     assert (log.log_start_offset, log.log_end_offset) == (10, 10)
     assert append(log).first_offset == 10
 
 
-def test_a_failing_disk_refuses_and_keeps_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_refuses_the_append_and_keeps_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = OsFiles(tmp_path)
     log = opened(disk)
     append(log, batch(producer=(7, 0, 0)))
@@ -172,7 +172,7 @@ def test_a_failing_disk_refuses_and_keeps_the_log(tmp_path: Path, monkeypatch: p
     disk.close()
 
 
-def test_flush_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flush_messages_flushes_after_its_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
     log = opened(MemoryFiles(), LogSettings(flush_messages=5))
     flushes: list[int] = []
     monkeypatch.setattr(MemoryFile, "flush", lambda _: flushes.append(log.log_end_offset))
@@ -181,7 +181,7 @@ def test_flush_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(flushes) == 2
 
 
-def test_an_idle_log_in_memory_is_small() -> None:
+def test_idle_log_uses_little_memory() -> None:
     import tracemalloc
 
     files = MemoryFiles()
@@ -197,7 +197,7 @@ def test_an_idle_log_in_memory_is_small() -> None:
         tracemalloc.stop()
 
 
-def test_a_log_directory_killed_80_times_loses_nothing_acknowledged(tmp_path: Path) -> None:
+def test_writer_killed_80_times_loses_no_acknowledged_record(tmp_path: Path) -> None:
     """See `killed_writer`: processes that append, roll, flush, compact, retain, and die by SIGKILL."""
     ran = subprocess.run(
         [sys.executable, "-m", "tests.broker.storage.killed_writer", str(tmp_path), "80", "7"],

@@ -12,7 +12,7 @@ from anabranch.protocol.records.compression import DECOMPRESSED_BYTES_MAX, Compr
     ("policy", "deletes", "compacts"),
     [("delete", True, False), ("compact", False, True), ("compact,delete", True, True)],
 )
-def test_both_policies_may_apply(policy: str, deletes: bool, compacts: bool) -> None:
+def test_cleanup_policies_can_be_combined(policy: str, deletes: bool, compacts: bool) -> None:
     settings = LogSettings(cleanup_policy=policy)
     assert (settings.deletes, settings.compacts) == (deletes, compacts)
 
@@ -35,13 +35,13 @@ def test_each_codec_has_its_own_level(name: str, codec: Compression | None, leve
     assert (settings.codec, settings.compression_level) == (codec, level)
 
 
-def test_records_may_be_many_times_larger_than_their_batch_and_no_larger_than_readers_open() -> None:
+def test_decompressed_size_is_bounded_by_ratio_and_reader_limit() -> None:
     assert LogSettings(max_message_bytes=1).decompressed_bytes_max == 16 << 20
     assert LogSettings(max_message_bytes=2 << 20).decompressed_bytes_max == 32 << 20
     assert LogSettings(max_message_bytes=1, message_max_decompressed_ratio=3).decompressed_bytes_max == 3 << 20
     assert LogSettings(max_message_bytes=1 << 30).decompressed_bytes_max == DECOMPRESSED_BYTES_MAX
 
 
-def test_records_bear_the_brokers_time_only_if_that_was_asked_for() -> None:
+def test_log_append_time_is_used_only_if_configured() -> None:
     assert LogSettings(message_timestamp_type="LogAppendTime").uses_log_append_time
     assert not LogSettings().uses_log_append_time

@@ -42,7 +42,7 @@ def reached(files: Files) -> tuple[int, int]:
     return log.durability.reached, log.log_end_offset
 
 
-def test_part_of_a_batch_is_what_a_killed_process_leaves(files: Files) -> None:
+def test_partial_last_batch_is_no_loss(files: Files) -> None:
     path, start, _ = stored(files)[-1]
     whole = files.read_file(path) or b""
     for size_bytes in (start + 1, start + HEADER_BYTES - 1, start + HEADER_BYTES + 1, len(whole) - 1):
@@ -55,20 +55,20 @@ def test_part_of_a_batch_is_what_a_killed_process_leaves(files: Files) -> None:
     [(-1, 1), (HEADER_BYTES, 64), (MAGIC_AT, 1), (LENGTH_AT, 64), (LENGTH_AT, 128), (LENGTH_AT + 3, 4)],
     ids=["end", "records", "magic", "longer than the file", "negative", "a little longer"],
 )
-def test_a_batch_behind_the_damage_was_stored_once(files: Files, at: int, flip: int) -> None:
+def test_batch_after_the_damage_is_a_loss(files: Files, at: int, flip: int) -> None:
     path, start, stop = stored(files)[1]
     change(files, path, stop - 1 if at < 0 else start + at, flip)
     went, end = reached(files)
     assert went > end, "more is known to have been there"
 
 
-def test_a_whole_batch_that_is_not_sound_was_stored_once(files: Files) -> None:
+def test_complete_corrupt_batch_is_a_loss(files: Files) -> None:
     path, _, stop = stored(files)[-1]
     change(files, path, stop - 1, 1)
     assert reached(files) == (27, 26)
 
 
-def test_a_lost_segment_was_stored_once(files: Files) -> None:
+def test_missing_segment_is_a_loss(files: Files) -> None:
     stored(files)
     first = min(name for name in files.names("t-0") if name.endswith(".log"))
     change(files, f"t-0/{first}", HEADER_BYTES, 1)
@@ -83,7 +83,7 @@ def manager(files: Files) -> LogManager:
 
 
 @pytest.mark.parametrize("known", ["high watermark", "recovery point"])
-def test_the_checkpoints_know_how_far_a_log_went(known: str) -> None:
+def test_log_end_below_a_checkpoint_is_a_loss(known: str) -> None:
     """Missing whole batches leave no trace in the log; only the checkpoint knows, also after a restart."""
     files = MemoryFiles()
     first = manager(files)
@@ -107,7 +107,7 @@ def test_the_checkpoints_know_how_far_a_log_went(known: str) -> None:
     assert manager(files).open(*KEY, TOPIC_ID).durability.reached == 0, "forgotten for good"
 
 
-def test_what_was_cut_off_in_one_life_is_remembered_by_the_next() -> None:
+def test_loss_is_known_after_the_next_restart() -> None:
     files = MemoryFiles()
     log = manager(files).open(*KEY, TOPIC_ID)
     for _ in range(3):

@@ -39,7 +39,7 @@ def verdict(records: bytes, **settings: Any) -> ErrorCode:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_message_set_becomes_one_batch_in_the_codec_of_its_producer(magic: int, codec: Compression) -> None:
+def test_message_set_becomes_one_batch_with_the_producers_codec(magic: int, codec: Compression) -> None:
     records = converted(message_set(magic=magic, codec=codec), LogSettings())
     header = read_header(records)
     assert (header.codec, header.record_count, header.size_bytes) == (codec, 3, len(records))
@@ -50,7 +50,7 @@ def test_a_message_set_becomes_one_batch_in_the_codec_of_its_producer(magic: int
 
 @pytest.mark.parametrize("source", CODECS)
 @pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_or_of_the_topic(source: Compression, target: str) -> None:
+def test_message_set_becomes_one_batch_with_the_topics_codec(source: Compression, target: str) -> None:
     settings = LogSettings(compression_type=target)
     records = converted(message_set(codec=source), settings)
     assert read_header(records).codec == settings.codec
@@ -94,11 +94,11 @@ def wrapping(content: bytes, codec: int = Compression.GZIP) -> bytes:
         (wrapping(GOOD, 5), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_refusals(records: bytes, code: ErrorCode) -> None:
+def test_invalid_message_sets_are_refused(records: bytes, code: ErrorCode) -> None:
     assert verdict(records) is code
 
 
-def test_sizes_are_those_of_single_messages() -> None:
+def test_max_message_bytes_applies_to_single_messages() -> None:
     largest = len(build_message(message()))
     assert verdict(PLAIN, max_message_bytes=largest) is ErrorCode.NONE
     assert len(GOOD) > 2 * largest
@@ -107,7 +107,7 @@ def test_sizes_are_those_of_single_messages() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_many_small_messages_are_refused_before_they_cost_much(codec: Compression) -> None:
+def test_many_small_messages_are_refused_with_bounded_memory(codec: Compression) -> None:
     """Together they have the size of a batch; few of them are in memory at a time."""
     records = b"".join(build_message(Message(0, 0, 0, -1, None, None)) for _ in range(100_000))
     if codec:
@@ -123,7 +123,7 @@ def test_many_small_messages_are_refused_before_they_cost_much(codec: Compressio
     assert verdict(message_set(3), max_message_bytes=60) is ErrorCode.NONE
 
 
-def test_log_append_time_is_the_brokers_to_set() -> None:
+def test_message_with_log_append_time_attribute_is_refused_in_such_a_topic() -> None:
     timed_by_broker = message_set(attributes=8)
     assert verdict(timed_by_broker, message_timestamp_type="LogAppendTime") is ErrorCode.INVALID_TIMESTAMP
     assert verdict(build_message(message(attributes=8)._replace(timestamp_ms=-1))) is ErrorCode.INVALID_TIMESTAMP
@@ -132,7 +132,7 @@ def test_log_append_time_is_the_brokers_to_set() -> None:
     assert verdict(message_set(attributes=8, magic=0)) is ErrorCode.NONE  # where the bit has no meaning
 
 
-def test_a_cut_off_message_is_left_out() -> None:
+def test_truncated_last_message_is_dropped() -> None:
     assert read_header(converted(GOOD + GOOD[:-1], LogSettings())).record_count == 5
     assert converted(GOOD[:20], LogSettings()) == b""
 
@@ -143,7 +143,7 @@ def log(files: Files) -> PartitionLog:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_appended_message_sets_stand_in_the_log_as_batches(log: PartitionLog, codec: Compression) -> None:
+def test_message_sets_are_appended_as_batches(log: PartitionLog, codec: Compression) -> None:
     log.append_as_leader(batch(2), leader_epoch=4, now_ms=NOW_MS)
     info = log.append_as_leader(message_set(codec=codec), leader_epoch=4, now_ms=NOW_MS)
     assert (info.first_offset, info.last_offset, info.log_append_time_ms, info.record_count) == (2, 4, -1, 3)
@@ -151,7 +151,7 @@ def test_appended_message_sets_stand_in_the_log_as_batches(log: PartitionLog, co
     assert (stored.base_offset, stored.partition_leader_epoch, stored.codec) == (2, 4, codec)
 
 
-def test_the_rules_of_batches_hold_too(log: PartitionLog) -> None:
+def test_rules_of_batches_apply_to_message_sets(log: PartitionLog) -> None:
     def appended(records: bytes, **settings: Any) -> ErrorCode:
         log.settings = LogSettings(**settings)
         try:
@@ -168,7 +168,7 @@ def test_the_rules_of_batches_hold_too(log: PartitionLog) -> None:
     assert appended(GOOD, segment_bytes=100) is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_records_are_compressed_as_hard_as_the_topic_says(log: PartitionLog) -> None:
+def test_topic_compression_level_applies(log: PartitionLog) -> None:
     sizes = []
     for level in (1, 9):
         log.settings = LogSettings(compression_type="gzip", compression_gzip_level=level)
@@ -178,19 +178,19 @@ def test_records_are_compressed_as_hard_as_the_topic_says(log: PartitionLog) -> 
     assert min(sizes[:2]) > max(sizes[2:])
 
 
-def test_log_append_time_replaces_the_times_of_old_messages(log: PartitionLog) -> None:
+def test_log_append_time_replaces_timestamps_of_message_sets(log: PartitionLog) -> None:
     log.settings = LogSettings(message_timestamp_type="LogAppendTime")
     info = log.append_as_leader(message_set(magic=0), leader_epoch=0, now_ms=NOW_MS + 99)
     assert info.log_append_time_ms == NOW_MS + 99
     assert {one.timestamp_ms for one in iter_records(log.read(0, 1 << 20))} == {NOW_MS + 99}
 
 
-def test_nothing_whole_appends_nothing(log: PartitionLog) -> None:
+def test_partial_message_set_appends_nothing(log: PartitionLog) -> None:
     info = log.append_as_leader(GOOD[:20], leader_epoch=0, now_ms=NOW_MS)
     assert (info.first_offset, info.last_offset, log.log_end_offset) == (-1, -1, 0)
 
 
-def test_a_batch_that_claims_log_append_time_is_stored_without_the_claim(log: PartitionLog) -> None:
+def test_log_append_time_attribute_of_a_producer_is_cleared(log: PartitionLog) -> None:
     claiming = bytearray(batch(2, timestamp_ms=NOW_MS))
     set_log_append_time(claiming, 0, read_header(claiming), NOW_MS + 5)
     info = log.append_as_leader(bytes(claiming), leader_epoch=0, now_ms=NOW_MS)

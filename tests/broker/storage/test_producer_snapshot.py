@@ -33,13 +33,13 @@ def described(one: ProducerEntry) -> tuple[object, ...]:
     )
 
 
-def test_all_that_is_remembered_comes_back() -> None:
+def test_producer_state_is_restored_from_a_snapshot() -> None:
     again = decode_snapshot(encode_snapshot([FULL, WRAPPED, MARKER_ONLY]))
     assert [described(one) for one in again] == [described(one) for one in (FULL, WRAPPED, MARKER_ONLY)]
     assert decode_snapshot(encode_snapshot([])) == []
 
 
-def test_bytes_are_kafkas_up_to_where_kafka_reads() -> None:
+def test_snapshot_bytes_equal_kafkas_in_kafkas_part() -> None:
     rows = [
         struct.pack(">qhiqiqiq", 7, 3, 9, 109, 1, 1_700_000_000_000, 8, -1),
         struct.pack(">qhiqiqiq", 2**40, 3, 1, 53, 3, 1_700_000_000_000, 8, 50),
@@ -55,7 +55,7 @@ def test_bytes_are_kafkas_up_to_where_kafka_reads() -> None:
     assert [list(one.batches) for one in again] == [[FULL.batches[-1]], [WRAPPED.batches[-1]], []]
 
 
-def test_damage_at_any_byte_is_noticed() -> None:
+def test_damage_at_any_byte_is_detected() -> None:
     content = encode_snapshot([FULL, WRAPPED])
     for position in range(len(content)):
         with pytest.raises(ValueError, match="snapshot"):
@@ -66,5 +66,5 @@ def test_damage_at_any_byte_is_noticed() -> None:
             decode_snapshot(bytes(damaged))
 
 
-def test_names_are_kafkas() -> None:
+def test_snapshot_file_names_equal_kafkas() -> None:
     assert snapshot_path("t-0", 42) == "t-0/00000000000000000042.snapshot"

@@ -34,7 +34,7 @@ def after(*headers: BatchHeader) -> ProducerStates:
     return states
 
 
-def test_an_unknown_producer_may_begin_anywhere() -> None:
+def test_unknown_producer_may_start_with_any_sequence() -> None:
     for sequence in (0, 1, 500):
         assert refused(ProducerStates(), header(0, sequence)) is None
 
@@ -51,12 +51,12 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
         (2, 7, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_sequences(epoch: int, sequence: int, code: ErrorCode | None) -> None:
+def test_sequence_is_checked(epoch: int, sequence: int, code: ErrorCode | None) -> None:
     states = after(header(3, 0, 5), header(3, 5, 2))
     assert refused(states, header(epoch, sequence)) is code
 
 
-def test_sequences_wrap() -> None:
+def test_sequences_wrap_around() -> None:
     states = after(header(0, 2**31 - 3, 3))
     assert refused(states, header(0, 0)) is None
     assert refused(states, header(0, 1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -74,7 +74,7 @@ def test_the_last_five_batches_are_recognised() -> None:
             assert (found.first_offset, found.last_offset) == (100 + 2 * number, 101 + 2 * number)
 
 
-def test_what_is_not_a_duplicate() -> None:
+def test_differing_batch_is_no_duplicate() -> None:
     states = after(header(1, 0, 2))
     assert states.find_duplicate(header(1, 0, 2)) is not None
     for other in (header(1, 0, 3), header(1, 1, 1), header(0, 0, 2), header(2, 0, 2), header(1, 0, 2, pid=PID + 1)):
@@ -82,7 +82,7 @@ def test_what_is_not_a_duplicate() -> None:
     assert states.find_duplicate(read_header(batch())) is None
 
 
-def test_coordinators_have_no_sequences_but_epochs() -> None:
+def test_coordinator_batches_are_checked_for_epochs_and_not_sequences() -> None:
     states = after(header(3, 0, 5))
     assert refused(states, header(3, -1), from_client=False) is None
     assert refused(states, header(2, -1), from_client=False) is ErrorCode.INVALID_PRODUCER_EPOCH
@@ -91,7 +91,7 @@ def test_coordinators_have_no_sequences_but_epochs() -> None:
     assert refused(states, header(3, 5)) is None
 
 
-def test_transactions_hold_the_stable_offset_until_their_end_is_replicated() -> None:
+def test_open_transactions_bound_the_last_stable_offset_until_replicated() -> None:
     states = after(header(0, 0, 5))  # 100..104
     assert states.first_unstable_offset(105) is None
     states.append(header(0, 5, 1, transactional=True), 105)
@@ -106,7 +106,7 @@ def test_transactions_hold_the_stable_offset_until_their_end_is_replicated() -> 
     assert states.aborted == [(PID, 105, 108, 107)]
 
 
-def test_an_open_transaction_refuses_what_is_outside_of_it() -> None:
+def test_non_transactional_batch_in_an_open_transaction_is_refused() -> None:
     states = after(header(0, 0, 1, transactional=True))
     assert refused(states, header(0, 1)) is ErrorCode.INVALID_TXN_STATE
     assert refused(states, header(0, 1, transactional=True)) is None
@@ -114,7 +114,7 @@ def test_an_open_transaction_refuses_what_is_outside_of_it() -> None:
     assert refused(states, header(0, 1)) is None
 
 
-def test_markers_are_fenced() -> None:
+def test_marker_of_an_older_epoch_is_fenced() -> None:
     states = after(header(2, 0, 1, transactional=True))
     states.end_transaction(header(2, -1, transactional=True), 101, ControlRecord(ControlType.COMMIT, 5))
     for epoch, coordinator_epoch, code in (
@@ -128,7 +128,7 @@ def test_markers_are_fenced() -> None:
     states.check_marker(header(0, -1, pid=99), ControlRecord(ControlType.ABORT, 0))
 
 
-def test_a_marker_of_a_new_epoch_forgets_the_sequences() -> None:
+def test_marker_of_a_new_epoch_resets_sequences() -> None:
     states = after(header(0, 0, 5))
     states.end_transaction(header(1, -1), 105, ControlRecord(ControlType.ABORT, 1))
     assert refused(states, header(0, 5)) is ErrorCode.INVALID_PRODUCER_EPOCH
@@ -158,7 +158,7 @@ def first_batch(states: ProducerStates, epoch: int, sequence: int, **options: ob
     return None
 
 
-def test_the_first_batch_of_a_transaction_comes_with_what_its_coordinator_confirmed() -> None:
+def test_first_batch_of_a_transaction_needs_a_verification() -> None:
     states = ProducerStates()
     assert first_batch(states, 0, 0) is ErrorCode.INVALID_TXN_STATE
     begun = states.begin_verification(PID, 0, 0, NOW_MS)
@@ -171,7 +171,7 @@ def test_the_first_batch_of_a_transaction_comes_with_what_its_coordinator_confir
     assert states.begin_verification(PID, 0, 1, NOW_MS) is None
 
 
-def test_a_marker_outdates_what_was_asked_before_it() -> None:
+def test_marker_invalidates_earlier_verifications() -> None:
     """Verified, aborted, begun again: the old verification must not admit a batch (KIP-890)."""
     states = ProducerStates()
     begun = states.begin_verification(PID, 0, 0, NOW_MS)
@@ -183,7 +183,7 @@ def test_a_marker_outdates_what_was_asked_before_it() -> None:
     assert first_batch(states, 0, 0, verification=again) is None
 
 
-def test_a_later_batch_that_is_confirmed_sooner_waits_for_the_first_one() -> None:
+def test_batch_verified_before_an_earlier_sequence_is_out_of_order() -> None:
     states = ProducerStates()
     begun = states.begin_verification(PID, 1, 4, NOW_MS)
     states.begin_verification(PID, 1, 2, NOW_MS)
@@ -195,7 +195,7 @@ def test_a_later_batch_that_is_confirmed_sooner_waits_for_the_first_one() -> Non
     assert first_batch(states, 2, 9, verification=begun) is None, "a new epoch counts from where it begins"
 
 
-def test_an_older_epoch_is_told_so_before_its_sequence_is_looked_at() -> None:
+def test_epoch_is_checked_before_the_sequence() -> None:
     states = ProducerStates()
     begun = states.begin_verification(PID, 2, 0, NOW_MS)
     states.append(header(3, 0, 5), 100)
@@ -211,7 +211,7 @@ def test_verification_of_an_older_epoch_than_the_log_has_is_refused() -> None:
         assert states.begin_verification(PID, 3, 0, NOW_MS, adds=adds) is not None
 
 
-def test_what_was_never_confirmed_expires() -> None:
+def test_unused_verification_expires() -> None:
     states = ProducerStates()
     begun = states.begin_verification(PID, 0, 0, 1000)
     states.expire(1999, 1000)

@@ -39,7 +39,7 @@ def layout(segment: Segment) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("gap", [0, 3])
-def test_every_offset_is_found(files: Files, gap: int) -> None:
+def test_position_of_every_offset_is_found(files: Files, gap: int) -> None:
     segment = filled(files, gap=gap)
     batches = layout(segment)
     assert len(batches) == BATCHES
@@ -51,12 +51,12 @@ def test_every_offset_is_found(files: Files, gap: int) -> None:
             assert segment.position_of(offset) == expected
 
 
-def test_the_index_is_sparse(files: Files) -> None:
+def test_offset_index_is_sparse(files: Files) -> None:
     segment = filled(files)
     assert BATCHES / 5 < len(segment.offset_index) < BATCHES / 2
 
 
-def test_reads_are_whole_batches_below_the_limit(files: Files) -> None:
+def test_reads_return_whole_batches_below_the_limit(files: Files) -> None:
     segment = filled(files)
     batches = layout(segment)
     content = segment.file.read(0, segment.file.size_bytes)
@@ -73,7 +73,7 @@ def test_reads_are_whole_batches_below_the_limit(files: Files) -> None:
                 assert generous == (data or content[start : start + first])
 
 
-def test_reading_on_where_the_last_read_ended_needs_no_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequential_read_needs_no_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     segment = filled(MemoryFiles())
     segment._boundaries.clear()
 
@@ -89,7 +89,7 @@ def test_reading_on_where_the_last_read_ended_needs_no_walk(monkeypatch: pytest.
     assert seen == BATCHES
 
 
-def test_recovery_rebuilds_what_appending_built(files: Files) -> None:
+def test_recovery_rebuilds_the_indexes(files: Files) -> None:
     segment = filled(files)
     again = Segment(files, "t-0", 1000, NOW_MS)
     headers = [header for _, header in again.recover(index_interval_bytes=INTERVAL, verify=True)]
@@ -101,7 +101,7 @@ def test_recovery_rebuilds_what_appending_built(files: Files) -> None:
     assert again.max_timestamp_offset == segment.max_timestamp_offset
 
 
-def test_offsets_that_do_not_grow_are_damage(files: Files) -> None:
+def test_non_increasing_offsets_are_truncated(files: Files) -> None:
     segment = filled(files)
     whole = segment.file.size_bytes
     segment.file.append(batch(1, at=(segment.base_offset + 5, 1)))
@@ -122,7 +122,7 @@ def test_seal_writes_the_indexes(files: Files) -> None:
     assert files.names("t-0") == []
 
 
-def test_room_and_age() -> None:
+def test_segment_is_full_by_size_or_age() -> None:
     files = MemoryFiles()
     files.make_directory("t-0")
     segment = Segment(files, "t-0", 1000, NOW_MS)

@@ -37,7 +37,7 @@ def holding(files: MemoryFiles, records: bytes, settings: LogSettings) -> Partit
 
 
 @cases
-def test_recovery(records: bytes) -> None:
+def test_log_with_an_unreadable_batch_is_recovered(records: bytes) -> None:
     files = MemoryFiles()
     log = holding(files, records, LogSettings(segment_bytes=400))
     before = everything(log)
@@ -49,8 +49,8 @@ def test_recovery(records: bytes) -> None:
 
 
 @cases
-def test_searches_by_time(records: bytes) -> None:
-    """Any of its records may match, so the search returns its first offset."""
+def test_search_by_time_returns_the_first_offset_of_an_unreadable_batch(records: bytes) -> None:
+    """Any of its records may match."""
     log = holding(MemoryFiles(), with_max_timestamp(records, NOW_MS + 9), LogSettings())
     for timestamp_ms in (NOW_MS + 5, NOW_MS + 9):
         found = log.offset_for_timestamp(timestamp_ms)
@@ -67,7 +67,7 @@ def test_searches_by_time(records: bytes) -> None:
 
 
 @cases
-def test_compaction(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_batch_is_kept_by_compaction(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """An unreadable batch stays unchanged, others are compacted, and it is logged once."""
     files = MemoryFiles()
     log = holding(files, records, COMPACT)
@@ -93,7 +93,7 @@ def test_compaction(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
     assert not unreadable or "at offset 4" in caplog.text
 
 
-def test_these_cannot_be_read() -> None:
+def test_unreadable_examples_raise_a_decode_error() -> None:
     for records in UNREADABLE.values():
         if records not in READABLE:
             with pytest.raises(DecodeError):

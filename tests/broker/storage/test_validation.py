@@ -35,7 +35,7 @@ def verdict(records: bytes, origin: Origin = "client", **settings: Any) -> Error
     return ErrorCode.NONE
 
 
-def test_a_good_batch() -> None:
+def test_valid_batch_is_accepted() -> None:
     for buffer in (GOOD, bytearray(GOOD), memoryview(GOOD)):
         assert check_produced(buffer, LogSettings(), NOW_MS, "client").header.record_count == 3
     assert verdict(batch(2, producer=(1, 0, 0))) is ErrorCode.NONE
@@ -81,24 +81,24 @@ MARKER = build_end_transaction(commit=True, producer_id=1, producer_epoch=0, coo
         (MARKER, ErrorCode.INVALID_RECORD),
     ],
 )
-def test_refusals(records: bytes, code: ErrorCode) -> None:
+def test_invalid_batch_is_refused(records: bytes, code: ErrorCode) -> None:
     assert verdict(records) is code
 
 
-def test_coordinators_may_do_more() -> None:
+def test_coordinator_may_append_markers_and_batches_without_sequence() -> None:
     assert verdict(MARKER, "coordinator") is ErrorCode.NONE
     assert verdict(batch(producer=(1, 0, -1)), "coordinator") is ErrorCode.NONE
     assert verdict(GOOD[:-1], "coordinator") is ErrorCode.INVALID_RECORD
 
 
-def test_sizes() -> None:
+def test_batch_size_is_bounded() -> None:
     assert verdict(GOOD, max_message_bytes=len(GOOD)) is ErrorCode.NONE
     assert verdict(GOOD, max_message_bytes=len(GOOD) - 1) is ErrorCode.MESSAGE_TOO_LARGE
     assert verdict(GOOD, segment_bytes=len(GOOD)) is ErrorCode.NONE
     assert verdict(GOOD, segment_bytes=len(GOOD) - 1) is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_timestamps() -> None:
+def test_timestamps_are_checked_against_the_bounds() -> None:
     late, old = batch(2, timestamp_ms=NOW_MS + 60_000), batch(2, timestamp_ms=NOW_MS - 60_000)
     assert verdict(late) is verdict(old) is ErrorCode.NONE
     assert verdict(late, message_timestamp_after_max_ms=60_001) is ErrorCode.NONE
@@ -115,7 +115,7 @@ def test_timestamps() -> None:
     assert verdict(late, **own_time) is ErrorCode.NONE
 
 
-def test_log_append_time_is_the_brokers_to_set() -> None:
+def test_batch_with_log_append_time_attribute_is_refused_in_such_a_topic() -> None:
     assert verdict(time_stamped()) is ErrorCode.NONE
     assert verdict(time_stamped(), message_timestamp_type="LogAppendTime") is ErrorCode.INVALID_TIMESTAMP
     assert verdict(changed(time_stamped(), 35, "q", -1)) is ErrorCode.INVALID_TIMESTAMP
@@ -133,11 +133,11 @@ def test_compacted_topics_need_keys(compression: str) -> None:
     assert verdict(MARKER, "coordinator", cleanup_policy="compact") is ErrorCode.NONE
 
 
-def test_unreadable_records_of_a_compacted_topic() -> None:
+def test_unreadable_records_of_a_compacted_topic_are_refused() -> None:
     assert verdict(changed(GOOD, 61, "B", 250), cleanup_policy="compact") is ErrorCode.INVALID_RECORD
 
 
-def test_what_a_follower_takes() -> None:
+def test_follower_accepts_valid_contiguous_batches_only() -> None:
     records = batch(2, at=(10, 1))
     check_replicated(records, 0, read_header(records), 10)
     check_replicated(records, 0, read_header(records), 5)
