@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.broker.tasks.lazy_part import LazyPart
 
 
-def test_it_is_built_once_and_not_before_it_is_asked_for() -> None:
+def test_lazy_part_is_built_once_at_first_use() -> None:
     built: list[object] = []
 
     def build() -> object:

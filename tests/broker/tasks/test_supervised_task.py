@@ -27,7 +27,7 @@ from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk.session import SessionEvent
 
 
-async def test_only_a_bug_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_an_unexpected_exception_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     told: list[FatalNodeError] = []
 
     async def fails() -> None:
@@ -70,7 +70,7 @@ async def first_bug(cluster: Cluster) -> BaseException | None:
         (Node, "_join", "renewal-"),
     ],
 )
-async def test_a_node_with_a_bug_is_done(
+async def test_node_with_an_unexpected_exception_stops(
     owner: type, method: str, name: str | tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def bug(*_: Any, **__: Any) -> Any:
@@ -103,7 +103,7 @@ async def test_a_node_with_a_bug_is_done(
                 node.failed.exception()
 
 
-def test_the_process_ends_with_the_traceback() -> None:
+def test_process_exits_with_the_traceback() -> None:
     code = """
 from anabranch.cli.main import main
 from anabranch.broker.storage.log_manager import LogManager

@@ -10,7 +10,7 @@ from anabranch.protocol.apis.create_partitions import CreatePartitionsTopicResul
 from anabranch.protocol.errors import MESSAGE_CHARS_MAX, ErrorCode, KafkaError
 
 
-async def test_others_have_their_turn_after_so_many_elements_over_all_loops() -> None:
+async def test_budget_yields_after_its_number_of_elements_over_all_loops() -> None:
     turns, others = YieldBudget(), 0
 
     def other() -> None:
@@ -32,7 +32,7 @@ async def test_others_have_their_turn_after_so_many_elements_over_all_loops() ->
     )
 
 
-def test_a_pending_reply_counts_what_is_open() -> None:
+def test_pending_reply_counts_open_rows() -> None:
     pending = PendingReply({"a": None, "b": None})
     row = CreatePartitionsTopicResult(name="a", error_code=ErrorCode.NONE, error_message=None)
     for _ in range(2):
@@ -42,7 +42,7 @@ def test_a_pending_reply_counts_what_is_open() -> None:
     assert pending.open_count == 0
 
 
-def test_the_text_of_a_refusal_fits_into_an_answer_whatever_the_peer_wrote() -> None:
+def test_message_of_a_kafka_error_is_bounded() -> None:
     error = KafkaError(ErrorCode.INVALID_REQUEST, "x" * 100_000)
     assert len(error.message) < MESSAGE_CHARS_MAX + 50 and error.message.endswith("... (100000 characters)")
     assert len("\U0001f600" * MESSAGE_CHARS_MAX) * 4 < 32_767

@@ -65,7 +65,7 @@ async def test_a_read_is_repeated_after_an_error_of_zookeeper(monkeypatch: pytes
         assert reader.failures == []
 
 
-async def test_the_watch_ends_with_its_session_and_begins_again_with_the_next() -> None:
+async def test_watch_ends_with_its_session_and_restarts_with_the_next() -> None:
     async with reading(raising(SessionExpired("/x"))) as reader:
         task = reader.watch._task
         assert task is not None
@@ -79,7 +79,7 @@ async def test_the_watch_ends_with_its_session_and_begins_again_with_the_next() 
         assert await reader.reads.get() == 2
 
 
-async def test_events_before_a_stop_are_forgotten() -> None:
+async def test_events_before_a_stop_are_dropped() -> None:
     reader = Reader()
     reader.watch.changed()
     await reader.watch.stop()
@@ -90,7 +90,7 @@ async def test_events_before_a_stop_are_forgotten() -> None:
     await reader.watch.stop()
 
 
-async def test_a_bug_in_a_read_is_reported() -> None:
+async def test_unexpected_exception_in_a_read_is_reported() -> None:
     async with reading(raising(ValueError("oops"))) as reader:
         task = reader.watch._task
         assert task is not None

@@ -38,7 +38,7 @@ async def listed(cluster: Cluster) -> list[str]:
         await connection.close()
 
 
-async def test_subscriptions_are_set_described_listed_and_gone() -> None:
+async def test_subscriptions_are_altered_described_listed_and_deleted() -> None:
     async with asyncio.timeout(60), Cluster(2, kafka="4.1") as cluster:
         await subscribe(cluster, "a/b é", metrics="m.,n.", match="client_id=shop-.*")
         assert await described(cluster, "a/b é") == {
@@ -65,15 +65,13 @@ async def test_subscriptions_are_set_described_listed_and_gone() -> None:
         ("3.9", "s", {"metrics": "*"}, ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_what_cannot_be_set_is_refused_and_changes_nothing(
-    kafka: str, name: str, configs: dict[str, str], code: ErrorCode
-) -> None:
+async def test_invalid_subscription_is_refused(kafka: str, name: str, configs: dict[str, str], code: ErrorCode) -> None:
     async with asyncio.timeout(60), Cluster(1, kafka=kafka) as cluster:
         assert (await alter(cluster, name, **configs)).error_code == code
         assert cluster.nodes[1].services.client_metrics.names == []
 
 
-async def test_what_others_have_written_wants_nothing_if_it_makes_no_sense(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_subscription_znode_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     async with asyncio.timeout(60), Cluster(1, kafka="4.1") as cluster:
         configs = cluster.nodes[1].services.client_metrics
         told: list[list[tuple[str, ...]]] = []

@@ -54,7 +54,7 @@ def refused(broker: Broker, subscription_id: int, **changed: object) -> ErrorCod
     return error.value.code
 
 
-def test_a_client_asks_once_per_interval_and_pushes_once_per_interval() -> None:
+def test_client_may_get_and_push_once_per_interval() -> None:
     broker = Broker()
     wanted = broker.get()
     assert (wanted.wanted.metrics, wanted.wanted.interval_ms) == (("m.",), INTERVAL_MS)
@@ -70,7 +70,7 @@ def test_a_client_asks_once_per_interval_and_pushes_once_per_interval() -> None:
     assert wanted.pushes == 2
 
 
-def test_the_last_push_may_come_at_any_time_and_is_the_last() -> None:
+def test_terminating_push_is_accepted_at_any_time_once() -> None:
     broker = Broker()
     wanted = broker.get().subscription_id
     broker.push(wanted)
@@ -81,7 +81,7 @@ def test_the_last_push_may_come_at_any_time_and_is_the_last() -> None:
     assert broker.push(wanted).pushes == 3, "as in Kafka: what was refused has said that it is not the last one"
 
 
-def test_a_change_of_subscriptions_makes_a_client_ask_again_at_once() -> None:
+def test_changed_subscriptions_require_and_allow_a_new_get() -> None:
     broker = Broker()
     before = broker.get().subscription_id
     broker.push(before)
@@ -104,13 +104,13 @@ def test_a_change_of_subscriptions_makes_a_client_ask_again_at_once() -> None:
         ({"uuid": bytes(15) + b"\1"}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_not_taken(changed: dict[str, object], code: ErrorCode) -> None:
+def test_invalid_push_is_refused(changed: dict[str, object], code: ErrorCode) -> None:
     broker = Broker()
     assert refused(broker, broker.get().subscription_id, **changed) is code
     assert sum(one.pushes for one in broker.instances.all(broker.now_ms)) == 0
 
 
-def test_who_is_refused_for_its_compression_may_ask_at_once_and_others_may_not() -> None:
+def test_client_refused_for_its_compression_may_get_at_once() -> None:
     broker = Broker()
     refused(broker, broker.get().subscription_id, compression=9)
     wanted = broker.get()
@@ -120,7 +120,7 @@ def test_who_is_refused_for_its_compression_may_ask_at_once_and_others_may_not()
         broker.get()
 
 
-def test_a_client_that_is_silent_or_gone_is_forgotten() -> None:
+def test_inactive_or_disconnected_client_is_removed() -> None:
     broker = Broker()
     silent = broker.get()
     broker.now_ms += 60_000 - 1
@@ -134,7 +134,7 @@ def test_a_client_that_is_silent_or_gone_is_forgotten() -> None:
     assert [one.client.port for one in broker.instances.all(broker.now_ms)] == [6]
 
 
-def test_who_pushes_seldom_is_remembered_for_three_of_its_intervals() -> None:
+def test_client_is_kept_for_three_push_intervals() -> None:
     broker = Broker()
     broker.subscribe("")  # the default: five minutes
     wanted = broker.get()
@@ -142,7 +142,7 @@ def test_who_pushes_seldom_is_remembered_for_three_of_its_intervals() -> None:
     assert list(broker.instances.all(broker.now_ms)) == [wanted]
 
 
-def test_of_too_many_those_are_forgotten_that_were_silent_for_longest() -> None:
+def test_full_cache_evicts_the_longest_inactive_clients() -> None:
     broker = Broker(clients_max=3)
     for number in range(3):
         broker.get(bytes([number]) * 16, port=number)

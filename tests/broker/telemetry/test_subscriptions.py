@@ -48,7 +48,7 @@ CLIENT = Client(
         ("metrics", "a.,a.", None),
     ],
 )
-def test_what_may_be_said(name: str, text: str, code: ErrorCode | None) -> None:
+def test_subscription_configs_are_checked(name: str, text: str, code: ErrorCode | None) -> None:
     if code is None:
         check({name: text})
         return
@@ -74,12 +74,12 @@ def test_subscription_matches_clients_by_all_its_expressions(match: str, expecte
     assert subscription({"match": match}).matches(CLIENT) is expected
 
 
-def test_an_expression_that_others_take_for_ever_to_match_is_bounded_in_time() -> None:
+def test_backtracking_expression_is_matched_in_bounded_time() -> None:
     client = dataclasses.replace(CLIENT, client_id="a" * 30_000 + "b")
     assert not subscription({"match": "client_id=(a+)+c"}).matches(client)
 
 
-def test_a_client_is_asked_for_all_that_is_wanted_as_often_as_the_most_impatient_wants() -> None:
+def test_metrics_of_matching_subscriptions_are_merged_with_the_shortest_interval() -> None:
     said = [
         subscription({"metrics": "b., a.", "interval.ms": "2000"}),
         subscription({"metrics": "a.,c.", "interval.ms": "1000"}),
@@ -91,13 +91,13 @@ def test_a_client_is_asked_for_all_that_is_wanted_as_often_as_the_most_impatient
     assert wanted([Subscription((), 3_600_000, {})], CLIENT).interval_ms == INTERVAL_DEFAULT_MS, "as in Kafka"
 
 
-def test_ids_are_those_of_kafka() -> None:
+def test_subscription_ids_equal_kafkas() -> None:
     """Noted from Kafka 4.1.1; with several metrics, Kafka uses the order of a hash map."""
     assert Wanted((), 300_000).id_for(bytes(range(16))) == -725132322
     assert Wanted(("org.apache.kafka.producer.",), 200_000).id_for(bytes(range(16))) == 865627704
     assert Wanted(("*",), 100).id_for(b"\xff" * 8 + bytes(8)) == 899611809
 
 
-def test_the_interval_of_a_subscription_without_one_is_the_declared_default() -> None:
+def test_subscription_without_an_interval_has_the_default() -> None:
     assert config_def(Scope.CLIENT_METRICS).known()["interval.ms"].default == str(INTERVAL_DEFAULT_MS)
     assert subscription({}).interval_ms == INTERVAL_DEFAULT_MS

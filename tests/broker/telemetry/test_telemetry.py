@@ -38,7 +38,7 @@ async def taking(**properties: str) -> AsyncIterator[tuple[Cluster, Received]]:
         yield one, received
 
 
-async def test_a_client_gets_an_id_and_pushes_what_is_wanted_of_it() -> None:
+async def test_client_gets_an_instance_id_and_pushes_subscribed_metrics() -> None:
     async with taking(telemetry_max_bytes="500000") as (cluster, received), client_of(cluster) as client:
         await subscribe(cluster, "all", metrics="*", interval_ms="100", match="client_software_name=rdkafka")
         told = await get(client)
@@ -57,7 +57,7 @@ async def test_a_client_gets_an_id_and_pushes_what_is_wanted_of_it() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-async def test_every_codec_is_taken_whole(codec: Compression) -> None:
+async def test_push_is_accepted_in_every_codec(codec: Compression) -> None:
     metrics = bytes(3 << 20)  # so much that it is unpacked in the thread
     async with taking(telemetry_max_bytes=str(4 << 20)) as (cluster, received), client_of(cluster) as client:
         await subscribe(cluster, "all", metrics="*", interval_ms="100")
@@ -66,7 +66,7 @@ async def test_every_codec_is_taken_whole(codec: Compression) -> None:
         assert [one for *_, one in received] == [metrics]
 
 
-async def test_nothing_to_say_is_a_push_too() -> None:
+async def test_empty_push_is_accepted() -> None:
     async with taking() as (cluster, received), client_of(cluster) as client:
         told = await get(client)
         assert (await client.call(push_of(told, b"", Compression.ZSTD))).error_code == 0
@@ -83,7 +83,7 @@ async def test_nothing_to_say_is_a_push_too() -> None:
     ],
     ids=["nonsense", "cut off", "a small push that becomes a large one"],
 )
-async def test_what_does_not_decompress_is_refused(metrics: bytes) -> None:
+async def test_push_that_does_not_decompress_is_refused(metrics: bytes) -> None:
     async with taking() as (cluster, received), client_of(cluster) as client:
         told = await get(client)
         assert (await client.call(push_of(told, metrics, Compression.ZSTD))).error_code == ErrorCode.INVALID_RECORD
@@ -104,7 +104,7 @@ def peak_bytes() -> int:
 
 
 @pytest.mark.parametrize("codec", [one for one in Compression if one is not Compression.NONE])
-async def test_a_compressed_push_that_becomes_too_large_is_refused_by_every_codec(codec: Compression) -> None:
+async def test_push_too_large_after_decompression_is_refused_in_every_codec(codec: Compression) -> None:
     """The broker never holds more than the bound, and keeps serving."""
     bomb = compress(codec, bytes(8 * UNCOMPRESSED_BYTES_MAX))
     async with taking(telemetry_max_bytes=str(len(bomb))) as (cluster, received), client_of(cluster) as client:
@@ -118,7 +118,7 @@ async def test_a_compressed_push_that_becomes_too_large_is_refused_by_every_code
         assert received == []
 
 
-async def test_who_is_meant_is_judged_by_what_a_client_calls_itself() -> None:
+async def test_subscription_matches_the_clients_software_name_and_version() -> None:
     async with taking() as (cluster, _):
         await subscribe(
             cluster,
@@ -131,7 +131,7 @@ async def test_who_is_meant_is_judged_by_what_a_client_calls_itself() -> None:
             assert (await get(client)).requested_metrics == ["m."]
 
 
-async def test_what_is_wanted_changes_and_survives_a_session() -> None:
+async def test_subscriptions_follow_changes_and_survive_a_lost_session() -> None:
     async with taking() as (cluster, received), client_of(cluster) as client:
         await subscribe(cluster, "one", metrics="m.", interval_ms="100")
         told = await get(client)
@@ -149,7 +149,7 @@ async def test_what_is_wanted_changes_and_survives_a_session() -> None:
         assert (await get(client)).requested_metrics == ["o."], "who says nothing any more wants nothing"
 
 
-async def test_a_client_that_is_gone_is_forgotten() -> None:
+async def test_disconnected_client_is_removed() -> None:
     async with taking() as (cluster, _):
         telemetry = cluster.nodes[1].services.telemetry
         async with client_of(cluster) as client:
@@ -159,7 +159,7 @@ async def test_a_client_that_is_gone_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("kafka", "properties"), [("4.1", {}), ("3.9", TELEMETRY)])
-async def test_where_it_is_not_taken_nobody_is_told_of_it(kafka: str, properties: dict[str, str]) -> None:
+async def test_disabled_telemetry_is_not_advertised(kafka: str, properties: dict[str, str]) -> None:
     async with (
         asyncio.timeout(60),
         Cluster(1, kafka=kafka, properties=properties) as cluster,
