@@ -203,19 +203,19 @@ def batch(count: int = 5) -> bytes:
 
 @fuzz(450)
 @given(raw=st.binary(max_size=200))
-def test_random_bytes(victim: Victim, raw: bytes) -> None:
+def test_random_bytes_do_not_harm_the_node(victim: Victim, raw: bytes) -> None:
     attack(victim, raw)
 
 
 @fuzz(450)
 @given(frames=st.lists(st.binary(max_size=60), min_size=1, max_size=4))
-def test_random_frames(victim: Victim, frames: list[bytes]) -> None:
+def test_random_frames_do_not_harm_the_node(victim: Victim, frames: list[bytes]) -> None:
     attack(victim, b"".join(map(framed, frames)))
 
 
 @fuzz(500)
 @given(data=st.data())
-def test_known_headers_with_random_bodies(victim: Victim, data: st.DataObject) -> None:
+def test_known_headers_with_random_bodies_do_not_harm_the_node(victim: Victim, data: st.DataObject) -> None:
     row = data.draw(st.sampled_from([row for row in HANDLERS if row.name not in RULING]))
     version = data.draw(st.integers(-1, version_range(row.versions)[1] + 2))
     attack(victim, framed(header(row, version) + data.draw(st.binary(max_size=100))))
@@ -223,7 +223,7 @@ def test_known_headers_with_random_bodies(victim: Victim, data: st.DataObject) -
 
 @fuzz(200)
 @given(key=st.integers(-(2**15), 2**15 - 1), version=st.integers(-(2**15), 2**15 - 1), body=st.binary(max_size=20))
-def test_unknown_apis_and_versions(victim: Victim, key: int, version: int, body: bytes) -> None:
+def test_unknown_apis_and_versions_do_not_harm_the_node(victim: Victim, key: int, version: int, body: bytes) -> None:
     served = {row.api.key for row in HANDLERS}
     if key in served:
         version |= 0x4000
@@ -232,13 +232,13 @@ def test_unknown_apis_and_versions(victim: Victim, key: int, version: int, body:
 
 @fuzz(600)
 @given(data=st.data())
-def test_valid_requests_with_a_few_changes(victim: Victim, data: st.DataObject) -> None:
+def test_mutated_valid_requests_do_not_harm_the_node(victim: Victim, data: st.DataObject) -> None:
     attack(victim, mutated_frame(data))
 
 
 @fuzz(150)
 @given(data=st.data())
-def test_truncated_orders_of_a_controller(victim: Victim, data: st.DataObject) -> None:
+def test_truncated_controller_requests_do_not_harm_the_node(victim: Victim, data: st.DataObject) -> None:
     row = data.draw(st.sampled_from([row for row in HANDLERS if row.name in RULING]))
     version = data.draw(st.integers(0, version_range(row.versions)[1]))
     value = as_sent(data.draw(values_of(row.api.request)), version)
@@ -274,7 +274,7 @@ def test_truncated_orders_of_a_controller(victim: Victim, data: st.DataObject) -
     ],
     ids=lambda raw: raw[:12].hex(),
 )
-def test_named_nonsense(victim: Victim, raw: bytes) -> None:
+def test_malformed_examples_do_not_harm_the_node(victim: Victim, raw: bytes) -> None:
     attack(victim, raw)
     victim.check()
 
@@ -293,7 +293,9 @@ def test_named_nonsense(victim: Victim, raw: bytes) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_node_closes_at_once_and_says_why_in_one_line(victim: Victim, raw: bytes, reason: str) -> None:
+def test_malformed_frame_closes_the_connection_and_is_logged_in_one_line(
+    victim: Victim, raw: bytes, reason: str
+) -> None:
     """The client keeps its end open: the node closes."""
     before = len(victim.log_path.read_text().splitlines())
     with victim.connect() as sock:
@@ -314,7 +316,7 @@ REFUSED = (
 @fuzz(200)
 @example(place=22, bit=4)  # now it is transactional
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
-def test_a_damaged_batch_is_refused_and_not_stored(victim: Victim, place: int, bit: int) -> None:
+def test_damaged_batch_is_refused_and_not_appended(victim: Victim, place: int, bit: int) -> None:
     """Any changed bit is noticed. Offset and leader epoch are not covered: the leader sets them."""
     records = bytearray(batch())
     place %= len(records)
@@ -328,7 +330,7 @@ def test_a_damaged_batch_is_refused_and_not_stored(victim: Victim, place: int, b
         assert read_frame(sock) is not None, "a refused batch does not cost the connection"
 
 
-def test_half_a_request_per_connection_costs_little(victim: Victim) -> None:
+def test_partial_requests_use_little_memory(victim: Victim) -> None:
     """Announced frame sizes must not allocate memory."""
     before = victim.rss()
     with contextlib.ExitStack() as stack:
@@ -339,7 +341,7 @@ def test_half_a_request_per_connection_costs_little(victim: Victim) -> None:
         assert victim.rss() - before < RSS_GROWTH_BYTES_MAX
 
 
-def test_the_node_has_not_noticed(victim: Victim) -> None:
+def test_node_works_after_all_malformed_input(victim: Victim) -> None:
     """Runs after the others: the state is unchanged, and records are accepted."""
     gc.collect()
     victim.check()

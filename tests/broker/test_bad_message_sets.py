@@ -106,7 +106,7 @@ FLIPS = st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), max_siz
     repaired=st.booleans(),
     cut=st.integers(0, 40),
 )
-def test_damaged_message_sets(
+def test_damaged_message_sets_are_answered_with_an_expected_code(
     victim: Victim, version: int, magic: int, codec: int, inner: Any, outer: Any, repaired: bool, cut: int
 ) -> None:
     content = damage(b"".join(map(build_message, messages(magic))), inner)
@@ -122,13 +122,15 @@ def test_damaged_message_sets(
 
 @fuzz(150)
 @given(version=st.integers(0, 2), head=st.integers(0, 2), rest=st.binary(max_size=200))
-def test_random_bytes_of_a_magic(victim: Victim, version: int, head: int, rest: bytes) -> None:
+def test_random_bytes_with_a_magic_are_answered_with_an_expected_code(
+    victim: Victim, version: int, head: int, rest: bytes
+) -> None:
     size = max(14, len(rest) + 5)
     records = bytes(8) + size.to_bytes(4, "big") + bytes(4) + bytes((head,)) + rest
     assert produce(victim, version, sealed(records)) in REFUSALS
 
 
-def test_bombs_are_refused_and_leave_nothing_behind(victim: Victim) -> None:
+def test_decompression_bombs_are_refused_without_lasting_memory(victim: Victim) -> None:
     """Many MB of zeros in a request. The allocator may keep the memory of the first ones."""
     bombs = [
         wrapper(bytes((80 if codec == Compression.GZIP else 15) << 20), magic, codec, offset=0)
@@ -150,13 +152,13 @@ def test_bombs_are_refused_and_leave_nothing_behind(victim: Victim) -> None:
     offset=st.integers(-3, 500),
     max_bytes=st.sampled_from([-1, 0, 1, 11, 12, 60, 61, 100, 1000, 2**31 - 1]),
 )
-def test_old_fetches_of_anything(victim: Victim, version: int, offset: int, max_bytes: int) -> None:
+def test_old_fetches_at_random_offsets_are_answered(victim: Victim, version: int, offset: int, max_bytes: int) -> None:
     code, _, _ = fetch(victim, version, offset, max_bytes)
     assert code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_what_was_accepted_is_readable(victim: Victim, version: int) -> None:
+def test_accepted_message_sets_are_readable(victim: Victim, version: int) -> None:
     for magic in (0, 1):
         for codec in CODECS[1:]:
             assert produce(victim, 2, build_wrapper(messages(magic), codec)) == ErrorCode.NONE
@@ -172,5 +174,5 @@ def test_what_was_accepted_is_readable(victim: Victim, version: int) -> None:
         offset = found[-1].offset + 1
 
 
-def test_nothing_of_it_has_done_harm(victim: Victim) -> None:
+def test_node_works_after_all_message_sets(victim: Victim) -> None:
     victim.check()

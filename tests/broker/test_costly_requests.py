@@ -187,7 +187,7 @@ def carried_out() -> Iterator[Case]:
 
 
 @pytest.mark.timeout(600)
-async def test_no_request_holds_the_loop() -> None:
+async def test_no_request_blocks_the_event_loop() -> None:
     slow = {}
     async with node() as one:
         for case in carried_out():
@@ -209,7 +209,7 @@ async def test_no_request_holds_the_loop() -> None:
 
 
 @pytest.mark.timeout(600)
-async def test_no_request_takes_much_more_memory_than_its_bytes() -> None:
+async def test_memory_of_a_request_is_bounded_by_its_size() -> None:
     large = {}
     async with node() as one:
         for case in carried_out():
@@ -226,7 +226,7 @@ async def test_no_request_takes_much_more_memory_than_its_bytes() -> None:
     assert not large
 
 
-def test_more_than_the_limit_costs_nothing_but_its_bytes() -> None:
+def test_request_over_the_element_limit_uses_no_memory_beyond_its_size() -> None:
     """The first use of a message costs more, so each request is sent twice."""
     served = {row.api.key: (0, row.api.last_version) for row in HANDLERS}
     for case in cases():

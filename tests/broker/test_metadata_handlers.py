@@ -97,7 +97,7 @@ def names(*topics: str) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics])
 
 
-async def test_all_topics_and_none() -> None:
+async def test_null_topics_return_all_and_empty_topics_none() -> None:
     everything = await ask(metadata, MetadataRequest(topics=None), 12)
     assert {topic.name: topic.is_internal for topic in everything.topics} == {"t": False, "__consumer_offsets": True}
     assert [(one.node_id, one.host, one.port, one.rack) for one in everything.brokers] == [
@@ -115,7 +115,7 @@ async def test_all_topics_and_none() -> None:
 CREATING = BrokerSettings(port=0, auto_create_topics_enable=True)
 
 
-async def test_a_broker_that_has_heard_nothing_yet_creates_nothing() -> None:
+async def test_broker_without_metadata_creates_no_topic() -> None:
     """An unknown topic may exist; INVALID_REPLICATION_FACTOR without brokers would end some clients."""
     services = await lone_services(dataclasses.replace(CREATING, default_replication_factor=3))
     response = await metadata(context(services, 12), names("t", "no/topic"))
@@ -129,7 +129,7 @@ async def test_a_broker_that_has_heard_nothing_yet_creates_nothing() -> None:
     assert row.error_code == ErrorCode.INVALID_REPLICATION_FACTOR, "as Kafka, once it knows"
 
 
-async def test_a_topic_whose_creation_has_no_known_outcome_is_not_usable_yet() -> None:
+async def test_topic_creation_with_unknown_outcome_is_leader_not_available() -> None:
     zookeeper = MemoryZooKeeper()
     services = await lone_services(CREATING, zookeeper)
     services.metadata.image = IMAGE
@@ -169,7 +169,7 @@ async def test_automatic_creation_is_charged_to_the_quota_of_the_client() -> Non
     assert (await metadata(context(await lone_services(CREATING), 12), names("a"))).throttle_time_ms == 0
 
 
-async def test_a_partition_without_a_live_leader_keeps_its_epoch() -> None:
+async def test_partition_without_a_live_leader_keeps_its_leader_epoch() -> None:
     (topic,) = (await ask(metadata, names("t"), 9)).topics
     rows = {row.partition_index: (row.error_code, row.leader_id, row.leader_epoch) for row in topic.partitions}
     assert rows[0] == (ErrorCode.NONE, 1, 4)
@@ -177,13 +177,13 @@ async def test_a_partition_without_a_live_leader_keeps_its_epoch() -> None:
     assert topic.partitions[0].offline_replicas == [9]
 
 
-async def test_version_0_leaves_dead_replicas_out() -> None:
+async def test_version_0_omits_offline_replicas() -> None:
     (topic,) = (await ask(metadata, names("t"), 0)).topics
     row = topic.partitions[0]
     assert (row.error_code, row.replica_nodes, row.isr_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, [1, 2], [1])
 
 
-async def test_resizes_are_told_as_tags() -> None:
+async def test_resizes_are_tagged_fields_of_flexible_versions() -> None:
     """The bytes of a flexible and of an older version."""
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], generation_aware=True)
     response = await ask(metadata, asked, 9)
@@ -207,12 +207,14 @@ async def test_resizes_are_told_as_tags() -> None:
         (MetadataRequestTopic(name="t", topic_id=ID), 10, ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_what_is_said_about_one_topic(asked: MetadataRequestTopic, version: int, code: ErrorCode) -> None:
+async def test_topic_row_has_the_error_of_the_request(
+    asked: MetadataRequestTopic, version: int, code: ErrorCode
+) -> None:
     (topic,) = (await ask(metadata, MetadataRequest(topics=[asked]), version)).topics
     assert topic.error_code == code
 
 
-async def test_describe_cluster() -> None:
+async def test_cluster_is_described() -> None:
     response = await ask(describe_cluster, DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
     assert (response.controller_id, [one.broker_id for one in response.brokers]) == (2, [1, 2])
     assert response.cluster_authorized_operations == -(2**31), "nobody asked"
@@ -225,7 +227,7 @@ async def test_describe_cluster() -> None:
         assert (await ask(describe_cluster, wrong, 1)).error_code == code
 
 
-async def test_what_a_caller_may_do_is_told_when_asked() -> None:
+async def test_authorized_operations_are_returned_on_request() -> None:
     request = MetadataRequest(topics=None, include_topic_authorized_operations=True)
     (bits,) = {row.topic_authorized_operations for row in (await ask(metadata, request, 12)).topics}
     assert [number for number in range(32) if bits >> number & 1] == [3, 4, 5, 6, 7, 8, 10, 11]
@@ -234,7 +236,7 @@ async def test_what_a_caller_may_do_is_told_when_asked() -> None:
     assert (await ask(metadata, request, 10)).cluster_authorized_operations > 0
 
 
-def test_lineage_epochs() -> None:
+def test_lineage_epochs_are_returned() -> None:
     topic = TOPICS["t"]
     old = epochs_of(topic, 0)
     assert (old.leader_epoch_after_creation, old.leader_epoch_before_deletion, old.error_code) == (-1, -1, 0)
@@ -247,7 +249,7 @@ def test_lineage_epochs() -> None:
     assert epochs_of(None, 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_coordinators_of_many_groups_at_once() -> None:
+async def test_one_request_finds_coordinators_of_many_groups() -> None:
     groups = [f"g{n}" for n in range(6)]
     response = await ask(find_coordinator, FindCoordinatorRequest(coordinator_keys=groups), 4)
     assert [one.key for one in response.coordinators] == groups
@@ -259,7 +261,7 @@ async def test_coordinators_of_many_groups_at_once() -> None:
     assert len({one.error_code for one in response.coordinators}) == 2
 
 
-async def test_kinds_of_coordinators() -> None:
+async def test_coordinators_are_found_by_key_type() -> None:
     """A transactional id's topic cannot be created with too few brokers; share groups are not served (KIP-932)."""
 
     async def error(key_type: int, version: int, key: str = "x") -> int:
@@ -275,7 +277,7 @@ async def test_kinds_of_coordinators() -> None:
 @pytest.mark.parametrize(
     ("group", "partition"), [("", 0), ("my-group", 12), ("g\U0001d11e", 27), ("polygenelubricants", 0)]
 )
-def test_groups_hash_as_java_strings_do(group: str, partition: int) -> None:
+def test_group_partition_uses_javas_string_hash(group: str, partition: int) -> None:
     """`Utils.abs(name.hashCode()) % 50`; the hash of "polygenelubricants" is Integer.MIN_VALUE."""
     assert partition_of_group(group, 50) == partition
 
@@ -304,7 +306,7 @@ async def test_a_replaced_controller_is_refused() -> None:
     assert await send(4, -1) == ErrorCode.NONE
 
 
-async def test_configs_of_topics_and_brokers() -> None:
+async def test_topic_and_broker_configs_are_described() -> None:
     def resource(kind: int, name: str, keys: list[str] | None = None) -> DescribeConfigsRequest:
         one = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
         return DescribeConfigsRequest(resources=[one], include_synonyms=True)

@@ -29,7 +29,7 @@ async def shown(admin: Admin, name: str, *, gated: bool) -> Topic:
     return topic
 
 
-async def test_a_topic_that_was_resized_keeps_its_placement_and_may_drop_its_gates() -> None:
+async def test_resized_topic_keeps_its_key_placement_without_ordered_delivery() -> None:
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="t", partitions=2)])
         await admin.wait_for_topic("t")
@@ -57,7 +57,7 @@ async def test_a_topic_that_was_resized_keeps_its_placement_and_may_drop_its_gat
             assert reader._gatekeeper._gates.gate("t") is not None
 
 
-async def test_a_topic_that_has_grown_without_order_cannot_become_ordered() -> None:
+async def test_topic_grown_without_ordered_delivery_cannot_enable_it() -> None:
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="t", partitions=2, configs={"enable.ordered.delivery": "false"})])
         await admin.wait_for_topic("t")

@@ -139,7 +139,7 @@ async def play(cluster: ReplicaCluster, steps: list[tuple[str, int]]) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(STEPS)
-async def test_readers_get_exactly_what_was_committed(steps: list[tuple[str, int]]) -> None:
+async def test_read_committed_consumers_receive_exactly_the_committed_records(steps: list[tuple[str, int]]) -> None:
     async with (
         replica_cluster(2, replica_fetch_backoff_ms=5, replica_fetch_wait_max_ms=20) as cluster,
         asyncio.timeout(60),

@@ -44,7 +44,7 @@ async def nodes(zookeeper: str, count: int) -> AsyncIterator[list[Node]]:
 
 
 @pytest.mark.zookeeper
-async def test_changes_are_noticed_and_their_announcements_purged(
+async def test_config_changes_are_applied_and_their_notifications_deleted(
     zookeeper_hosts: str,
 ) -> None:
     async with (

@@ -42,7 +42,7 @@ async def read_all(cluster: Cluster, group: str) -> list[tuple[bytes, int]]:
     return seen
 
 
-async def test_r15_a_compacted_topic_grows_and_the_newest_value_comes_last() -> None:
+async def test_r15_latest_value_comes_last_after_growth_of_a_compacted_topic() -> None:
     properties = {"log.cleaner.backoff.ms": "20"}
     async with Cluster(1, properties=properties) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=1, configs=COMPACTED)])
@@ -67,7 +67,7 @@ async def test_r15_a_compacted_topic_grows_and_the_newest_value_comes_last() -> 
             raise AssertionError("a compacted partition would never be empty")
 
 
-async def test_it_shrinks_once_its_records_may_expire() -> None:
+async def test_compacted_topic_with_delete_policy_can_shrink() -> None:
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         configs = {**COMPACTED, "cleanup.policy": "compact,delete"}
         await admin.create_topics([NewTopic(name=TOPIC, partitions=2, configs=configs)])

@@ -32,7 +32,7 @@ def sort_into(found: dict[bytes, list[int]], records: dict[TopicPartition, list[
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_a_transaction_over_resizes_ends_everywhere(commit: bool) -> None:
+async def test_transaction_over_resizes_ends_in_every_partition(commit: bool) -> None:
     async def story(cluster: Cluster, admin: Admin) -> None:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=2, replication_factor=3)])
         await admin.wait_for_topic(TOPIC, replicas=3)

@@ -43,7 +43,7 @@ async def all_in_sync(cluster: Cluster, name: str, count: int) -> list[Any]:
 
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("role", ["controller", "leader"])
-async def test_a_node_whose_session_expires_registers_anew_and_recovers_its_replicas(
+async def test_node_with_expired_session_registers_again_and_recovers_its_replicas(
     role: str, zookeeper_hosts: str
 ) -> None:
     async with real_cluster(zookeeper_hosts) as cluster:

@@ -80,9 +80,7 @@ def at_home(zookeeper: MemoryZooKeeper, node: Node) -> bool:
 
 
 @pytest.mark.parametrize("how", ["expired", "request lost", "answer lost"])
-async def test_a_start_survives_the_loss_of_its_session_at_any_moment(
-    how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_start_continues_after_session_loss_at_any_step(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anabranch.broker.node.app.RENEWAL_PAUSE_S", 0.001)
 
     async def start(failing: int) -> Unsteady:
@@ -105,7 +103,7 @@ async def test_a_start_survives_the_loss_of_its_session_at_any_moment(
 
 
 @pytest.mark.zookeeper
-async def test_a_start_waits_for_a_zookeeper_that_stalls() -> None:
+async def test_start_waits_for_a_stalled_zookeeper() -> None:
     stalls = asyncio.Event()
 
     class Heard(logging.Handler):
@@ -137,14 +135,14 @@ async def test_a_start_waits_for_a_zookeeper_that_stalls() -> None:
         await zookeeper.stop()
 
 
-async def test_nobody_at_zookeepers_address_is_an_error() -> None:
+async def test_start_without_zookeeper_fails() -> None:
     cluster = Cluster(1, properties={"zookeeper.session.timeout.ms": "300"})
     cluster.zookeeper = Ensemble("127.0.0.1:1")  # type: ignore[assignment]
     with pytest.raises(NoServerListens, match=r"no ZooKeeper answered at 127\.0\.0\.1:1"):
         await cluster.start()
 
 
-async def test_a_node_that_cannot_join_leaves_nothing_behind() -> None:
+async def test_failed_start_releases_port_and_tasks() -> None:
     """Another node can start at its port, and its tasks have ended. The second node has the first one's id, and gives
     up.
     """

@@ -15,7 +15,7 @@ from tests.broker.coordinators.stock_members import GROUP, StockMember
 from tests.protocol.messages import own_tags
 
 
-async def test_stock_requests_about_a_resized_topic_are_answered_as_recorded() -> None:
+async def test_responses_to_stock_requests_for_a_resized_topic_equal_the_recorded_ones() -> None:
     recorded = json.loads(stock_answers.FILE.read_text())
     answered = await stock_answers.all_answers()
     assert list(answered) == list(recorded)
