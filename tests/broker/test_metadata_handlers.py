@@ -282,13 +282,13 @@ def test_group_partition_uses_javas_string_hash(group: str, partition: int) -> N
     assert partition_of_group(group, 50) == partition
 
 
-async def test_idempotent_producers_get_fresh_ids() -> None:
+async def test_idempotent_producers_get_new_producer_ids() -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
     response = await ask(init_producer_id, request, 4)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 0, 0)
 
 
-async def test_a_replaced_controller_is_refused() -> None:
+async def test_stale_controller_and_broker_epochs_are_refused() -> None:
     services = await lone_services()
     services.fence.broker_epoch = 50
 

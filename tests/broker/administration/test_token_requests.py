@@ -63,5 +63,5 @@ def test_token_is_visible_to_its_principals_and_by_acl() -> None:
         assert token_requests.may_see(asked_by("User:stranger", node=node), TOKEN)
 
 
-def test_a_principal_has_two_halves() -> None:
+def test_principal_is_split_into_type_and_name() -> None:
     assert token_requests.halves("User:CN=a:b") == ("User", "CN=a:b")

@@ -160,7 +160,7 @@ async def test_endless_jwks_response_times_out_and_leaves_no_thread(
         await ended.wait()
 
 
-async def test_a_redirect_to_another_scheme_is_refused(document: Document) -> None:
+async def test_redirect_to_another_scheme_is_refused(document: Document) -> None:
     document.text = jwks(Issuer(key_id="elsewhere"))
 
     async def redirect(to: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

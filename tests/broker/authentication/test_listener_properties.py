@@ -29,7 +29,7 @@ def test_most_specific_listener_property_takes_precedence() -> None:
     assert properties.of_mechanism("connections.max.reauth.ms", "SCRAM-SHA-256") == "2"
 
 
-def test_a_login_module_needs_the_prefix_of_its_mechanism(caplog: pytest.LogCaptureFixture) -> None:
+def test_jaas_config_needs_the_prefix_of_its_mechanism(caplog: pytest.LogCaptureFixture) -> None:
     given = {"sasl.jaas.config": "secret", "listener.name.out.plain.sasl.jaas.config": "m required;"}
     assert ListenerProperties(SASL, given).jaas("PLAIN") == "m required;"
     with pytest.raises(ConfigError, match=r"listener\.name\.out\.oauthbearer\.sasl\.jaas\.config is missing"):

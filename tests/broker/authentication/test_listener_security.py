@@ -339,7 +339,7 @@ async def test_invalid_security_configuration_fails_the_start(given: dict[str, s
             raise AssertionError("it started")
 
 
-async def test_a_session_that_ends_is_renewed_by_our_own_client_and_ended_by_the_broker() -> None:
+async def test_expiring_session_is_renewed_by_clients_and_enforced_by_the_broker() -> None:
     lifetime = {"listener.name.sasl_plaintext.plain.connections.max.reauth.ms": "1500"}
     async with one_broker("SASL_PLAINTEXT", **lifetime) as cluster:
         host, port = cluster.address(1)

@@ -22,7 +22,7 @@ def read(token: str, now_ms: int) -> Bearer:
     "first",
     [GOOD, b"n,a=alice,\x01auth=bEaReR   good\x01\x01", b"n,,\x01host=h\x01auth=Bearer good\x01port=9\x01\x01"],
 )
-def test_a_good_token_names_the_user_and_when_the_session_ends(first: bytes) -> None:
+def test_valid_token_determines_user_and_session_lifetime(first: bytes) -> None:
     assert OAuthBearerServer(read).step(first, 1000) == Step(b"", "alice", 61_000)
 
 

@@ -23,7 +23,7 @@ NAME = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
         ("RULE:CN=(.*?)(?<!x),OU.*/$1/,DEFAULT", "Duke"),
     ],
 )
-def test_the_first_rule_that_matches_the_whole_name_wins(rules: str, user: str) -> None:
+def test_first_rule_that_matches_the_full_name_is_applied(rules: str, user: str) -> None:
     assert PrincipalRules(rules).user(NAME) == user
 
 

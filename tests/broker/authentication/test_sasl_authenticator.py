@@ -184,7 +184,7 @@ async def test_malformed_token_ends_the_connection_without_a_response() -> None:
     assert closed.value.response is None
 
 
-async def test_the_first_handshake_is_followed_by_bare_tokens() -> None:
+async def test_handshake_v0_is_followed_by_tokens_without_header() -> None:
     world = World()
     await world.handshake(version=0)
     assert await world.token(b"first") == b"second"

@@ -44,7 +44,7 @@ def proof(first_bare: str, answer: bytes, final_without_proof: str, password: st
     return final_without_proof.encode() + b",p=" + base64.b64encode(mixed)
 
 
-def test_the_example_of_rfc_7677() -> None:
+def test_exchange_of_rfc_7677_succeeds() -> None:
     scram = server()
     assert scram.step(FIRST, 0) == Step(ANSWER)
     assert scram.step(FINAL, 0) == Step(VERIFIER, "user")
@@ -87,7 +87,7 @@ def test_replayed_login_is_refused_on_another_connection() -> None:
         scram.step(FINAL, 0)
 
 
-def test_a_proof_over_another_nonce_is_refused_though_the_password_is_right() -> None:
+def test_proof_over_another_nonce_is_refused_despite_the_right_password() -> None:
     """CVE-2024-56128: the proof alone does not say that this server's nonce was signed."""
     scram = server()
     answer = scram.step(FIRST, 0).answer
@@ -102,7 +102,7 @@ def test_nonce_with_a_prefix_is_accepted_as_librdkafka_before_2_6_1_sends_it() -
     assert scram.step(proof("n=user,r=rOprNGfwEbeRWgbNEkqO", answer, twice), 0).user == "user"
 
 
-def test_extensions_of_the_first_message_are_signed_and_a_reserved_one_is_not() -> None:
+def test_extensions_of_the_first_message_are_signed_and_reserved_ones_refused() -> None:
     scram = server()
     answer = scram.step(b"n,,m=x,n=user,r=abc,ext=1=2,tokenauth=no", 0).answer
     final = proof("n=user,r=abc,ext=1=2,tokenauth=no", answer, f"c=biws,r=abc{NONCE}")
@@ -127,7 +127,7 @@ def test_extensions_of_the_first_message_are_signed_and_a_reserved_one_is_not() 
         FINAL,
     ],
 )
-def test_a_wrong_first_message_is_refused_and_ends_the_exchange(first: bytes) -> None:
+def test_malformed_first_message_ends_the_exchange(first: bytes) -> None:
     scram = server()
     with pytest.raises(SaslRefused) as refused:
         scram.step(first, 0)
@@ -144,7 +144,7 @@ def test_authorization_id_of_another_user_is_refused_with_a_message() -> None:
     assert "authorization id" in refused.value.client_message
 
 
-def test_a_proof_of_the_wrong_length_is_not_answered() -> None:
+def test_proof_of_wrong_length_ends_the_exchange() -> None:
     scram = server()
     scram.step(FIRST, 0)
     with pytest.raises(SaslProtocolError):
@@ -160,7 +160,7 @@ def test_final_message_that_is_not_utf_8_ends_the_exchange() -> None:
         scram.step(FINAL, 0)
 
 
-def test_too_few_iterations_are_not_used() -> None:
+def test_credential_with_too_few_iterations_is_refused() -> None:
     with pytest.raises(SaslRefused, match="4096"):
         server(known=Credential.parse(stored(iterations=4095))).step(FIRST, 0)
 

@@ -74,7 +74,9 @@ def having(*rules: tuple[ResourcePattern, Acl], open_without_acls: bool = False,
         ([(literal("t"), entry(DESCRIBE)), (literal("t"), entry(READ, deny=True))], DESCRIBE, "t", True),
     ],
 )
-def test_decisions(rules: list[tuple[ResourcePattern, Acl]], operation: Operation, name: str, allowed: bool) -> None:
+def test_operation_is_allowed_or_denied_by_the_acls(
+    rules: list[tuple[ResourcePattern, Acl]], operation: Operation, name: str, allowed: bool
+) -> None:
     deciding = having(*rules)
     for _ in range(2):  # made, and remembered
         assert deciding.allows("User:alice", HOST, operation, TOPIC, name) is allowed
@@ -150,7 +152,7 @@ def test_allows_some_considers_allow_and_deny_acls(rules: list[tuple[ResourcePat
     assert having(*rules).allows_some("User:alice", HOST, WRITE, TOPIC) is allowed
 
 
-def test_an_open_cluster_has_a_resource_unless_all_are_denied() -> None:
+def test_allows_some_in_an_open_cluster_unless_all_resources_are_denied() -> None:
     assert having(open_without_acls=True).allows_some("User:alice", HOST, WRITE, TOPIC)
     denied = having((literal("*"), entry(WRITE, deny=True)), open_without_acls=True)
     assert not denied.allows_some("User:alice", HOST, WRITE, TOPIC)

@@ -236,7 +236,7 @@ def test_static_bound_applies_to_group_configs() -> None:
     ("text", "expected"),
     [("P1DT2H3M4.5S", ((24 + 2) * 60 + 3) * 60_000 + 4_500), ("PT0.001S", 1), ("p2d", 172_800_000)],
 )
-def test_durations(text: str, expected: int) -> None:
+def test_duration_is_converted_to_ms(text: str, expected: int) -> None:
     assert duration_ms(f"by_duration:{text}") == expected
 
 

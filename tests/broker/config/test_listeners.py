@@ -146,7 +146,7 @@ async def test_leader_without_the_clients_listener_is_listener_not_found() -> No
         ("node-3", "node-3"),
     ],
 )
-def test_addresses_are_compared_as_addresses(address: str, same: str) -> None:
+def test_addresses_are_canonicalized(address: str, same: str) -> None:
     assert canonical(address) == same
 
 

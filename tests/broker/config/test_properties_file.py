@@ -56,7 +56,7 @@ def test_written_properties_are_parsed_back(text: str) -> None:
     assert properties_in(properties_text({"a.b": text, "c": text})) == {"a.b": text, "c": text}
 
 
-def test_pairs() -> None:
+def test_options_are_parsed_as_name_value_pairs() -> None:
     assert parse_properties(("a=1", "b = x=y ")) == {"a": "1", "b": "x=y"}
     with pytest.raises(ConfigError, match="write NAME=VALUE"):
         parse_properties(("num.partitions",))

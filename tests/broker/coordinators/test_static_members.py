@@ -8,7 +8,7 @@ from anabranch.protocol.errors import ErrorCode
 from tests.broker.coordinators.driver import REBALANCE_MS, SESSION_MS, Driver, static_pair
 
 
-def test_a_static_member_needs_no_second_round() -> None:
+def test_first_join_of_a_static_member_needs_no_member_id() -> None:
     drive = Driver()
     joined = drive.answers[drive.join(instance_id="a")]
     assert joined.error_code == 0 and joined.member_id.startswith("a-")
@@ -36,7 +36,7 @@ def test_restart_of_a_static_member_causes_no_rebalance() -> None:
     assert drive.heartbeat(new_id, instance_id="b") is ErrorCode.NONE
 
 
-def test_a_static_leader_restarts() -> None:
+def test_restarted_static_leader_skips_the_assignment() -> None:
     """v9 skips the assignment (KIP-814); older clients get a follower's response."""
     drive = Driver()
     a_id, _ = static_pair(drive)
@@ -89,7 +89,7 @@ def test_return_of_a_static_member_that_cannot_be_stored_is_refused() -> None:
     assert drive.heartbeat(b_id, instance_id="b") is ErrorCode.NONE
 
 
-def test_a_restored_group_that_is_too_large_starts_over() -> None:
+def test_restored_group_over_its_max_size_starts_a_rebalance() -> None:
     drive = Driver()
     ids = drive.stable(3)
     value = drive.group.snapshot(dict.fromkeys(ids, b""))

@@ -258,7 +258,7 @@ async def test_tokens_written_by_kafka_are_read_and_malformed_ones_skipped(
     await tokens.stop()
 
 
-def test_the_key_has_two_names() -> None:
+def test_secret_key_is_accepted_under_both_property_names() -> None:
     for name in ("delegation.token.secret.key", "delegation.token.master.key"):
         tokens = tokens_of(BrokerSettings(given={name: "k"}), lambda: 0)
         assert tokens is not None

@@ -35,7 +35,7 @@ def numbers(bits: int) -> set[int]:
     return {number for number in range(32) if bits >> number & 1}
 
 
-def test_the_bits_are_kafkas_operations() -> None:
+def test_authorized_operations_bits_equal_kafkas() -> None:
     """Numbers of Kafka's `AclOperation`: topics have 3 to 8, 10 and 11."""
     everybody = asked_by("User:a", None)
     assert numbers(auth_helper.authorized_operations(everybody, ResourceType.TOPIC, "t")) == {3, 4, 5, 6, 7, 8, 10, 11}

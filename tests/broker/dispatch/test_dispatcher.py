@@ -14,7 +14,7 @@ from anabranch.protocol.errors import ErrorCode
 
 
 @pytest.mark.parametrize("row", HANDLERS, ids=lambda row: row.name)
-def test_row_equals_declaration(row: HandlerRow) -> None:
+def test_handler_row_equals_its_declaration(row: HandlerRow) -> None:
     declaration = declaration_of(row.load())
     assert declaration.request is row.api.request
     assert (declaration.first_version, declaration.last_version) == version_range(row.versions)

@@ -11,7 +11,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @pytest.mark.parametrize(("text", "versions"), [("0-11", (0, 11)), ("4", (4, 4)), ("3-3", (3, 3))])
-def test_versions(text: str, versions: tuple[int, int]) -> None:
+def test_version_range_is_parsed(text: str, versions: tuple[int, int]) -> None:
     assert version_range(text) == versions
 
 

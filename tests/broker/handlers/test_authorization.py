@@ -440,7 +440,7 @@ STREAM = {"epoch": 0, "subtopologies": [{"subtopology_id": "0", "source_topics":
          | {"standby_tasks": [], "warmup_tasks": [], "client_tags": []}),
     ],
 )  # fmt: skip
-async def test_described_group_with_a_topic_that_may_not_be_described_is_refused(
+async def test_describe_of_group_with_undescribable_topic_is_refused(
     place: Place, kind: str, subscription: dict[str, Any]
 ) -> None:
     await place.grant((Operation.READ, G), (Operation.DESCRIBE, T), (Operation.DELETE, G))
@@ -454,7 +454,7 @@ async def test_described_group_with_a_topic_that_may_not_be_described_is_refused
     assert await place.ask(described) <= {0}
 
 
-async def test_share_members_read_and_acknowledge_with_a_right_to_the_topic(place: Place) -> None:
+async def test_share_fetch_and_acknowledge_need_the_read_right_to_the_topic(place: Place) -> None:
     known = (await place.admin.wait_for_topic("t")).topic_id
     done = {"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}
     fetched = [{"topic_id": known, "partitions": [{"partition_index": 0}]}]

@@ -85,7 +85,7 @@ async def test_invalid_list_offsets_is_refused() -> None:
         assert (await ask(cluster, LATEST, times=2)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_version_0_lists_offsets_downwards() -> None:
+async def test_version_0_lists_offsets_in_descending_order() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
@@ -97,7 +97,7 @@ async def test_version_0_lists_offsets_downwards() -> None:
         assert (await ask(cluster, LATEST, version=1)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
-async def test_the_oldest_version_lists_segments() -> None:
+async def test_version_0_lists_base_offsets_of_segments() -> None:
     async with replica_cluster(1, log_segment_bytes=300) as cluster:
         await cluster.lead(1, replicas=(1,))
         for number in range(10):

@@ -76,7 +76,7 @@ async def test_marker_errors_are_per_producer_and_partition() -> None:
         assert response.markers == []
 
 
-async def test_deposed_coordinators_and_fenced_producers_are_refused() -> None:
+async def test_markers_of_stale_coordinators_and_fenced_producers_are_refused() -> None:
     async with replica_cluster(1) as cluster:
         await begun(cluster, replicas=(1,))
         assert await end(cluster, marker(True, coordinator_epoch=4)) == {T0: ErrorCode.NONE}

@@ -96,7 +96,7 @@ async def test_leader_and_isr_of_thousands_of_partitions_yields_regularly(
         assert steps.longest(name) <= ROWS_AT_ONCE
 
 
-async def test_producers_are_served_between_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_producers_are_served_during_a_long_leader_and_isr(monkeypatch: pytest.MonkeyPatch) -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         manager = cluster[1].replicas

@@ -245,7 +245,7 @@ async def test_groups_transactions_and_quotas_are_measured() -> None:
 STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
-def test_names_follow_the_conventions() -> None:
+def test_metric_names_follow_prometheus_conventions() -> None:
     """Counters end in _total, units are base units and last, and every metric has a help line."""
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
     for family in FAMILIES:

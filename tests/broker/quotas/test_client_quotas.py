@@ -94,7 +94,7 @@ LEVELS: list[Entity] = [
 ]
 
 
-def test_the_most_specific_limit_applies() -> None:
+def test_most_specific_quota_applies() -> None:
     made = quotas({})
     for number, entity in enumerate(LEVELS):
         made.set_limits(entity, {PRODUCE: number + 1})

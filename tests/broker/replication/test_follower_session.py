@@ -147,7 +147,7 @@ def test_removed_partition_is_not_tracked_and_can_be_added_again() -> None:
     assert (indexes(request), request.forgotten_topics_data) == ([], [])
 
 
-def test_partitions_of_topics_without_an_id_are_counted() -> None:
+def test_partitions_without_topic_id_are_counted() -> None:
     one = following(0)
     one.partition.topic_id = ZERO_UUID
     session = FollowerSession()

@@ -311,7 +311,7 @@ def test_offsets_fetched_in_an_older_epoch_do_not_advance_the_high_watermark(par
     assert partition.high_watermark == 2
 
 
-def test_no_advance_below_min_isr(partition: Partition) -> None:
+def test_high_watermark_does_not_advance_below_min_isr(partition: Partition) -> None:
     partition.become_leader(state(isr=(1,)), 0)
     append(partition, 3)
     assert not partition.advance_high_watermark(10)
@@ -481,7 +481,9 @@ def proposed(partition: Partition) -> IsrChange:
         (ErrorCode.UNKNOWN_SERVER_ERROR, Verdict.RETRY),
     ],
 )
-def test_refused_proposals(partition: Partition, code: ErrorCode, verdict: Verdict) -> None:
+def test_refused_proposal_is_kept_or_reverted_by_error_code(
+    partition: Partition, code: ErrorCode, verdict: Verdict
+) -> None:
     change = proposed(partition)
     assert partition.on_answer(change, answer(code)) is verdict
     assert partition.isr == (1, 2)

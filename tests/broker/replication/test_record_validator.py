@@ -264,7 +264,7 @@ async def test_long_batch_is_recompressed_with_the_topics_codec(topic_codec: str
             assert len(list(iter_records(stored, position))) == count
 
 
-async def test_long_message_sets() -> None:
+async def test_long_message_sets_are_validated() -> None:
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         messages = [Message(index, 1, 0, NOW_MS, b"key", b"value") for index in range(2000)]

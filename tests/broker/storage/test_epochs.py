@@ -113,7 +113,7 @@ def test_changed_and_loaded_entries_are_flushed_once() -> None:
     assert flushed == [1, 2]
 
 
-def test_checkpoint_format() -> None:
+def test_checkpoint_format_equals_kafkas() -> None:
     content = b"0\n2\n1 0\n5 120\n"
     assert parse_checkpoint(content) == [(1, 0), (5, 120)]
     assert format_checkpoint([EpochEntry(1, 0), EpochEntry(5, 120)]) == content

@@ -17,7 +17,7 @@ from anabranch.clients.directory_lock import DirectoryInUse
 from anabranch.protocol.file_paths import InvalidPath
 
 
-def test_append_and_read(files: Files) -> None:
+def test_appended_bytes_are_read(files: Files) -> None:
     file = files.open("a")
     assert (file.size_bytes, file.read(0, 10)) == (0, b"")
     file.append(b"one", bytearray(b"two"), memoryview(b"xthreex")[1:-1])
@@ -36,7 +36,7 @@ def test_read_bytes_are_not_changed_by_later_writes(files: Files) -> None:
     assert seen == b"before"
 
 
-def test_truncate(files: Files) -> None:
+def test_truncate_shortens_and_never_extends_a_file(files: Files) -> None:
     file = files.open("a")
     file.append(b"0123456789")
     file.truncate(20)
@@ -92,7 +92,7 @@ def test_path_outside_of_the_directory_is_refused(tmp_path: Path, name: str) -> 
     assert [one.read_bytes() for one in outside.iterdir()] == [b"kept"]
 
 
-def test_directories(files: Files) -> None:
+def test_directories_are_created_listed_and_removed(files: Files) -> None:
     assert files.names("t-0") == []
     with pytest.raises(FileNotFoundError):
         files.open("t-0/log")
@@ -116,7 +116,7 @@ def test_directories(files: Files) -> None:
     assert not files.exists("t-0/deep/note")
 
 
-def test_small_files(files: Files) -> None:
+def test_small_files_are_replaced_and_removed(files: Files) -> None:
     assert files.read_file("note") is None
     assert files.read_file("no/such/note") is None
     files.write_file("note", b"one")
@@ -132,7 +132,7 @@ def test_small_files(files: Files) -> None:
         files.write_file("no/such/note", b"")
 
 
-def test_rename(files: Files) -> None:
+def test_files_and_directories_are_renamed(files: Files) -> None:
     files.make_directory("t-0")
     files.open("t-0/log").append(b"x")
     files.rename("t-0", "t-0.delete")
@@ -178,7 +178,9 @@ operations = st.lists(
 
 @settings(max_examples=50)
 @given(operations)
-def test_both_adapters_agree(tmp_path_factory: pytest.TempPathFactory, todo: list[tuple[str, object]]) -> None:
+def test_memory_and_os_files_behave_equally(
+    tmp_path_factory: pytest.TempPathFactory, todo: list[tuple[str, object]]
+) -> None:
     disk = OsFiles(tmp_path_factory.mktemp("files"))
     one, other = MemoryFiles().open("f"), disk.open("f")
     try:
@@ -206,7 +208,7 @@ def test_append_to_memory_file_does_not_copy_earlier_data() -> None:
     assert made < 1.25 * 256 * len(batch)
 
 
-def test_many_small_batches_in_memory_share_blocks() -> None:
+def test_small_batches_in_memory_share_blocks() -> None:
     file = MemoryFiles().open("f")
     tracemalloc.start()
     try:

@@ -293,7 +293,7 @@ def test_follower_log_may_start_inside_a_batch(files: Files, start_offset: int) 
 # -------------------------------------------------------------------------------------------------- cutting, retaining
 
 
-def test_truncation_at_every_offset(files: Files) -> None:
+def test_truncation_at_any_offset_removes_whole_batches(files: Files) -> None:
     for target in range(31):
         log = opened(files)
         for number in range(15):

@@ -62,7 +62,7 @@ def test_subscribed_topics_of_other_protocol_types_are_unknown() -> None:
     assert new_group().subscribed_topics() is None
 
 
-def test_state_leader_and_sessions_over_a_failover() -> None:
+def test_state_leader_and_sessions_survive_a_failover() -> None:
     drive = Driver()
     ids = drive.stable(2)
     drive.group.members.leader_id = ids[1]
@@ -84,7 +84,7 @@ def test_new_coordinator_with_other_bounds_keeps_the_timeouts_of_members() -> No
     assert all(one.session_deadline_ms == 90_000 + before[one.member_id][0] for one in after.members)
 
 
-def test_a_closed_group_has_no_deadline() -> None:
+def test_closed_group_has_no_deadline() -> None:
     for reach in (PREPARING, COMPLETING):
         drive = Driver()
         leader, follower = drive.stable(2)

@@ -60,7 +60,7 @@ def test_legal_transitions_equal_kafkas() -> None:
 # --- syncing -----------------------------------------------------------------------------------------------------
 
 
-def test_sync_refusals() -> None:
+def test_invalid_sync_is_refused() -> None:
     drive = Driver()
     leader, _ = drive.stable(2)
     cases = {
@@ -104,7 +104,7 @@ def test_assignment_stored_after_a_new_rebalance_is_ignored() -> None:
 # --- staying and leaving -----------------------------------------------------------------------------------------
 
 
-def test_heartbeat_refusals() -> None:
+def test_invalid_heartbeat_is_refused() -> None:
     drive = Driver()
     (member,) = drive.stable(1)
     assert drive.heartbeat(member) is ErrorCode.NONE
@@ -116,7 +116,7 @@ def test_heartbeat_refusals() -> None:
     assert drive.heartbeat(member) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_silent_member_is_expired_and_the_others_rebalance() -> None:
+def test_expired_session_removes_member_and_starts_a_rebalance() -> None:
     drive = Driver()
     leader, follower = drive.stable(2)
     drive.advance(SESSION_MS - 1)
@@ -160,7 +160,7 @@ def test_expired_pending_member_causes_no_rebalance() -> None:
     assert drive.heartbeat(member) is ErrorCode.NONE
 
 
-def test_the_last_missing_member_leaves_and_the_join_phase_ends() -> None:
+def test_leave_of_the_last_missing_member_completes_the_join_phase() -> None:
     drive = Driver()
     leader, follower = drive.stable(2)
     waiting = drive.join(leader)

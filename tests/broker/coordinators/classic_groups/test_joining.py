@@ -141,7 +141,7 @@ def test_join_of_a_full_group_is_refused() -> None:
     assert drive.answers[drive.join(first)].error_code == 0, "members have their place"
 
 
-def test_rejoining() -> None:
+def test_rejoin_of_changed_member_or_leader_starts_a_rebalance() -> None:
     """An unchanged follower gets the current generation; a changed one, or the leader, starts a rebalance."""
     drive = Driver()
     leader, follower = drive.stable(2)
@@ -220,7 +220,7 @@ def test_heartbeat_does_not_start_the_session_of_a_member_with_pending_join() ->
     assert waiting not in drive.answers and follower in drive.group.members.by_id
 
 
-def test_the_initial_delay_gathers_members() -> None:
+def test_initial_rebalance_delay_gathers_members() -> None:
     """Each new member extends it by another delay, up to the rebalance timeout."""
     drive = Driver(new_group(initial_rebalance_delay_ms=3000))
     first = drive.join(version=3)

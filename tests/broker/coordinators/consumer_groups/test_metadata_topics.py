@@ -29,7 +29,7 @@ def test_topics_have_the_partitions_of_the_metadata_image() -> None:
     assert (seen.name_of(b"t".ljust(16)), seen.name_of(b"u".ljust(16)), list(seen.names())) == ("t", None, ["t"])
 
 
-def test_partitions_can_be_withheld_from_one_group() -> None:
+def test_partitions_can_be_gated_for_one_group() -> None:
     cache = MetadataCache()
     cache.image = image(topic("t", 3))
     topics = MetadataTopics(cache, lambda group_id, one: (0, 2) if group_id == "g" else tuple(sorted(one.partitions)))

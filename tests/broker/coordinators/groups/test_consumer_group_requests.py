@@ -194,7 +194,7 @@ async def test_member_with_expired_session_is_removed() -> None:
         assert (await connection.call(beat("b", 2))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_offsets_are_fenced_by_the_epoch_and_outlive_the_members() -> None:
+async def test_offsets_are_fenced_by_the_member_epoch_and_survive_the_members() -> None:
     async with wired() as wire:
         world = wire.world
         connection = await wire.connect()
@@ -266,7 +266,7 @@ async def test_an_expression_is_resolved_after_its_heartbeat() -> None:
 
 
 @pytest.mark.parametrize("version", ["4.0", "4.1", "4.2"])
-async def test_leave_group_naming_an_instance_of_the_consumer_protocol_removes_it(version: str) -> None:
+async def test_leave_group_with_instance_id_removes_consumer_protocol_member(version: str) -> None:
     async with wired(kafka_version=version) as made:
         connection = await made.connect()
         assert (await connection.call(beat("a", instance_id="i"))).error_code == ErrorCode.NONE

@@ -149,7 +149,7 @@ async def test_partitions_of_a_commit_are_refused_individually() -> None:
         await connection.close()
 
 
-async def test_members_commit_under_their_generation() -> None:
+async def test_commit_needs_member_and_generation() -> None:
     async with group_world() as world:
         connection = await connect(world)
         early = await connection.call(commit_request({0: 1}, member=("who", 5)))
@@ -372,7 +372,7 @@ async def test_only_members_may_watch_a_group_that_has_members() -> None:
 # --- administration ----------------------------------------------------------------------------------------------
 
 
-async def test_deleting_a_group() -> None:
+async def test_only_an_empty_group_is_deleted() -> None:
     async with group_world(brokers=2) as world:
         connection = await connect(world)
         (member_id, _), request = await join_alone(connection), DeleteGroupsRequest(groups_names=["g", "nobody"])

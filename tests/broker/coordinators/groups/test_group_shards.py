@@ -33,14 +33,14 @@ def group_value() -> bytes:
     return encode_group(drive.group.snapshot({one.member_id: b"x" for one in drive.group.members}))
 
 
-def test_the_last_record_wins() -> None:
+def test_last_record_of_a_key_is_applied() -> None:
     slots = replayed(offset_put(0, 5), offset_put(1, 6), JournalRecord(GroupMetadataKey(group="g"), group_value(), 2))
     slot = slots["g"]
     assert (slot.partition, slot.offsets.offset_of(("t", 0)), slot.group.state) == (3, 6, STABLE)
     assert slot.next_deadline() == 50 + 10_000
 
 
-def test_tombstones() -> None:
+def test_tombstones_remove_offsets_and_groups() -> None:
     assert replayed(offset_put(0, 5), offset_put(1, None)) == {}
     key = GroupMetadataKey(group="g")
     slots = replayed(JournalRecord(key, group_value(), 0), JournalRecord(key, None, 1), offset_put(2, 5))

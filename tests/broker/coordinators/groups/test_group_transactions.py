@@ -92,7 +92,7 @@ async def test_pending_transactional_offsets_survive_a_failover(commit: bool) ->
             assert offsets_in(said, 8) == wanted, "live, and read from the log"
 
 
-async def test_a_gate_opens_with_the_marker() -> None:
+async def test_watch_completes_at_the_commit_marker() -> None:
     """K603: a staged boundary may never be committed, so gates stay closed."""
     async with group_world() as world:
         connection, _ = await begun(world)

@@ -195,7 +195,7 @@ def waiting(world: GroupWorld) -> bool:
     return group_of(world).timers.due(WHOLE_GROUP, Timer.INITIAL) is not None
 
 
-async def test_offsets_are_fenced_by_the_epoch_and_outlive_the_members() -> None:
+async def test_offsets_are_fenced_by_the_member_epoch_and_survive_the_members() -> None:
     async with wired() as (world, connection):
         await connection.call(beat("a"))
         refused = await connection.call(commit_request({0: 5}, member=("a", 3)))

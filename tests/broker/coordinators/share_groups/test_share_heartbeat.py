@@ -102,7 +102,7 @@ def test_partition_is_assigned_once_its_state_is_initialized(driver: Driver) -> 
     assert driver.group.epoch == 3, "nothing that is known already"
 
 
-def test_members_divide_partitions_and_share_them_when_there_are_more_members(driver: Driver) -> None:
+def test_partitions_are_divided_and_shared_when_there_are_more_members(driver: Driver) -> None:
     driver.beat("a")
     first = driver.beat("a", driver.group.members["a"].epoch)
     assert first.assignment == partitions(t=(0, 1))

@@ -174,7 +174,7 @@ def test_full_window_acquires_nothing_until_records_are_finished() -> None:
     assert acquire(one, "b", [(10, 19)]) == [Acquired(10, 19, 1)]
 
 
-def test_offsets_that_no_batch_holds_are_archived() -> None:
+def test_offsets_without_a_batch_are_archived() -> None:
     one = shared()
     acquire(one, "a", [(0, 9)])
     one.complete(one.release("a"))

@@ -204,7 +204,7 @@ def test_partition_count_of_a_changelog_topic_is_refused() -> None:
         check_topology([part])
 
 
-def test_two_topologies_are_compared_without_their_order() -> None:
+def test_topologies_are_compared_regardless_of_order() -> None:
     def of(epoch: int, *parts: Subtopology) -> StreamsGroupTopologyValue:
         return StreamsGroupTopologyValue(epoch=epoch, subtopologies=list(parts))
 

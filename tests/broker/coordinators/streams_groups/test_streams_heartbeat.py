@@ -237,7 +237,7 @@ def test_malformed_heartbeat_is_refused(driver: Driver, wrong: dict[str, Any]) -
     assert driver.journal == []
 
 
-def test_a_subtopology_may_be_listed_twice(driver: Driver) -> None:
+def test_duplicate_subtopology_in_owned_tasks_is_accepted(driver: Driver) -> None:
     a, b = Client(driver, "a"), Client(driver, "b")
     a.join()
     b.join()
@@ -359,7 +359,7 @@ def commit(member: str, epoch: int, *partitions: int, **more: Any) -> Commit:
     )
 
 
-def test_offsets_are_fenced_by_epochs_task_by_task(driver: Driver) -> None:
+def test_commits_are_fenced_by_the_epoch_of_each_task(driver: Driver) -> None:
     group = driver.group
 
     def refused(event: Commit) -> ErrorCode | None:

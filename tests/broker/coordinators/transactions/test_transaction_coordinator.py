@@ -111,7 +111,7 @@ async def test_requests_of_unknown_producers_are_refused() -> None:
         assert world.written() == [("tx", EMPTY)]
 
 
-async def test_all_partitions_are_added_or_none() -> None:
+async def test_unknown_partition_prevents_all_additions_of_the_request() -> None:
     async with transaction_world() as world:
         me = await world.begin()
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -279,7 +279,7 @@ async def test_failed_completion_is_retried() -> None:
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
-async def test_late_transactions_are_aborted_and_their_producer_fenced() -> None:
+async def test_timed_out_transaction_is_aborted_and_its_producer_fenced() -> None:
     async with transaction_world(transaction_abort_timed_out_transaction_cleanup_interval_ms=20) as world:
         me = await world.begin(timeout_ms=5_000)
         await world.add(me, 0, 1)
@@ -342,7 +342,7 @@ async def test_expired_ids_are_kept_until_their_tombstones_are_written(monkeypat
 # --- administration --------------------------------------------------------------------------------------------------
 
 
-async def test_describe() -> None:
+async def test_transaction_is_described() -> None:
     async with transaction_world(offsets_topic_num_partitions=50) as world:
         me = await world.begin(timeout_ms=4321)
         row = await world.describe()
@@ -360,7 +360,7 @@ async def test_describe() -> None:
         assert (await world.describe("")).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_list() -> None:
+async def test_transactions_are_listed_by_filters() -> None:
     async with transaction_world() as world:
         idle = await world.begin("idle")
         busy = await world.begin("busy")

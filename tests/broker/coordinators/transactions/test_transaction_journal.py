@@ -37,7 +37,7 @@ def test_state_is_restored_from_its_record(state: TransactionState) -> None:
     assert (back.last_producer_id, back.last_producer_epoch, back.pending) == (-1, -1, None)
 
 
-def test_no_transaction_is_null_and_an_empty_one_is_not() -> None:
+def test_partitions_are_null_without_and_empty_after_a_transaction() -> None:
     assert decode_transaction(record_of("tx", MOVES[EMPTY](transaction()))[1]).transaction_partitions is None
     over = transaction(PREPARE_ABORT)
     assert decode_transaction(record_of("tx", over.prepare_complete(now_ms=1))[1]).transaction_partitions == []

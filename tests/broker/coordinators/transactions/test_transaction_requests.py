@@ -195,7 +195,7 @@ def test_exhausted_epochs_need_a_new_producer_id() -> None:
         assert not requests.wants_new_producer_id(transaction(state, producer_epoch=32766), None)
 
 
-def test_a_fence_becomes_an_abort() -> None:
+def test_fence_is_followed_by_an_abort() -> None:
     one = transaction(ONGOING)
     fence = requests.init_producer_id(one, None, timeout_ms=9, new_producer_id=None, now_ms=50)
     producer = Producer(fence.producer_id, fence.producer_epoch)

@@ -187,7 +187,7 @@ def test_repeated_fence_after_a_failure_keeps_its_epoch() -> None:
     assert (one.state, one.fence_failed) == (COMPLETE_ABORT, False)
 
 
-def test_fence_that_an_abort_of_version_2_follows_leaves_the_epoch_to_the_abort() -> None:
+def test_fence_before_an_abort_of_version_2_does_not_bump_the_epoch() -> None:
     one = transaction(ONGOING)
     one.prepare_fence()
     one.adopt_fence(None)
