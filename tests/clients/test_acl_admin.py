@@ -15,7 +15,7 @@ ORDERS = Pattern(ResourceType.TOPIC, "ord", PatternType.PREFIXED)
 READER = Acl("User:alice", "*", Operation.READ, Permission.ALLOW)
 
 
-async def test_entries_come_and_go() -> None:
+async def test_acls_are_created_described_and_deleted() -> None:
     async with (
         Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as cluster,
         Admin(cluster.bootstrap_servers, **ADMIN) as admin,
@@ -36,7 +36,7 @@ async def test_entries_come_and_go() -> None:
         assert await admin.describe_acls() == []
 
 
-async def test_a_cluster_without_an_authorizer_says_so() -> None:
+async def test_cluster_without_authorizer_refuses_with_security_disabled() -> None:
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         for refused in (admin.describe_acls(), admin.create_acls([(ORDERS, READER)]), admin.delete_acls(AclFilter())):
             with pytest.raises(KafkaError) as error:

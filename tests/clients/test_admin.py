@@ -22,7 +22,7 @@ async def cluster_and_admin(*, brokers: int = 2) -> AsyncIterator[tuple[Cluster,
         yield cluster, admin
 
 
-async def test_configs() -> None:
+async def test_topic_and_broker_configs_are_described() -> None:
     async with cluster_and_admin() as (_, admin):
         await admin.create_topics(
             [NewTopic(name="t", partitions=1, replication_factor=1, configs={"retention.ms": "1234"})]
@@ -37,7 +37,7 @@ async def test_configs() -> None:
             await admin.describe_configs()
 
 
-async def test_life() -> None:
+async def test_admin_lifecycle() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, _):
         other = Admin(cluster.bootstrap_servers)
         with pytest.raises(RuntimeError, match="not started"):

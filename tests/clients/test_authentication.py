@@ -41,7 +41,7 @@ def believed(**more: Any) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(**{"error_code": 0, "error_message": None, "auth_bytes": b"", **more})
 
 
-async def test_the_answer_says_when_to_log_in_again() -> None:
+async def test_session_lifetime_determines_reauthentication_time() -> None:
     assert await told(shaken(), believed()) is None
     assert await told(shaken(), believed(session_lifetime_ms=10_000)) == 8.5
 
@@ -56,7 +56,7 @@ async def test_the_answer_says_when_to_log_in_again() -> None:
         ((shaken(), believed(error_code=58)), "SASL_AUTHENTICATION_FAILED"),
     ],
 )
-async def test_a_refusal_says_why(answers: Any, says: str) -> None:
+async def test_refused_authentication_names_reason(answers: Any, says: str) -> None:
     with pytest.raises(AuthenticationFailed, match=says):
         await told(*answers)
 
@@ -68,7 +68,7 @@ def short_sessions(ms: int) -> dict[str, str]:
     }
 
 
-async def test_requests_go_on_while_a_connection_logs_in_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_continue_during_reauthentication(monkeypatch: pytest.MonkeyPatch) -> None:
     logins = 0
     step = SaslAuthenticateRequest.__init__
 
@@ -90,7 +90,7 @@ async def test_requests_go_on_while_a_connection_logs_in_again(monkeypatch: pyte
         await connection.close()
 
 
-async def test_who_is_not_let_in_again_loses_the_connection(
+async def test_failed_reauthentication_closes_connection(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Cluster(1, listeners=[LISTENER], properties=short_sessions(1500)) as cluster:

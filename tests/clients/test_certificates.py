@@ -24,18 +24,18 @@ AUTHORITY = CertificateAuthority()
         ([("STREET", "t"), ("OU", "o")], "OU=o,STREET=t"),
     ],
 )
-def test_a_distinguished_name_is_written_as_java_does(names: list[tuple[str, str]], written: str) -> None:
+def test_distinguished_name_is_formatted_as_in_java(names: list[tuple[str, str]], written: str) -> None:
     issued = AUTHORITY.issue(names)
     assert distinguished_name(ssl.PEM_cert_to_DER_cert(issued.certificate.decode())) == written
 
 
-def test_a_long_value_that_has_no_keyword_is_written_whole() -> None:
+def test_long_value_without_keyword_is_not_truncated() -> None:
     issued = AUTHORITY.issue([("CN", "a"), ("emailAddress", "x" * 200)])
     written = distinguished_name(ssl.PEM_cert_to_DER_cert(issued.certificate.decode()))
     assert written == "1.2.840.113549.1.9.1=#1681c8" + "78" * 200 + ",CN=a"
 
 
-def test_a_store_gives_back_key_and_chain_and_is_closed_to_other_passwords() -> None:
+def test_pkcs12_store_contains_key_and_chain_and_refuses_wrong_password() -> None:
     issued = AUTHORITY.issue([("CN", "a")])
     key, chain = pkcs12_identity(issued.store("changeit"), "changeit", "other")
     assert b"ENCRYPTED PRIVATE KEY" in key
@@ -47,6 +47,6 @@ def test_a_store_gives_back_key_and_chain_and_is_closed_to_other_passwords() -> 
         pkcs12_identity(b"nonsense", "changeit", "other")
 
 
-def test_a_key_is_in_no_repr() -> None:
+def test_repr_hides_private_key() -> None:
     issued = AUTHORITY.issue([("CN", "a")])
     assert issued.key.decode().splitlines()[1] not in repr(issued)

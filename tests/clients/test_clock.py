@@ -10,7 +10,7 @@ from anabranch.clients.clock import follow_loop_ms, wall_clock_ms
 from anabranch.cluster.in_process import Cluster
 
 
-def test_it_is_the_time_of_day() -> None:
+def test_wall_clock_is_time_of_day() -> None:
     before_ms = time.time() * 1000
     assert before_ms - 1 <= wall_clock_ms() <= time.time() * 1000 + 1
 
@@ -27,7 +27,7 @@ async def test_steps_of_the_system_clock_do_not_show(monkeypatch: pytest.MonkeyP
     assert later() - before < 1000
 
 
-async def test_timestamps_come_from_the_clock_that_is_given() -> None:
+async def test_timestamps_come_from_the_given_clock() -> None:
     begun_ms = time.time() * 1000
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="t", partitions=1)])

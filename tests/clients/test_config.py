@@ -17,18 +17,18 @@ def make(**changes: object) -> ProducerConfig:
     return ProducerConfig.make(**{**settings, **changes})  # type: ignore[arg-type]
 
 
-def test_servers() -> None:
+def test_bootstrap_servers_are_parsed() -> None:
     assert parse_servers("a:1, b:2,") == (("a", 1), ("b", 2))
     assert parse_servers(["[::1]:9092"]) == (("::1", 9092),)
 
 
 @pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:x", "a:0", "a:65536", ","])
-def test_wrong_servers(text: str) -> None:
+def test_malformed_bootstrap_servers_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"host:port|127\.0\.0\.1:9092"):
         parse_servers(text)
 
 
-def test_acks() -> None:
+def test_acks_is_parsed() -> None:
     assert [parse_acks(acks) for acks in ("all", "-1", -1, 0, "0", 1, "1")] == [-1, -1, -1, 0, 0, 1, 1]
     with pytest.raises(ValueError, match='acks is 0, 1 or "all", not 2'):
         parse_acks(2)
@@ -52,6 +52,6 @@ def test_idempotence_follows_acks_unless_demanded() -> None:
         ({"batch_bytes": 0}, "batch_bytes must be positive"),
     ],
 )
-def test_wrong_producer_settings(changes: dict[str, object], text: str) -> None:
+def test_invalid_producer_settings_are_refused(changes: dict[str, object], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         make(**changes)

@@ -13,7 +13,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.test_admin import cluster_and_admin
 
 
-async def test_settings_are_changed_and_told_with_their_origin() -> None:
+async def test_topic_configs_are_altered_and_described_with_their_source() -> None:
     async with cluster_and_admin() as (_, admin):
         await admin.create_topics([NewTopic(name="t", partitions=1)])
         await admin.alter_configs("t", changes={"retention.ms": "77"}, append={"cleanup.policy": "compact"})
@@ -31,7 +31,7 @@ async def test_settings_are_changed_and_told_with_their_origin() -> None:
         assert refused.value.code == ErrorCode.INVALID_CONFIG and "whole number" in str(refused.value)
 
 
-async def test_brokers_are_changed_alone_and_together() -> None:
+async def test_configs_of_one_broker_and_of_all_brokers_are_altered() -> None:
     async with cluster_and_admin() as (_, admin):
         await admin.alter_configs(broker=ALL_BROKERS, changes={"log.retention.bytes": "1000"})
         await admin.alter_configs(broker=2, changes={"log.retention.bytes": "2000"})
@@ -48,7 +48,7 @@ async def test_brokers_are_changed_alone_and_together() -> None:
             await admin.describe_configs()
 
 
-async def test_subscriptions_to_metrics_of_clients_begin_and_end() -> None:
+async def test_client_metrics_subscriptions_are_created_and_deleted() -> None:
     async with Cluster(1, kafka="4.1") as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.alter_configs(client_metrics="all", changes={"metrics": "*", "interval.ms": "1000"})
         while await admin.list_client_metrics() != ["all"]:  # noqa: ASYNC110

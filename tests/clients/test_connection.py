@@ -51,7 +51,7 @@ async def talking(
         assert not tasks, f"left behind: {tasks}"
 
 
-async def test_answers_reach_their_callers() -> None:
+async def test_responses_reach_their_callers() -> None:
     async with talking() as peer:
         connection = await opened(peer)
         answers = await asyncio.gather(*(connection.call(heartbeat(n)) for n in range(100)))
@@ -63,7 +63,7 @@ async def test_answers_reach_their_callers() -> None:
     assert peer.seen[1].client_id == "test"
 
 
-async def test_the_newest_common_version_is_spoken() -> None:
+async def test_newest_common_version_is_used() -> None:
     async with talking(served={18: (0, 2), 12: (1, 2)}) as peer:
         connection = await opened(peer)
         assert connection.version_for(HeartbeatRequest) == 2
@@ -107,7 +107,7 @@ async def test_peer_with_negative_versions_is_a_kafka_error() -> None:
         await connection.close()
 
 
-async def test_a_lost_connection_fails_every_open_call() -> None:
+async def test_lost_connection_fails_every_open_call() -> None:
     async with talking(never) as peer:
         connection = await opened(peer)
         calls = [connection.send(heartbeat(n)) for n in range(3)]
@@ -122,7 +122,7 @@ async def test_a_lost_connection_fails_every_open_call() -> None:
         await connection.close()
 
 
-async def test_closing_fails_open_calls() -> None:
+async def test_closed_connection_fails_open_calls() -> None:
     async with talking(never) as peer:
         connection = await opened(peer)
         call = connection.send(heartbeat(1))
@@ -132,7 +132,7 @@ async def test_closing_fails_open_calls() -> None:
             await call
 
 
-async def test_silence_is_a_timeout_and_ends_the_connection() -> None:
+async def test_request_timeout_closes_connection() -> None:
     async with talking(never) as peer:
         connection = await opened(peer, request_timeout_ms=60000)
         patient = connection.send(heartbeat(1))
@@ -145,7 +145,7 @@ async def test_silence_is_a_timeout_and_ends_the_connection() -> None:
         await connection.close()
 
 
-async def test_what_was_given_up_is_not_delivered_later() -> None:
+async def test_timed_out_request_is_not_delivered_later() -> None:
     """A timed-out commit must not arrive after a newer one on another connection. The peer does not read, so the
     request is in kernel buffers at its timeout.
     """
@@ -167,7 +167,7 @@ async def test_what_was_given_up_is_not_delivered_later() -> None:
                     pass
 
 
-async def test_a_timer_of_an_answered_call_harms_nobody() -> None:
+async def test_timer_of_completed_call_does_not_affect_later_calls() -> None:
     release = asyncio.Event()
 
     async def slow_second(request: Any) -> Any:
@@ -185,7 +185,7 @@ async def test_a_timer_of_an_answered_call_harms_nobody() -> None:
         await connection.close()
 
 
-async def test_a_cancelled_call_does_not_shift_the_answers() -> None:
+async def test_cancelled_call_does_not_shift_responses() -> None:
     release = asyncio.Event()
 
     async def held(request: Any) -> Any:
@@ -204,7 +204,7 @@ async def test_a_cancelled_call_does_not_shift_the_answers() -> None:
         await connection.close()
 
 
-async def test_nonsense_closes_the_connection_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_response_closes_connection_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     async with talking(never) as peer:
         connection = await opened(peer)
         call = connection.send(heartbeat(1))
@@ -217,12 +217,12 @@ async def test_nonsense_closes_the_connection_with_one_log_line(caplog: pytest.L
     assert len(lines) == 1
 
 
-async def test_nobody_listens() -> None:
+async def test_refused_connect_is_a_connection_error() -> None:
     with pytest.raises(ConnectionError, match=r"cannot connect to 127\.0\.0\.1:1"):
         await Connection.open("127.0.0.1", 1, client_id=None)
 
 
-async def test_somebody_listens_who_never_answers() -> None:
+async def test_silent_peer_is_a_connect_timeout() -> None:
     writers: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda reader, writer: writers.append(writer), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -234,7 +234,7 @@ async def test_somebody_listens_who_never_answers() -> None:
     await asyncio.sleep(0)
 
 
-async def test_oneway_requests_owe_no_answer() -> None:
+async def test_oneway_request_expects_no_response() -> None:
     from anabranch.protocol.apis.produce import ProduceRequest
 
     async def quiet(request: Any) -> Any:

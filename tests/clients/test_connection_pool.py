@@ -26,7 +26,7 @@ class Refused(ConnectionPool):
         raise ConnectionRefusedError("nobody listens")
 
 
-async def test_a_node_that_stays_away_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreachable_node_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     config = NetworkConfig(bootstrap_servers=(WHERE,), retry_backoff=Backoff(initial_ms=1, limit_ms=1))
     links = Refused(config, make_rng(None), address_of=lambda _: WHERE, on_failure=lambda: None)
     tried_often = asyncio.Event()
@@ -47,7 +47,7 @@ async def test_a_node_that_stays_away_is_named_once(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.asyncio(loop_factories=["hasty"])
-async def test_who_is_told_that_the_wait_is_over_may_connect_even_if_the_clock_says_otherwise() -> None:
+async def test_listener_may_connect_after_backoff_even_if_clock_lags() -> None:
     """Otherwise a fetcher that could not connect then would wait for ever."""
     config = NetworkConfig(bootstrap_servers=(WHERE,))
     links = Refused(config, make_rng(None), address_of=lambda _: WHERE, on_failure=lambda: None)

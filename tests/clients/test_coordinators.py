@@ -53,7 +53,7 @@ async def beat(coordinators: Coordinators) -> ErrorCode:
     return ErrorCode(answer.error_code)
 
 
-async def test_it_is_looked_up_once_for_each_key() -> None:
+async def test_coordinator_is_looked_up_once_per_key() -> None:
     nodes = Nodes()
     coordinators = Coordinators(nodes)
     assert [await coordinators.find("g", 0) for _ in range(3)] == [1, 1, 1]
@@ -65,7 +65,7 @@ async def test_it_is_looked_up_once_for_each_key() -> None:
     assert (await coordinators.find("g", 0), await coordinators.find("g", 1)) == (2, 1)
 
 
-async def test_one_that_is_no_node_any_more_is_looked_up_again() -> None:
+async def test_coordinator_missing_in_metadata_is_looked_up_again() -> None:
     nodes = Nodes()
     coordinators = Coordinators(nodes)
     await coordinators.find("g", 0)
@@ -88,7 +88,7 @@ async def test_one_that_is_no_node_any_more_is_looked_up_again() -> None:
         TimeoutError(),
     ],
 )
-async def test_one_that_moved_or_died_is_followed(moved: ErrorCode | Exception) -> None:
+async def test_moved_or_failed_coordinator_is_followed(moved: ErrorCode | Exception) -> None:
     nodes = Nodes()
     coordinators = Coordinators(nodes)
     await coordinators.find("g", 0)
@@ -97,7 +97,7 @@ async def test_one_that_moved_or_died_is_followed(moved: ErrorCode | Exception) 
     assert nodes.asked == [1, 2]
 
 
-async def test_one_that_is_loading_is_asked_again_and_other_errors_are_the_callers() -> None:
+async def test_loading_coordinator_is_retried_and_other_errors_are_returned() -> None:
     nodes = Nodes()
     coordinators = Coordinators(nodes)
     nodes.codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID]
@@ -105,7 +105,7 @@ async def test_one_that_is_loading_is_asked_again_and_other_errors_are_the_calle
     assert (nodes.asked, nodes.looked_up) == ([1, 1], 1)
 
 
-async def test_a_lookup_that_is_refused_is_an_error() -> None:
+async def test_refused_lookup_is_an_error() -> None:
     nodes = Nodes()
     nodes.lookup_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     with pytest.raises(KafkaError) as refused:

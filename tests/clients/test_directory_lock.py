@@ -21,7 +21,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_owner_in_one_process_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+def test_second_owner_in_same_process_is_refused_until_release(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
     for _ in range(2):  # a refusal does not let the next one in
         with pytest.raises(DirectoryInUse, match="another node of this process is using this directory"):
@@ -31,7 +31,7 @@ def test_a_second_owner_in_one_process_is_refused_until_the_first_lets_go(tmp_pa
     DirectoryLock(tmp_path).release()
 
 
-def test_another_process_is_named_and_leaves_no_lock_when_it_is_killed(tmp_path: Path) -> None:
+def test_lock_of_another_process_names_it_and_ends_when_it_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
@@ -45,7 +45,7 @@ def test_another_process_is_named_and_leaves_no_lock_when_it_is_killed(tmp_path:
         DirectoryLock(tmp_path).release()
 
 
-def test_a_lock_that_was_handed_over_ends_with_its_new_owner(tmp_path: Path) -> None:
+def test_lock_passed_to_child_ends_with_child(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(lock.descriptor,)) as child:
         lock.hand_over(child.pid)

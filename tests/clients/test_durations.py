@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.clients.durations import Durations
 
 
-def test_the_longest_stays_and_the_last_changes() -> None:
+def test_longest_is_kept_and_last_changes() -> None:
     durations = Durations()
     for taken_s in (0.25, 0.5, 0.125):
         durations.record(taken_s)

@@ -51,7 +51,7 @@ def _values(records: dict[TopicPartition, list[object]]) -> list[bytes]:
     return [record.value for rows in records.values() for record in rows]  # type: ignore[attr-defined]
 
 
-async def test_committed_is_read_and_aborted_is_not() -> None:
+async def test_committed_records_are_read_and_aborted_ones_are_not() -> None:
     async with cluster_and_admin() as (cluster, _):
         async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
             with pytest.raises(RuntimeError, match="ready"):
@@ -72,7 +72,7 @@ async def test_committed_is_read_and_aborted_is_not() -> None:
         assert b"lost" in await values(cluster, 14, isolation_level="read_uncommitted")
 
 
-async def test_a_reader_waits_for_the_transaction_that_is_open() -> None:
+async def test_reader_waits_for_open_transaction() -> None:
     async with (
         cluster_and_admin() as (cluster, _),
         Producer(cluster.bootstrap_servers, transactional_id="id") as producer,
@@ -91,7 +91,7 @@ async def test_a_reader_waits_for_the_transaction_that_is_open() -> None:
         assert found == [b"first", b"second"]
 
 
-async def test_a_second_producer_fences_the_first_and_aborts_what_it_left() -> None:
+async def test_second_producer_fences_first_and_aborts_its_transaction() -> None:
     async with cluster_and_admin() as (cluster, _):
         first = await Producer(cluster.bootstrap_servers, transactional_id="id").start()
         await first.begin_transaction()
@@ -107,7 +107,7 @@ async def test_a_second_producer_fences_the_first_and_aborts_what_it_left() -> N
         assert await values(cluster, 1) == [b"kept"]
 
 
-async def test_a_record_that_is_too_large_costs_its_transaction_only() -> None:
+async def test_too_large_record_aborts_only_its_transaction() -> None:
     async with cluster_and_admin() as (cluster, _):
         async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
             with pytest.raises(AbortableError, match="MESSAGE_TOO_LARGE"):
@@ -141,7 +141,7 @@ async def test_offsets_of_an_old_generation_are_refused() -> None:
             assert await consumer.committed(where) == 3
 
 
-async def test_offsets_of_a_member_that_the_group_has_dropped_are_refused() -> None:
+async def test_offsets_of_removed_member_are_refused() -> None:
     """It learns of it before its application commits, and must not commit without a member id."""
     async with cluster_and_admin() as (cluster, _):
         where = TopicPartition("in", 0)
@@ -186,7 +186,7 @@ async def copy(cluster: Cluster, name: str, done: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("disturbance", ["resize", "coordinators"])
-async def test_a_copy_has_everything_once(disturbance: str) -> None:
+async def test_copied_topic_has_every_record_once(disturbance: str) -> None:
     async with cluster_and_admin() as (cluster, admin):
         expected = [b"%04d" % n for n in range(600)]
         found: list[bytes] = []
@@ -227,7 +227,7 @@ async def test_a_copy_has_everything_once(disturbance: str) -> None:
         assert await values(cluster, len(expected)) == expected
 
 
-async def test_a_timed_out_commit_may_be_asked_for_again() -> None:
+async def test_timed_out_commit_may_be_repeated() -> None:
     async with cluster_and_admin() as (cluster, _):
         async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
             await producer.begin_transaction()

@@ -28,7 +28,7 @@ def gates(committed: dict[TopicPartition, int], group: Group | None = GROUP) -> 
     return closed_gates(topic(), END, committed, group)
 
 
-def test_what_a_split_made_waits_for_what_came_before() -> None:
+def test_closed_gate_names_partition_and_commit_that_it_waits_for() -> None:
     (closed,) = gates({ZERO: 30})
     assert (closed.partition, closed.generation, closed.offset, closed.owner) == (ONE, 1, 0, None)
     (blocker,) = closed.blockers
@@ -36,11 +36,11 @@ def test_what_a_split_made_waits_for_what_came_before() -> None:
     assert blocker.remaining == 10
 
 
-def test_a_group_that_has_committed_nothing_has_all_to_read() -> None:
+def test_group_without_commits_has_all_records_remaining() -> None:
     (closed,) = gates({}, None)
     (blocker,) = closed.blockers
     assert (blocker.committed, blocker.remaining, blocker.owner) == (-1, 40, None)
 
 
-def test_the_gate_opens_at_the_commit_of_the_end() -> None:
+def test_gate_opens_at_commit_of_end() -> None:
     assert [len(gates({ZERO: offset})) for offset in (39, 40, 41)] == [1, 0, 0]

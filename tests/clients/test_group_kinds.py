@@ -114,7 +114,7 @@ async def test_groups_of_every_kind_are_listed_described_and_deleted() -> None:
         await until(lambda: "sharers" not in shared_standings(cluster))
 
 
-async def test_the_control_plane_tells_where_each_kind_stands() -> None:
+async def test_control_plane_shows_positions_of_every_group_kind() -> None:
     async with with_groups() as (cluster, _):
         found = {row["group"]: row for row in state.groups(cluster)}
         assert {name: row["type"] for name, row in found.items()} == {

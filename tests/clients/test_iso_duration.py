@@ -18,13 +18,13 @@ from anabranch.clients.iso_duration import parse_duration_ms
         ("PT0S", 0),
     ],
 )
-def test_duration_is_its_milliseconds(text: str, duration_ms: int) -> None:
+def test_iso_duration_is_parsed_to_milliseconds(text: str, duration_ms: int) -> None:
     assert parse_duration_ms(text) == duration_ms
 
 
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "P1DT", "1H", "PT1", "P1Y", "P1M", "-PT1H", "PT-1H", "PT1H ", "PT1.5H"]
 )
-def test_anything_else_is_refused(text: str) -> None:
+def test_malformed_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not an ISO-8601 duration"):
         parse_duration_ms(text)

@@ -9,7 +9,7 @@ from anabranch.clients.jaas import MODULES, login_module
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-def test_a_module_with_users() -> None:
+def test_login_module_with_users_is_parsed() -> None:
     module = login_module(
         f""" {PLAIN} required
             username="broker" password='its "own"'
@@ -43,11 +43,11 @@ def test_each_known_module_needs_no_options(name: str) -> None:
         "planted required;",
     ],
 )
-def test_anything_else_is_refused_without_being_quoted(text: str) -> None:
+def test_malformed_jaas_config_is_refused_without_quoting_it(text: str) -> None:
     with pytest.raises(ValueError, match=r"^sasl\.jaas\.config: ") as error:
         login_module(text)
     assert "planted" not in str(error.value)
 
 
-def test_a_module_shows_no_password() -> None:
+def test_repr_of_login_module_hides_password() -> None:
     assert "planted" not in repr(login_module(f"{PLAIN} required password=planted;"))

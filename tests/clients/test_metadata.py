@@ -71,9 +71,7 @@ def after(*responses: MetadataResponse, complete: bool = False) -> ClusterMetada
         ([1], [], 1, False),
     ],
 )
-def test_in_sync_enough_is_what_the_leader_would_say(
-    replicas: list[int], isr: list[int], least: int, enough: bool
-) -> None:
+def test_in_sync_enough_agrees_with_leader(replicas: list[int], isr: list[int], least: int, enough: bool) -> None:
     one = partition(0)
     one.replica_nodes, one.isr_nodes = replicas, isr
     described = topic(one)
@@ -83,7 +81,7 @@ def test_in_sync_enough_is_what_the_leader_would_say(
     assert known.in_sync_enough(1), "nothing is known of it"
 
 
-def test_an_ordered_topic_has_a_lineage_and_live_partitions() -> None:
+def test_ordered_topic_has_lineage_and_live_partitions() -> None:
     metadata = after(response(topic(partition(0), partition(1, sealed=True), counts=(2, 1))))
     known = metadata.topics["t"]
     assert known.lineage == Lineage(1, [(0, 2), (1, 1)])
@@ -92,12 +90,12 @@ def test_an_ordered_topic_has_a_lineage_and_live_partitions() -> None:
     assert known.partitions[0].gen_start == ((0, 0),)
 
 
-def test_a_plain_topic_has_none() -> None:
+def test_unordered_topic_has_no_lineage() -> None:
     known = after(response(topic(partition(0), partition(2), partition(1)))).topics["t"]
     assert (known.lineage, known.ordered, known.generation, known.live) == (None, False, -1, (0, 1, 2))
 
 
-def test_a_lagging_answer_cannot_bring_an_old_generation_back() -> None:
+def test_outdated_response_does_not_restore_old_generation() -> None:
     """K507: topics missing in an old broker's response stay; a newer response may remove them."""
     old = response(topic(partition(0, epoch=1), counts=(1,)))
     new = response(topic(partition(0, epoch=2), partition(1), counts=(1, 2)))
@@ -109,7 +107,7 @@ def test_a_lagging_answer_cannot_bring_an_old_generation_back() -> None:
     assert set(after(old, new, merged).topics["t"].partitions) == {0}
 
 
-def test_the_generation_survives_a_gap_in_the_answers() -> None:
+def test_generation_survives_responses_without_topic() -> None:
     new = response(topic(partition(0), partition(1), counts=(1, 2)))
     gap = response(topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     old = response(topic(partition(0), counts=(1,)))
@@ -118,14 +116,14 @@ def test_the_generation_survives_a_gap_in_the_answers() -> None:
     assert after(new, gap, old).topics["t"].generation == 1
 
 
-def test_another_topic_id_is_another_topic() -> None:
+def test_another_topic_id_replaces_topic() -> None:
     new = response(topic(partition(0, epoch=9), partition(1), counts=(1, 2)))
     other = response(topic(partition(0, epoch=0), counts=(1,), topic_id=b"j" * 16))
     known = after(new, other).topics["t"]
     assert (known.generation, known.partitions[0].leader_epoch, set(known.partitions)) == (0, 0, {0})
 
 
-def test_a_leader_of_an_older_epoch_is_ignored() -> None:
+def test_leader_of_older_epoch_is_ignored() -> None:
     metadata = after(
         response(topic(partition(0, leader=2, epoch=5))),
         response(topic(partition(0, leader=1, epoch=4))),
@@ -133,20 +131,20 @@ def test_a_leader_of_an_older_epoch_is_ignored() -> None:
     assert metadata.leader("t", 0) == 2
 
 
-def test_a_leader_that_is_not_listed_is_no_leader() -> None:
+def test_unlisted_leader_counts_as_no_leader() -> None:
     metadata = after(response(topic(partition(0, leader=3))))
     assert metadata.leader("t", 0) == NO_LEADER
     assert metadata.leader("t", 7) == NO_LEADER
     assert metadata.leader("unknown", 0) == NO_LEADER
 
 
-def test_a_topic_without_a_leader_for_now_is_kept() -> None:
+def test_topic_temporarily_without_leader_is_kept() -> None:
     metadata = after(response(topic(partition(0))), response(topic(error=ErrorCode.LEADER_NOT_AVAILABLE)))
     assert "t" in metadata.topics
     assert metadata.errors["t"] == ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def test_a_node_that_knows_no_node_says_nothing_about_topics() -> None:
+def test_topics_in_response_without_brokers_are_ignored() -> None:
     """It has just started: its "unknown topic" is not a deletion."""
     unknown = topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     known = after(response(topic(partition(0))))
@@ -154,26 +152,26 @@ def test_a_node_that_knows_no_node_says_nothing_about_topics() -> None:
     assert known.updated(response(unknown), complete=False).topics == {}
 
 
-def test_a_complete_answer_forgets_what_it_does_not_list() -> None:
+def test_complete_response_removes_unlisted_topics() -> None:
     assert after(response(topic(partition(0))), response(), complete=True).topics == {}
     assert "t" in after(response(topic(partition(0))), response()).topics
 
 
-def test_snapshots_do_not_change() -> None:
+def test_snapshots_are_immutable() -> None:
     first = after(response(topic(partition(0), counts=(1,))))
     first.updated(response(topic(partition(0), partition(1), counts=(1, 2))), complete=False)
     assert first.topics["t"].generation == 0
     assert first.lineages[ID].generation == 0
 
 
-def test_errors_are_those_of_the_newest_answer() -> None:
+def test_errors_are_those_of_newest_response() -> None:
     refused = response(topic(error=ErrorCode.INVALID_REPLICATION_FACTOR))
     assert after(refused).errors == {"t": ErrorCode.INVALID_REPLICATION_FACTOR}
     assert after(refused, response()).errors == {}, "nobody asked for it"
     assert after(response(topic(partition(0))), refused, response(nodes=())).errors == {}
 
 
-def test_obstacles_are_named() -> None:
+def test_error_names_reason_of_missing_leader() -> None:
     assert after(response()).obstacle("t", 0) == "no metadata of t"
     unready = after(response(topic(error=ErrorCode.LEADER_NOT_AVAILABLE)))
     assert unready.obstacle("t") == "the cluster answers LEADER_NOT_AVAILABLE for t"

@@ -124,9 +124,7 @@ def error_of(response: HeartbeatResponse) -> int:
     return response.error_code
 
 
-async def test_who_looks_for_its_cluster_for_longer_than_a_moment_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_long_bootstrap_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(network_module, "QUIET_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         place = nobody.getsockname()[:2]
@@ -136,7 +134,7 @@ async def test_who_looks_for_its_cluster_for_longer_than_a_moment_says_so_once(
     assert caplog.messages == [f"waiting for an answer from 127.0.0.1:{place[1]}, up to 0.1 s"]
 
 
-async def test_who_is_answered_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_immediate_bootstrap_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with connected() as (_, network):
             assert len(network.metadata.nodes) == 2
@@ -151,7 +149,7 @@ async def test_bootstrap_learns_the_cluster() -> None:
             await network.call(9, heartbeat())
 
 
-async def test_one_connection_per_node() -> None:
+async def test_each_node_has_one_connection() -> None:
     async with connected() as (brokers, network):
         await asyncio.gather(*(network.call(2, heartbeat()) for _ in range(20)))
         assert len(brokers.peers[2].writers) == 1
@@ -174,7 +172,7 @@ async def test_refreshes_are_shared_but_never_older_than_the_call() -> None:
         assert brokers.count(MetadataRequest) - before == 2
 
 
-async def test_listeners_hear_of_snapshots_until_they_stop() -> None:
+async def test_metadata_listeners_are_called_until_removed() -> None:
     async with connected() as (_, network):
         heard = []
         stop = network.on_metadata(heard.append)
@@ -185,7 +183,7 @@ async def test_listeners_hear_of_snapshots_until_they_stop() -> None:
         assert len(heard) == 1
 
 
-async def test_metadata_is_refreshed_when_it_gets_old() -> None:
+async def test_metadata_is_refreshed_at_max_age() -> None:
     async with connected(metadata_max_age_ms=20) as (_, network):
         fresh = asyncio.Event()
         network.on_metadata(lambda metadata: fresh.set())
@@ -203,7 +201,7 @@ async def test_leader_of_waits_for_a_leader() -> None:
         assert await asking == 2
 
 
-async def test_leader_of_does_not_wait_for_ever() -> None:
+async def test_leader_of_missing_partition_times_out() -> None:
     """A lookup of a removed partition ends with an error."""
     async with connected(request_timeout_ms=50) as (_, network):
         with pytest.raises(TimeoutError):
@@ -227,7 +225,7 @@ async def test_leader_of_a_refused_topic_is_an_error() -> None:
         ErrorCode.POLICY_VIOLATION,
     ],
 )
-async def test_a_topic_that_is_not_usable_yet_is_asked_for_again(code: ErrorCode) -> None:
+async def test_topic_not_yet_usable_is_requested_again(code: ErrorCode) -> None:
     async with connected() as (brokers, network):
         brokers.topic_error = code
         asking = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))
@@ -238,7 +236,7 @@ async def test_a_topic_that_is_not_usable_yet_is_asked_for_again(code: ErrorCode
         assert await asking == 1
 
 
-async def test_many_who_wait_for_a_topic_at_once_ask_once() -> None:
+async def test_concurrent_lookups_of_a_topic_share_one_request() -> None:
     """The first records of a topic with 10,000 partitions cause one large response, not two."""
     async with connected() as (brokers, network):
         before = brokers.count(MetadataRequest)
@@ -247,7 +245,7 @@ async def test_many_who_wait_for_a_topic_at_once_ask_once() -> None:
         assert brokers.count(MetadataRequest) == before + 1
 
 
-async def test_what_another_caller_has_asked_refuses_nobody() -> None:
+async def test_error_of_another_callers_request_fails_only_that_caller() -> None:
     """Only a response to the call's own request counts; an earlier obstacle may be gone."""
     async with connected() as (brokers, network):
         brokers.hold_metadata, brokers.topic_error = asyncio.Event(), ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -263,7 +261,7 @@ async def test_what_another_caller_has_asked_refuses_nobody() -> None:
         assert await second == 1
 
 
-async def test_a_wait_for_a_topic_that_ends_says_what_was_the_matter() -> None:
+async def test_timed_out_wait_for_topic_names_last_error() -> None:
     async with connected() as (brokers, network):
         brokers.topic_error = ErrorCode.INVALID_REPLICATION_FACTOR
         with pytest.raises(TimeoutError, match="within 40 ms: the cluster answers INVALID_REPLICATION_FACTOR for t"):
@@ -282,7 +280,7 @@ async def test_a_wait_for_a_topic_that_ends_says_what_was_the_matter() -> None:
         assert network.error_for("t", 0).startswith("node 3 cannot be reached: ")
 
 
-async def test_what_refused_one_call_does_not_refuse_the_next() -> None:
+async def test_error_of_one_call_does_not_fail_next_call() -> None:
     async with connected() as (brokers, network):
         for code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION):
             brokers.topic_error = code
@@ -294,13 +292,13 @@ async def test_what_refused_one_call_does_not_refuse_the_next() -> None:
             assert await network.leader_of(TopicPartition(code.name, 0)) == 1
 
 
-async def test_wait_for_gives_up_in_time() -> None:
+async def test_wait_for_times_out() -> None:
     async with connected() as (_, network):
         with pytest.raises(TimeoutError):
             await network.wait_for(lambda metadata: False, timeout_ms=20)
 
 
-async def test_coordinators_are_found_kept_and_forgotten() -> None:
+async def test_coordinators_are_found_cached_and_forgotten() -> None:
     async with connected() as (brokers, network):
         brokers.coordinator_errors = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
         assert await network.coordinator("g") == 1
@@ -327,7 +325,7 @@ async def test_controller_requests_follow_the_controller() -> None:
         assert response.throttle_time_ms == 2
 
 
-async def test_a_change_without_an_answer_is_reported_before_it_is_repeated() -> None:
+async def test_change_without_response_is_reported_before_it_is_repeated() -> None:
     async with connected() as (brokers, network):
         unknown = []
         brokers.silent = {1}
@@ -342,7 +340,7 @@ async def test_a_change_without_an_answer_is_reported_before_it_is_repeated() ->
         assert unknown == [1]
 
 
-async def test_a_lost_connection_is_made_again() -> None:
+async def test_lost_connection_is_reopened() -> None:
     async with connected() as (brokers, network):
         await network.call(2, heartbeat())
         brokers.peers[2].drop_connections()
@@ -362,7 +360,7 @@ async def test_ready_connects_in_the_background() -> None:
         assert network.ready(9) is None
 
 
-async def test_a_node_that_moved_is_found_at_its_new_address() -> None:
+async def test_moved_node_is_found_at_its_new_address() -> None:
     async with connected() as (brokers, network):
         await network.call(2, heartbeat())
         brokers.peers[2], brokers.peers[1] = brokers.peers[1], brokers.peers[2]
@@ -370,7 +368,7 @@ async def test_a_node_that_moved_is_found_at_its_new_address() -> None:
         assert (await network.call(2, heartbeat())).throttle_time_ms == 1
 
 
-async def test_retry_stops_at_its_limit_and_at_what_cannot_be_retried() -> None:
+async def test_retry_stops_at_limit_or_non_retriable_error() -> None:
     async with connected() as (_, network):
         attempts = []
 
@@ -387,7 +385,7 @@ async def test_retry_stops_at_its_limit_and_at_what_cannot_be_retried() -> None:
         assert len(attempts) == 1
 
 
-async def test_a_cluster_that_moved_away_is_found_through_the_bootstrap_address() -> None:
+async def test_moved_cluster_is_found_through_bootstrap_address() -> None:
     async with connected(nodes=1) as (brokers, network):
         here = brokers.peers
         brokers.peers = {9: Peer(port=1)}
@@ -396,7 +394,7 @@ async def test_a_cluster_that_moved_away_is_found_through_the_bootstrap_address(
         assert set((await network.refresh()).nodes) == {1}
 
 
-async def test_closing_ends_waits_as_a_lost_connection() -> None:
+async def test_closed_network_fails_waits_with_connection_error() -> None:
     async with connected() as (brokers, network):
         brokers.hold_metadata = asyncio.Event()
         waiting = asyncio.ensure_future(network.refresh())

@@ -7,7 +7,7 @@ import threading
 from anabranch.clients.receive_buffer import thread_receive_buffer
 
 
-def test_a_thread_has_one_and_another_thread_has_another() -> None:
+def test_receive_buffer_is_shared_within_a_thread_only() -> None:
     found = [thread_receive_buffer()]
     other = threading.Thread(target=lambda: found.extend((thread_receive_buffer(), thread_receive_buffer())))
     other.start()

@@ -44,7 +44,7 @@ async def test_leaders_are_elected_and_replicas_moved() -> None:
         assert refused is not None and refused.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
-async def test_logs_are_found_and_moved() -> None:
+async def test_log_dirs_are_described_and_replicas_moved_between_them() -> None:
     cluster = Cluster(1)
     cluster._files[1] = {"/a": MemoryFiles(), "/b": MemoryFiles()}
     async with asyncio.timeout(60), cluster, Admin(cluster.bootstrap_servers) as admin:

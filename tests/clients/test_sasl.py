@@ -23,7 +23,7 @@ def login(password: str = "pencil") -> ScramLogin:
     return ScramLogin("SCRAM-SHA-256", "user", password, "rOprNGfwEbeRWgbNEkqO")
 
 
-def test_the_example_of_rfc_7677() -> None:
+def test_rfc_7677_example() -> None:
     scram = login()
     assert scram.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     assert scram.step(CHALLENGE) == FINAL
@@ -31,7 +31,7 @@ def test_the_example_of_rfc_7677() -> None:
 
 
 @pytest.mark.parametrize("mechanism", DIGESTS)
-def test_client_and_broker_believe_each_other_only_with_the_same_password(mechanism: str) -> None:
+def test_scram_succeeds_only_with_same_password(mechanism: str) -> None:
     number = list(DIGESTS).index(mechanism) + 1
     salted = hashlib.pbkdf2_hmac(DIGESTS[mechanism], "pä=,".encode(), b"salt", 4096)
     known = Credential.parse(credential(Upsertion("a=b,c", number, 4096, b"salt", salted)))
@@ -63,7 +63,7 @@ def test_client_and_broker_believe_each_other_only_with_the_same_password(mechan
         CHALLENGE.replace(b"4096", b"0"),
     ],
 )
-def test_a_broker_that_pretends_gets_no_proof(challenge: bytes) -> None:
+def test_invalid_challenge_gets_no_proof(challenge: bytes) -> None:
     with pytest.raises(KafkaError) as error:
         login("planted").step(challenge)
     assert error.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -71,21 +71,21 @@ def test_a_broker_that_pretends_gets_no_proof(challenge: bytes) -> None:
 
 
 @pytest.mark.parametrize("verifier", [b"", b"v=", VERIFIER[:-4], VERIFIER.lower(), b"e=invalid-proof"])
-def test_a_broker_that_does_not_know_the_password_is_not_believed(verifier: bytes) -> None:
+def test_wrong_server_signature_is_refused(verifier: bytes) -> None:
     scram = login()
     scram.step(CHALLENGE)
     with pytest.raises(KafkaError, match="signature"):
         scram.step(verifier)
 
 
-def test_plain() -> None:
+def test_plain_login_succeeds() -> None:
     plain = PlainLogin("bób", "pässword")
     last = PlainServer({"bób": "pässword"}).step(plain.first(), 0)
     assert last.user == "bób"
     assert plain.step(last.answer) is None
 
 
-def test_a_token_is_shown_and_given_up_when_it_is_bad() -> None:
+def test_invalid_token_is_refused_after_client_acknowledges() -> None:
     def read(token: str, now_ms: int) -> Bearer:
         if token != "good.token.":
             raise BadToken("another one")
@@ -100,6 +100,6 @@ def test_a_token_is_shown_and_given_up_when_it_is_bad() -> None:
         server.step(gives_up, 0)
 
 
-def test_no_login_shows_its_secret() -> None:
+def test_repr_of_login_hides_secret() -> None:
     for one in (PlainLogin("u", "planted"), OAuthBearerLogin("planted"), login("planted")):
         assert "planted" not in repr(one) + str(one)

@@ -6,7 +6,7 @@ from anabranch.clients.sasl import OAuthBearerLogin, PlainLogin, ScramLogin
 from anabranch.clients.security import Security
 
 
-def test_each_mechanism_has_its_login_and_each_connection_its_own() -> None:
+def test_each_mechanism_has_its_login_and_each_connection_a_new_one() -> None:
     assert isinstance(Security(None, "PLAIN", "alice", "secret").login(), PlainLogin)
     scram = Security(None, "SCRAM-SHA-256", "alice", "secret")
     assert isinstance(scram.login(), ScramLogin)
@@ -17,5 +17,5 @@ def test_each_mechanism_has_its_login_and_each_connection_its_own() -> None:
     assert bearer.login().first() == b"n,,\x01auth=Bearer b\x01\x01"
 
 
-def test_a_password_is_in_no_repr() -> None:
+def test_repr_of_security_hides_password() -> None:
     assert "secret" not in repr(Security(None, "PLAIN", "alice", "secret"))

@@ -19,12 +19,12 @@ from tests.secured.certificates import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE,
 PASSWORD = {"sasl_plain_username": "alice", "sasl_plain_password": "secret"}
 
 
-def test_nothing_said_is_nothing_made() -> None:
+def test_no_arguments_make_no_security() -> None:
     assert make_security() is None
     assert make_security(security_protocol="PLAINTEXT") == Security()
 
 
-def test_arguments_make_a_context_and_a_login() -> None:
+def test_arguments_make_tls_context_and_login() -> None:
     made = make_security(
         security_protocol="SASL_SSL", ssl_cafile=str(files().ca), sasl_mechanism="SCRAM-SHA-512", **PASSWORD
     )
@@ -56,14 +56,14 @@ def test_arguments_make_a_context_and_a_login() -> None:
         ({"security": Security(), "ssl_cafile": "x"}, "leave out ssl_cafile"),
     ],
 )
-def test_what_contradicts_itself_is_refused(given: Any, says: str) -> None:
+def test_contradictory_arguments_are_refused(given: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         make_security(**given)
     with pytest.raises(ValueError, match=says):
         Admin("127.0.0.1:9092", **given)
 
 
-def test_kafkas_properties_say_the_same() -> None:
+def test_kafka_properties_make_the_same_security() -> None:
     made = security_of(
         {
             "security.protocol": "SASL_SSL",
@@ -104,7 +104,7 @@ def test_kafkas_properties_say_the_same() -> None:
         ),
     ],
 )
-def test_properties_that_do_not_suffice_are_refused(given: dict[str, str], says: str) -> None:
+def test_insufficient_properties_are_refused(given: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         security_of(given)
 
@@ -125,7 +125,7 @@ def test_properties_that_do_not_suffice_are_refused(given: dict[str, str], says:
         (make_security, {"ssl_ca": "x"}, r"make_security\(\) .* 'ssl_ca'; did you mean ssl_cafile"),
     ],
 )
-def test_unknown_argument_is_refused_with_the_one_that_was_probably_meant(
+def test_unknown_argument_is_refused_with_suggestion(
     client: Callable[..., Any], given: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(TypeError, match=says):

@@ -8,7 +8,7 @@ from tests.broker.coordinators.groups.test_group_gates import orders
 from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember
 
 
-async def test_groups_are_named_by_their_members_that_hold_no_gates() -> None:
+async def test_stock_groups_are_identified_by_their_members() -> None:
     async with orders(2) as (cluster, admin, _):
         async with Consumer(
             TOPIC, bootstrap_servers=cluster.bootstrap_servers, group_id="ours", auto_offset_reset="earliest"

@@ -28,7 +28,7 @@ NEAR_S = 0.0004
 
 
 @pytest.mark.asyncio(loop_factories=LOOPS)
-async def test_it_rings_at_the_earliest_and_once() -> None:
+async def test_timer_fires_once_at_earliest_deadline() -> None:
     now = asyncio.get_running_loop().time
     rung: asyncio.Queue[float] = asyncio.Queue()
     timer = Timer(lambda: rung.put_nowait(timer.due))
@@ -46,7 +46,7 @@ async def test_it_rings_at_the_earliest_and_once() -> None:
 
 
 @pytest.mark.asyncio(loop_factories=LOOPS)
-async def test_a_later_deadline_after_a_near_one() -> None:
+async def test_later_deadline_after_an_earlier_one_fires() -> None:
     """The handle's time must be right before it fires."""
 
     async def answer(request: Any) -> Any:
@@ -81,7 +81,7 @@ async def test_a_later_deadline_after_a_near_one() -> None:
 
 
 @pytest.mark.asyncio(loop_factories=["uvloop"])
-async def test_the_clients_work_on_uvloop() -> None:
+async def test_clients_work_on_uvloop() -> None:
     """Clients and brokers both run on uvloop here."""
     async with Cluster(1, seed=4) as cluster:
         where = cluster.bootstrap_servers

@@ -54,7 +54,7 @@ def test_pem_texts_are_read() -> None:
     assert issued.key.decode() not in repr(inline)
 
 
-def test_stores_of_pkcs12_are_read_also_under_javas_default_name(tmp_path: Path) -> None:
+def test_pkcs12_stores_are_read_under_java_default_type(tmp_path: Path) -> None:
     store = tmp_path / "b.p12"
     store.write_bytes(files().issue("stored", HOSTS).store("changeit"))
     for kind in ("PKCS12", "JKS"):
@@ -64,14 +64,14 @@ def test_stores_of_pkcs12_are_read_also_under_javas_default_name(tmp_path: Path)
     shaken(server_context(pem(), "none", ssl.SSLContext), client_context(trusting))
 
 
-def test_the_host_is_checked_unless_the_algorithm_is_empty() -> None:
+def test_hostname_is_verified_unless_algorithm_is_empty() -> None:
     server = server_context(pem(), "none", ssl.SSLContext)
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         shaken(server, client_context(pem()), "kafka.example")
     shaken(server, client_context(pem(endpoint_identification_algorithm="")), "kafka.example")
 
 
-def test_versions_and_cipher_suites_are_those_that_are_named() -> None:
+def test_configured_versions_and_cipher_suites_are_used() -> None:
     older = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
     client, _ = shaken(server_context(pem(cipher_suites=older), "none", ssl.SSLContext), client_context(pem()))
     assert client.cipher() == ("ECDHE-ECDSA-AES256-GCM-SHA384", "TLSv1.2", 256)
@@ -102,12 +102,12 @@ def test_versions_and_cipher_suites_are_those_that_are_named() -> None:
         ({"cipher_suites": "TLS_AES_256_GCM_SHA384", "enabled_protocols": "TLSv1.2"}, r"no suite for TLSv1\.2"),
     ],
 )
-def test_what_does_not_fit_is_refused(given: dict[str, str], says: str) -> None:
+def test_inconsistent_tls_settings_are_refused(given: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         client_context(pem(**given))
 
 
-def test_a_store_of_javas_own_form_is_refused_with_the_way_to_another(tmp_path: Path) -> None:
+def test_jks_store_is_refused_with_conversion_command(tmp_path: Path) -> None:
     store = tmp_path / "broker.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
     settings = pem(keystore_type="JKS", keystore_location=str(store), keystore_password="changeit")
@@ -115,7 +115,7 @@ def test_a_store_of_javas_own_form_is_refused_with_the_way_to_another(tmp_path: 
         load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), settings)
 
 
-def test_a_key_with_a_password_needs_it(tmp_path: Path) -> None:
+def test_encrypted_key_requires_its_password(tmp_path: Path) -> None:
     from anabranch.clients.certificates import pkcs12_identity
 
     key, chain = pkcs12_identity(files().issue("sealed", HOSTS).store("changeit"), "changeit", "of the key")

@@ -9,7 +9,7 @@ from anabranch.cluster.in_process import Cluster
 from tests.broker.credentials.test_delegation_tokens import ALICE, LISTENER, PROPERTIES
 
 
-async def test_tokens_come_and_go() -> None:
+async def test_tokens_are_created_renewed_and_expired() -> None:
     async with (
         Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as cluster,
         Admin(cluster.bootstrap_servers, **ALICE) as alice,

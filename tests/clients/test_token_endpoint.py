@@ -35,7 +35,7 @@ def asking(url: str, user: str, secret: str) -> dict[str, str]:
     }
 
 
-async def test_an_issuer_is_asked_once_in_the_life_of_a_token(tmp_path: Path) -> None:
+async def test_token_is_fetched_once_in_its_lifetime(tmp_path: Path) -> None:
     issuer = issuers.Issuer()
     (tmp_path / "keys").write_text(issuers.jwks(issuer))
     with issuers.TokenEndpoint(issuer, {"broker": "planted", "alice": "planted too"}) as endpoint:
@@ -92,19 +92,19 @@ def answering(status: int, content: bytes, seen: list[str] | None = None) -> Ite
         *(b'{"access_token": "a", "expires_in": "long"}', b"[" * 100_000),
     ],
 )
-def test_an_answer_without_a_token_is_refused(content: bytes) -> None:
+def test_response_without_token_is_refused(content: bytes) -> None:
     with answering(200, content) as url, pytest.raises(AuthenticationFailed, match="answered with"):
         TokenEndpoint(url, "alice", "secret")()
 
 
-def test_an_issuer_that_fails_is_asked_again_by_whoever_connects_again() -> None:
+def test_failing_issuer_is_a_retriable_connection_error() -> None:
     with answering(503, b"") as url, pytest.raises(ConnectionError, match="answered 503") as failed:
         TokenEndpoint(url, "alice", "secret")()
     assert not isinstance(failed.value, AuthenticationFailed)
 
 
 @pytest.mark.parametrize(("told", "asked"), [(b"", 2), (b', "expires_in": 600', 1)])
-def test_a_token_that_tells_no_life_is_fetched_each_time(told: bytes, asked: int) -> None:
+def test_token_without_lifetime_is_fetched_each_time(told: bytes, asked: int) -> None:
     seen: list[str] = []
     with answering(200, b'{"access_token": "a.b.c"' + told + b"}", seen) as url:
         endpoint = TokenEndpoint(url, "alice", "secret")

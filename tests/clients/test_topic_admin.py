@@ -20,7 +20,7 @@ from tests.clients.peer import serve
 from tests.clients.test_admin import cluster_and_admin
 
 
-async def test_topics_come_and_go() -> None:
+async def test_topics_are_created_listed_and_deleted() -> None:
     async with cluster_and_admin() as (_, admin):
         await admin.create_topics(
             [
@@ -43,7 +43,7 @@ async def test_topics_come_and_go() -> None:
         assert unknown.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_looking_for_a_topic_does_not_create_it() -> None:
+async def test_describe_does_not_create_topic() -> None:
     async with cluster_and_admin() as (_, admin):
         with pytest.raises(KafkaError):
             await admin.describe_topic("ghost")
@@ -83,7 +83,7 @@ async def test_topics_are_resized_both_ways() -> None:
     ],
     ids=["exists", "name", "replicas", "shrinks", "resize-ghost", "delete-ghost"],
 )
-async def test_refusals_have_kafkas_code(change: Callable[[Admin], Awaitable[None]], code: ErrorCode) -> None:
+async def test_refusals_have_kafka_error_codes(change: Callable[[Admin], Awaitable[None]], code: ErrorCode) -> None:
     async with cluster_and_admin() as (_, admin):
         await admin.create_topics([NewTopic(name="t", partitions=4, replication_factor=1)])
         await admin.wait_for_topic("t")
@@ -92,7 +92,7 @@ async def test_refusals_have_kafkas_code(change: Callable[[Admin], Awaitable[Non
         assert refused.value.code == code
 
 
-async def test_the_cluster_describes_itself() -> None:
+async def test_cluster_is_described() -> None:
     async with cluster_and_admin() as (_, admin):
         description = await admin.describe_cluster()
         assert [broker.node_id for broker in description.brokers] == [1, 2]
@@ -100,7 +100,7 @@ async def test_the_cluster_describes_itself() -> None:
         assert len(description.cluster_id) == 22
 
 
-async def test_changes_survive_the_loss_of_the_controller() -> None:
+async def test_changes_survive_loss_of_controller() -> None:
     async with cluster_and_admin(brokers=3) as (cluster, admin):
         controller = (await admin.describe_cluster()).controller_id
         await cluster.stop_broker(controller)
@@ -110,7 +110,7 @@ async def test_changes_survive_the_loss_of_the_controller() -> None:
 
 
 @pytest.mark.parametrize("answered", [True, False], ids=["refused", "done before"])
-async def test_a_topic_that_exists_after_a_lost_answer_was_created_by_us(answered: bool) -> None:
+async def test_topic_that_exists_after_lost_response_counts_as_created(answered: bool) -> None:
     """The first attempt is carried out and its answer lost: the refusal of the second one means success."""
     attempts: list[CreateTopicsRequest] = []
 
@@ -134,7 +134,7 @@ async def test_a_topic_that_exists_after_a_lost_answer_was_created_by_us(answere
                 await creating
 
 
-async def test_a_node_that_knows_nothing_yet_is_not_believed_about_topics() -> None:
+async def test_empty_metadata_of_starting_node_is_retried() -> None:
     """It has just started; that a topic is missing in its answer means nothing."""
     answers: list[MetadataResponse] = []
 

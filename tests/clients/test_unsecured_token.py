@@ -10,7 +10,7 @@ from anabranch.clients.sasl import OAuthBearerLogin
 from anabranch.clients.unsecured_token import unsecured_token
 
 
-def test_the_options_of_the_module_become_claims() -> None:
+def test_module_options_become_claims() -> None:
     options = {
         "unsecuredLoginStringClaim_sub": "alice",
         "unsecuredLoginListClaim_scope": "|read|write",
@@ -26,7 +26,7 @@ def test_the_options_of_the_module_become_claims() -> None:
 
 
 @pytest.mark.parametrize("user", ["a>b?c~d", "é", "CN=a,OU=b", "~~~~"])
-def test_every_name_gets_through_the_exchange(user: str) -> None:
+def test_every_user_name_survives_token_exchange(user: str) -> None:
     token = unsecured_token({"unsecuredLoginStringClaim_sub": user}, now_s=1000)
     server = OAuthBearerServer(UnsecuredTokens().read)
     assert server.step(OAuthBearerLogin(token).first(), 1_000_000).user == user

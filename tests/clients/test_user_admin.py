@@ -32,7 +32,7 @@ async def logs_in(cluster: Cluster, node_id: int, mechanism: str, password: str)
     return True
 
 
-async def test_a_password_is_good_at_every_broker_until_it_is_changed_or_taken_away() -> None:
+async def test_password_is_valid_at_every_broker_until_changed_or_deleted() -> None:
     async with (
         Cluster(2, listeners=["SASL_PLAINTEXT://127.0.0.1:0"], properties=PROPERTIES) as cluster,
         Admin(cluster.bootstrap_servers, security=ADMIN) as admin,

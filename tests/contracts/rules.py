@@ -58,32 +58,32 @@ RULES: Final = (
     Rule(
         "R7",
         "a boundary is the exclusive end by a leader that has the cut",
-        ("clients/consumer/test_gate.py::test_r7_a_boundary_is_asked_again_after_a_leader_change",),
+        ("clients/consumer/test_gate.py::test_r7_boundary_is_unknown_after_leader_change",),
     ),
     Rule(
         "R8",
         "the producer's switch is a barrier",
-        ("clients/producer/test_switch.py::test_each_known_mistake_is_caught",),
+        ("clients/producer/test_switch.py::test_each_planted_defect_is_detected",),
     ),
     Rule(
         "R9",
         "a key epoch opens when all before it are committed, recursively",
         (
-            "clients/consumer/test_gate.py::test_r9_a_child_opens_when_its_parent_is_committed_to_the_cut",
+            "clients/consumer/test_gate.py::test_r9_child_opens_when_its_parent_is_committed_to_the_cut",
             "model/test_models.py::test_the_products_gate_is_held_against_the_models",
         ),
     ),
     Rule(
         "R10",
         "a member that reaches a boundary flushes and commits",
-        ("clients/consumer/test_resized_groups.py::test_r10_a_boundary_is_committed_when_it_is_reached",),
+        ("clients/consumer/test_resized_groups.py::test_r10_boundary_is_committed_when_reached",),
     ),
     Rule(
         "R11",
         "gates are evaluated again after a seek, and at newer batches",
         (
-            "clients/consumer/test_progress.py::test_r11_a_seek_forgets_what_was_announced_flushed_and_crossed",
-            "clients/consumer/test_gate.py::test_r11_a_batch_newer_than_metadata_has_no_key_epoch_yet",
+            "clients/consumer/test_progress.py::test_r11_seek_clears_announced_flushed_and_crossed_boundaries",
+            "clients/consumer/test_gate.py::test_r11_batch_newer_than_metadata_has_no_key_epoch_yet",
         ),
     ),
     Rule(
@@ -134,22 +134,22 @@ RULES: Final = (
     Rule(
         "R18",
         "gates depend on commits, whoever stores the offsets",
-        ("clients/consumer/test_listener.py::test_without_auto_commit_a_boundary_waits_for_the_application",),
+        ("clients/consumer/test_listener.py::test_without_auto_commit_boundary_waits_for_application",),
     ),
     Rule(
         "R19",
         "members know at least what their leader knew",
-        ("clients/consumer/test_starting_positions.py::test_r19_a_member_waits_for_what_its_leader_knew",),
+        ("clients/consumer/test_starting_positions.py::test_r19_member_waits_for_metadata_of_its_leader",),
     ),
     Rule(
         "R20",
         "a new partition is read from its start",
-        ("clients/consumer/test_starting_positions.py::test_r20_a_child_is_read_from_its_start_by_whoever_gets_it",),
+        ("clients/consumer/test_starting_positions.py::test_r20_child_is_read_from_its_start_by_any_member",),
     ),
     Rule(
         "R21",
         "a member that may have been replaced delivers nothing",
-        ("clients/consumer/test_replaced_members.py::test_who_slept_past_its_session_hands_out_nothing_old",),
+        ("clients/consumer/test_replaced_members.py::test_member_frozen_past_its_session_delivers_no_stale_records",),
     ),
 )
 

@@ -23,18 +23,18 @@ def indexes(assignment: dict[str, list[TopicPartition]]) -> dict[str, list[int]]
     return {member: sorted(one.partition for one in partitions) for member, partitions in assignment.items()}
 
 
-def test_range_gives_consecutive_runs() -> None:
+def test_range_assigns_consecutive_partitions() -> None:
     topic = TopicView("t", tuple(range(5)))
     assert indexes(assign_range(members("a", "b"), {"t": topic})) == {"a": [0, 1, 2], "b": [3, 4]}
 
 
-def test_lineage_keeps_what_a_member_had_and_puts_children_by_their_parents() -> None:
+def test_lineage_keeps_owned_partitions_and_assigns_children_with_their_parents() -> None:
     topic = TopicView("t", tuple(range(4)), lineage=Lineage(1, [(0, 2), (1, 4)]))
     before = members("a", "b", owned={"a": [1], "b": [0]})
     assert indexes(assign_lineage(before, {"t": topic})) == {"a": [1, 3], "b": [0, 2]}
 
 
-def test_draining_partitions_are_spread_apart_from_live_ones() -> None:
+def test_draining_and_live_partitions_are_balanced_separately() -> None:
     topic = TopicView("t", tuple(range(4)), frozenset({2, 3}), Lineage(1, [(0, 4), (1, 2)]))
     spread = indexes(assign_lineage(members("a", "b"), {"t": topic}))
     assert all(len([one for one in mine if one < 2]) == 1 for mine in spread.values())
@@ -42,7 +42,7 @@ def test_draining_partitions_are_spread_apart_from_live_ones() -> None:
 
 @pytest.mark.parametrize("assign", [assign_lineage, assign_range, assign_round_robin])
 @given(st.data())
-def test_everything_is_read_once_and_evenly(assign: Assign, data: st.DataObject) -> None:
+def test_lineage_assigns_each_partition_once_and_evenly(assign: Assign, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, 20))
     names = data.draw(st.lists(st.sampled_from("abcdef"), min_size=1, unique=True))
     owned: dict[str, list[int]] = {}
@@ -56,13 +56,13 @@ def test_everything_is_read_once_and_evenly(assign: Assign, data: st.DataObject)
 
 
 @given(st.integers(1, 20), st.integers(1, 5))
-def test_lineage_moves_nothing_without_cause(count: int, size: int) -> None:
+def test_lineage_reassignment_of_unchanged_group_moves_nothing(count: int, size: int) -> None:
     topic = TopicView("t", tuple(range(count)))
     names = [f"m{number}" for number in range(size)]
     first = indexes(assign_lineage(members(*names), {"t": topic}))
     assert indexes(assign_lineage(members(*names, owned=first), {"t": topic})) == first
 
 
-def test_a_topic_that_nobody_wants_is_left_alone() -> None:
+def test_topic_without_subscribers_is_not_assigned() -> None:
     for assignor in (assign_cooperatively, assign_lineage, assign_range, assign_round_robin):
         assert assignor([MemberView("a", ("other",))], {"t": TopicView("t", (0, 1))}) == {"a": []}

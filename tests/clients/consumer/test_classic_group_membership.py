@@ -70,7 +70,7 @@ def stable() -> ClassicMembership:
     return one
 
 
-def test_the_way_in() -> None:
+def test_join_retries_with_member_id_and_sends_owned_partitions() -> None:
     one = member()
     assert (one.state, one.generation) == (State.UNJOINED, NO_GENERATION)
     assert one.join_request().member_id == ""
@@ -92,7 +92,7 @@ def test_the_way_in() -> None:
     assert (subscription.owned_partitions[0].partitions, subscription.generation_id) == ([1], 1)
 
 
-def test_r19_a_leader_tells_what_it_knew() -> None:
+def test_r19_leader_sends_its_topic_generations_with_assignment() -> None:
     one = member()
     joined(one)
     given = MemberAssignment((*(TopicPartition("a", index) for index in range(3)), TopicPartition("b", 0)))
@@ -105,7 +105,7 @@ def test_r19_a_leader_tells_what_it_knew() -> None:
 
 
 @pytest.mark.parametrize("user_data", [None, b"", b"\x00\x00\x00\x07", b"[]", b"{}"], ids=repr)
-def test_a_leader_of_another_kind_tells_nothing(user_data: bytes | None) -> None:
+def test_assignment_of_foreign_leader_has_no_generations(user_data: bytes | None) -> None:
     one = member()
     joined(one, leader="somebody")
     assert one.sync_request().assignments == []
@@ -125,7 +125,7 @@ def test_a_leader_of_another_kind_tells_nothing(user_data: bytes | None) -> None
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, HeartbeatOutcome.WAIT, True, True),
     ],
 )
-def test_every_answer_has_one_fate(
+def test_heartbeat_error_determines_outcome_and_kept_identity(
     code: ErrorCode, fate: HeartbeatOutcome, keeps_id: bool, keeps_generation: bool
 ) -> None:
     one = stable()
@@ -140,13 +140,13 @@ def test_every_answer_has_one_fate(
 @pytest.mark.parametrize(
     "code", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INVALID_SESSION_TIMEOUT]
 )
-def test_the_rest_is_final(code: ErrorCode) -> None:
+def test_fatal_heartbeat_error_is_raised(code: ErrorCode) -> None:
     with pytest.raises(KafkaError, match="'g'") as refused:
         stable().on_heartbeat(code)
     assert refused.value.code == code
 
 
-def test_a_static_member_says_so_everywhere() -> None:
+def test_static_member_sends_instance_id_in_every_request() -> None:
     one = member(group_instance_id="desk-1")
     requests = (one.join_request(), one.sync_request(), one.heartbeat_request(), one.leave_request().members[0])
     assert {request.group_instance_id for request in requests} == {"desk-1"}

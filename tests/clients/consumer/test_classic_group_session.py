@@ -52,7 +52,7 @@ async def throw_out_of_its_group(consumer: Consumer) -> None:
     await throw_out(consumer._network, GROUP, session_of(consumer).membership.member_id)
 
 
-async def test_a_member_that_was_thrown_out_commits_nothing_and_joins_again() -> None:
+async def test_removed_member_commits_nothing_and_rejoins() -> None:
     """Its empty group would accept a commit without a generation."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
@@ -73,7 +73,7 @@ async def test_a_member_that_was_thrown_out_commits_nothing_and_joins_again() ->
                 assert history.committed(0) == 0, "where it began, and nothing else"
 
 
-async def test_a_member_that_was_thrown_out_flushes_nothing() -> None:
+async def test_removed_member_does_not_flush() -> None:
     """Its application would overwrite newer state of the next owner."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
@@ -94,7 +94,7 @@ async def test_a_member_that_was_thrown_out_flushes_nothing() -> None:
             assert names == ["assigned", "lost"]
 
 
-async def test_the_generation_is_that_of_what_was_handed_out_last() -> None:
+async def test_generation_is_that_of_last_delivered_records() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with consumer_of(cluster, group_id=None) as alone:
@@ -123,7 +123,7 @@ async def test_the_generation_is_that_of_what_was_handed_out_last() -> None:
             await consumer.check_membership()
 
 
-async def test_membership_lost_in_the_middle_of_crossing_a_boundary() -> None:
+async def test_membership_lost_while_crossing_boundary() -> None:
     """The flush takes so long that the group moves on: the boundary is not passed, and records are delivered again."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
@@ -153,7 +153,7 @@ async def test_membership_lost_in_the_middle_of_crossing_a_boundary() -> None:
             assert history.wrong == []
 
 
-async def test_heartbeats_go_on_while_the_application_finishes() -> None:
+async def test_heartbeats_continue_while_application_stops() -> None:
     """During a rebalance it is still busy, sends heartbeats, and keeps its membership and commit."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
@@ -182,7 +182,7 @@ async def test_heartbeats_go_on_while_the_application_finishes() -> None:
                     assert "lost" not in [event.name for event in history.events if isinstance(event, Callback)]
 
 
-async def test_who_never_comes_back_for_more_leaves() -> None:
+async def test_member_that_exceeds_max_poll_interval_leaves() -> None:
     """Kafka's max.poll.interval.ms: heartbeats continue, but the application is stuck."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
@@ -195,7 +195,7 @@ async def test_who_never_comes_back_for_more_leaves() -> None:
             assert session_of(stuck).membership.lost
 
 
-async def test_static_members_keep_their_place_and_are_fenced_by_their_successor() -> None:
+async def test_static_member_keeps_assignment_and_is_fenced_by_successor() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         first = consumer_of(cluster, group_instance_id="desk-1")
@@ -232,7 +232,7 @@ async def test_static_members_keep_their_place_and_are_fenced_by_their_successor
                     assert session_of(usurper).failure is None
 
 
-async def test_an_answer_to_a_question_from_before_the_rebalance_says_nothing() -> None:
+async def test_heartbeat_response_from_before_rebalance_is_ignored() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with consumer_of(cluster) as consumer:
@@ -248,7 +248,7 @@ async def test_an_answer_to_a_question_from_before_the_rebalance_says_nothing() 
             assert session.membership.state is State.UNJOINED
 
 
-async def test_a_coordinator_that_dies_between_polls_is_found_again() -> None:
+async def test_coordinator_that_fails_between_polls_is_found_again() -> None:
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 1, replicas=3)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer, consumer_of(cluster) as consumer:
@@ -261,7 +261,7 @@ async def test_a_coordinator_that_dies_between_polls_is_found_again() -> None:
             assert await consumer._network.coordinator(GROUP) != coordinator
 
 
-async def test_a_rebalance_is_heard_of_before_the_next_heartbeat() -> None:
+async def test_poll_detects_rebalance_before_next_heartbeat() -> None:
     """A poll waits at the coordinator; heartbeats are a minute apart here."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 3)

@@ -27,7 +27,7 @@ from tests.clients.consumer.groups import TOPIC, History, cluster_and_admin, mak
 from tests.clients.peer import serve
 
 
-async def test_without_a_group_order_is_kept_among_what_is_read() -> None:
+async def test_consumer_without_group_keeps_key_order() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         settings: dict[str, Any] = {"metadata_max_age_ms": 100, "auto_offset_reset": "earliest"}
@@ -62,7 +62,7 @@ async def test_without_a_group_order_is_kept_among_what_is_read() -> None:
 
 
 @pytest.mark.parametrize("ordered_topic", [True, False], ids=["ordered_delivery=False", "a topic without lineage"])
-async def test_without_order_nothing_waits(ordered_topic: bool) -> None:
+async def test_unordered_topic_is_read_without_gates(ordered_topic: bool) -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1, enable_ordered_delivery=str(ordered_topic).lower())
         history = History(cluster)
@@ -91,7 +91,7 @@ async def test_without_order_nothing_waits(ordered_topic: bool) -> None:
                 assert consumer.gates() == []
 
 
-async def test_a_topic_that_is_refused_is_told_and_asked_for_again() -> None:
+async def test_topic_error_is_raised_and_topic_requested_again() -> None:
     """A poll after the refusal reports the next response, not the old one."""
     refusal = ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -115,7 +115,7 @@ async def test_a_topic_that_is_refused_is_told_and_asked_for_again() -> None:
         assert await consumer.getmany(timeout_ms=500) == {}, "the old answer does not count any more"
 
 
-async def test_seeking_pausing_and_positions() -> None:
+async def test_seek_pause_and_positions() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         where = TopicPartition(TOPIC, 0)
@@ -148,7 +148,7 @@ async def test_seeking_pausing_and_positions() -> None:
                     break
 
 
-async def test_a_topic_that_is_deleted_and_created_anew_is_another_topic() -> None:
+async def test_recreated_topic_is_read_as_new_topic() -> None:
     """Old positions, gates and commits are invalid."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
@@ -182,7 +182,7 @@ async def test_a_topic_that_is_deleted_and_created_anew_is_another_topic() -> No
                 await history.until(lambda: len(of_another()) == 100)
 
 
-async def test_a_topic_that_does_not_exist_yet_is_waited_for_and_not_created() -> None:
+async def test_missing_topic_is_awaited_and_not_created() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         history = History(cluster)
         async with readers(history, 1) as (reader,):
@@ -200,7 +200,7 @@ async def test_a_topic_that_does_not_exist_yet_is_waited_for_and_not_created() -
             assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_life() -> None:
+async def test_consumer_lifecycle() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         consumer = Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, group_id="g")
@@ -218,7 +218,7 @@ async def test_life() -> None:
         assert not [name for name in names if name.startswith(("gates", "heartbeat"))]
 
 
-async def test_wrong_settings_say_what_would_do() -> None:
+async def test_invalid_settings_are_refused_with_remedy() -> None:
     with pytest.raises(ValueError, match="at least one topic"):
         Consumer(group_id="g")
     with pytest.raises(ValueError, match="audit needs a group_id"):
@@ -233,7 +233,7 @@ async def test_wrong_settings_say_what_would_do() -> None:
         await consumer.start()
 
 
-async def test_assigned_partitions_are_read_alone_and_kept_ones_continue() -> None:
+async def test_only_assigned_partitions_are_read_and_kept_ones_continue() -> None:
     first, second, third = (TopicPartition(TOPIC, index) for index in range(3))
     async with cluster_and_admin(brokers=1) as (cluster, admin), Producer(cluster.bootstrap_servers) as producer:
         await make_topic(admin, 3)
@@ -257,7 +257,7 @@ async def test_assigned_partitions_are_read_alone_and_kept_ones_continue() -> No
             assert consumer.assignment() == {third}
 
 
-async def test_assignment_that_is_missing_or_not_possible_is_refused() -> None:
+async def test_missing_or_impossible_assignment_is_refused() -> None:
     with pytest.raises(ValueError, match="a consumer without topics"):
         await Consumer("t").assign([TopicPartition("t", 0)])
     async with (
@@ -283,7 +283,7 @@ with contextlib.suppress(KeyboardInterrupt):
 """
 
 
-async def test_interrupt_of_a_loop_over_records_commits_and_leaves_the_group() -> None:
+async def test_interrupted_record_loop_commits_and_leaves_group() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin), Producer(cluster.bootstrap_servers) as producer:
         await make_topic(admin, 1, "t")
         await producer.send_and_wait("t", b"one")

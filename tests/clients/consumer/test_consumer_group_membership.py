@@ -46,7 +46,7 @@ def joined(epoch: int = 1) -> ConsumerGroupMembership:
     return one
 
 
-def test_a_member_makes_its_own_id_and_says_everything_when_it_joins() -> None:
+def test_joining_member_generates_id_and_sends_all_fields() -> None:
     one = member(client_rack="r", group_instance_id="i")
     request = one.full_request({"t": ID})
     assert len(one.member_id) == 22 and request.member_id == one.member_id
@@ -55,7 +55,7 @@ def test_a_member_makes_its_own_id_and_says_everything_when_it_joins() -> None:
     assert one.state is State.JOINING and one.cooperative
 
 
-def test_a_later_full_request_says_what_the_member_has() -> None:
+def test_later_full_request_has_owned_partitions() -> None:
     one = joined(epoch=3)
     request = one.full_request({"t": ID})
     assert request.member_epoch == 3
@@ -63,7 +63,7 @@ def test_a_later_full_request_says_what_the_member_has() -> None:
     assert (one.owner.generation_id, one.owner.member_id) == (3, one.member_id)
 
 
-def test_the_rebalance_timeout_runs_while_an_owned_partition_has_to_be_given_up() -> None:
+def test_lease_ends_with_rebalance_timeout_while_revocation_is_pending() -> None:
     """The coordinator fences a member that does not revoke it in time."""
     one = joined()
     told = answer()
@@ -85,20 +85,20 @@ def test_the_rebalance_timeout_runs_while_an_owned_partition_has_to_be_given_up(
     assert one.lease.until == 210.0
 
 
-def test_a_heartbeat_says_nothing_new() -> None:
+def test_heartbeat_without_change_omits_unchanged_fields() -> None:
     request = joined(epoch=3).consumer_heartbeat_request()
     assert (request.member_epoch, request.topic_partitions, request.subscribed_topic_names) == (3, None, None)
     assert request.rebalance_timeout_ms == -1
 
 
-def test_saying_goodbye() -> None:
+def test_leave_request_has_leave_epoch() -> None:
     one = joined()
     assert one.consumer_leave_request().member_epoch == -1 and one.consumer_leave_request(away=True).member_epoch == -2
     assert one.consumer_leave_request(member_id="former").member_id == "former"
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND])
-def test_a_member_that_is_out_begins_again_under_its_id(code: ErrorCode) -> None:
+def test_unknown_member_rejoins_under_its_id(code: ErrorCode) -> None:
     one = joined()
     before = one.member_id
     assert one.on_heartbeat(code) is HeartbeatOutcome.REJOIN
@@ -107,21 +107,21 @@ def test_a_member_that_is_out_begins_again_under_its_id(code: ErrorCode) -> None
     assert one.full_request({"t": ID}).member_epoch == 0
 
 
-def test_a_fenced_member_begins_again_under_another_id() -> None:
+def test_fenced_member_rejoins_under_new_id() -> None:
     one = joined()
     before = one.member_id
     assert one.answered(answer(code=ErrorCode.FENCED_MEMBER_EPOCH)) is HeartbeatOutcome.REJOIN
     assert one.is_outside and one.former_id == before != one.member_id
 
 
-def test_a_group_that_cannot_change_its_kind_ends_it() -> None:
+def test_classic_group_that_cannot_be_converted_is_an_error() -> None:
     one = member()
     one.full_request({})
     with pytest.raises(KafkaError, match="classic"):
         one.answered(answer(code=ErrorCode.GROUP_ID_NOT_FOUND))
 
 
-def test_a_stale_commit_is_no_news_of_the_membership() -> None:
+def test_stale_member_epoch_on_commit_keeps_membership() -> None:
     one = joined()
     assert one.on_heartbeat(ErrorCode.STALE_MEMBER_EPOCH) is HeartbeatOutcome.WAIT and one.stable
     one.at_epoch(2)
@@ -131,13 +131,13 @@ def test_a_stale_commit_is_no_news_of_the_membership() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.ILLEGAL_GENERATION]
 )
-def test_what_ends_it(code: ErrorCode) -> None:
+def test_fatal_response_is_raised(code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
         joined().on_heartbeat(code)
     assert refused.value.code is code
 
 
-def test_a_lapse_keeps_the_id_and_the_epoch() -> None:
+def test_expired_lease_keeps_member_id_and_epoch() -> None:
     one = joined(epoch=4)
     before = one.member_id
     one.expire()
@@ -147,7 +147,7 @@ def test_a_lapse_keeps_the_id_and_the_epoch() -> None:
 @pytest.mark.parametrize(
     ("told_ms", "instance_id", "until"), [(60_000, None, 160), (-1, None, 110), (60_000, "i", 110)]
 )
-def test_lease_of_a_static_or_untold_member_lasts_two_heartbeat_intervals(
+def test_lease_without_broker_session_lasts_two_heartbeat_intervals(
     told_ms: int, instance_id: str | None, until: int
 ) -> None:
     one = member(group_instance_id=instance_id)

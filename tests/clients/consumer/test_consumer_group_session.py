@@ -93,7 +93,7 @@ def share(*consumers: Consumer) -> bool:
     )
 
 
-async def test_members_share_hand_over_and_leave() -> None:
+async def test_members_share_partitions_and_leave() -> None:
     async with cluster() as running, readers() as reading:
         a = await reading.start(consumer(running))
         await until(lambda: share(a))
@@ -109,7 +109,7 @@ async def test_members_share_hand_over_and_leave() -> None:
         assert sorted(value for _, value in reading.values) == list(range(300))
 
 
-async def test_keys_keep_their_order_across_growth_and_merge() -> None:
+async def test_keys_keep_order_across_split_and_merge() -> None:
     async with cluster() as running, readers() as reading, Admin(running.bootstrap_servers) as admin:
         await reading.start(consumer(running))
         await reading.start(consumer(running))
@@ -124,7 +124,7 @@ async def test_keys_keep_their_order_across_growth_and_merge() -> None:
             last[key] = value
 
 
-async def test_a_member_goes_on_at_another_coordinator() -> None:
+async def test_members_continue_at_new_coordinator() -> None:
     async with cluster(brokers=3) as running, readers() as reading:
         a, b = await reading.start(consumer(running)), await reading.start(consumer(running))
         await until(lambda: share(a, b))
@@ -135,7 +135,7 @@ async def test_a_member_goes_on_at_another_coordinator() -> None:
         await until(lambda: share(a, b))
 
 
-async def test_a_fenced_member_begins_again() -> None:
+async def test_fenced_member_rejoins() -> None:
     async with cluster() as running, readers() as reading:
         a = await reading.start(consumer(running))
         await until(lambda: share(a))
@@ -151,7 +151,7 @@ async def test_a_fenced_member_begins_again() -> None:
         await until(lambda: len(reading.values) >= 20)
 
 
-async def test_a_static_member_comes_back_to_what_it_had() -> None:
+async def test_restarted_static_member_keeps_its_assignment() -> None:
     async with cluster() as running, readers() as reading:
         a = await reading.start(consumer(running, group_instance_id="i"))
         b = await reading.start(consumer(running))
@@ -169,7 +169,7 @@ async def test_a_static_member_comes_back_to_what_it_had() -> None:
         assert group.epoch == epoch
 
 
-async def test_a_cluster_without_such_groups_is_met_with_the_classic_protocol() -> None:
+async def test_cluster_without_consumer_groups_uses_classic_protocol() -> None:
     async with cluster("3.9") as running, readers() as reading:
         a, b = await reading.start(consumer(running)), await reading.start(consumer(running))
         await until(lambda: share(a, b))
@@ -179,7 +179,7 @@ async def test_a_cluster_without_such_groups_is_met_with_the_classic_protocol() 
         assert group is not None and not isinstance(group, ConsumerGroup)
 
 
-async def test_members_of_both_protocols_share() -> None:
+async def test_members_of_both_protocols_share_partitions() -> None:
     async with cluster() as running, readers() as reading:
         a = await reading.start(consumer(running, group_protocol="classic"))
         await until(lambda: share(a))
@@ -193,6 +193,6 @@ async def test_members_of_both_protocols_share() -> None:
         assert group is not None and not isinstance(group, ConsumerGroup)
 
 
-def test_a_protocol_that_there_is_not() -> None:
+def test_unknown_group_protocol_is_refused() -> None:
     with pytest.raises(ValueError, match="classic, consumer"):
         Consumer("t", group_id="g", group_protocol="modern")

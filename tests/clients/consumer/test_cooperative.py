@@ -52,7 +52,7 @@ def told(history: History, member: str, *names: str) -> list[tuple[str, tuple[in
     return [(one.name, one.partitions) for one in events if one.member == member and one.name in wanted]
 
 
-async def test_only_what_moves_is_revoked_and_the_rest_is_read_on() -> None:
+async def test_only_moved_partitions_are_revoked_and_others_are_read_on() -> None:
     """While a busy member delays the rebalance, another one delivers; then it revokes only one partition."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 4)
@@ -88,7 +88,7 @@ async def test_only_what_moves_is_revoked_and_the_rest_is_read_on() -> None:
         assert history.wrong == []
 
 
-async def test_keys_keep_their_order_through_4_6_8_5_and_a_crash() -> None:
+async def test_keys_keep_order_through_4_6_8_5_and_a_crash() -> None:
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
@@ -109,7 +109,7 @@ async def test_keys_keep_their_order_through_4_6_8_5_and_a_crash() -> None:
 
 
 @pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without the rule"])
-async def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_of_other_owner_wait_for_rebalance(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything before the cut is committed, so the gate is open; but the other owner has not flushed. Without the
     rule, the merge target's owner would deliver its keys too early.
     """
@@ -162,7 +162,7 @@ async def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monke
             assert bool(found) != rule, found
 
 
-async def test_a_member_that_was_thrown_out_has_lost_everything_before_it_joins_again() -> None:
+async def test_removed_member_loses_all_partitions_before_it_rejoins() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
@@ -190,7 +190,7 @@ async def test_a_member_that_was_thrown_out_has_lost_everything_before_it_joins_
             assert told(history, reader.name) == [("assigned", (0, 1)), ("lost", (0, 1)), ("assigned", (0, 1))]
 
 
-async def test_a_group_is_upgraded_by_listing_both() -> None:
+async def test_group_listing_both_assignors_is_upgraded() -> None:
     """Eager members are replaced by ones with both protocols, and those by cooperative ones."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 4)
@@ -245,7 +245,7 @@ class Everything(PartitionAssignor):
         return REJOIN_NOW if len(self.assignments) == 1 else None
 
 
-async def test_an_assignor_of_the_application() -> None:
+async def test_application_assignor_is_used() -> None:
     """It has user data in both directions, awaits things, and asks to rejoin; R19 holds as well."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
@@ -305,7 +305,7 @@ class Other(threading.Thread):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("leads", ["theirs", "ours"])
-async def test_a_group_together_with_librdkafka(leads: str) -> None:
+async def test_group_shared_with_librdkafka(leads: str) -> None:
     """Partitions move in both directions, with either leader, and nothing is lost or read twice."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
     async with cluster_and_admin(brokers=1) as (cluster, admin):

@@ -191,7 +191,7 @@ class Member:
 
 
 @pytest.mark.parametrize("automatic", [True, False])
-def test_who_goes_back_while_it_flushes_flushes_there_again(automatic: bool) -> None:
+def test_seek_back_during_flush_flushes_again(automatic: bool) -> None:
     member = Member(automatic=automatic)
     member.read_to_the_cut()
     member.once(Flush, lambda: member.core.seek(FIRST, 5))
@@ -206,7 +206,7 @@ def test_who_goes_back_while_it_flushes_flushes_there_again(automatic: bool) -> 
     assert member.first().crossed == {KeyEpoch(0, 0)}
 
 
-def test_who_goes_back_while_it_commits_has_committed_nothing_of_what_it_reads_then() -> None:
+def test_seek_back_during_commit_commits_nothing_of_later_reads() -> None:
     member = Member()
     member.read_to_the_cut()
     member.once(Commit, lambda: member.core.seek(FIRST, 5))
@@ -220,7 +220,7 @@ def test_who_goes_back_while_it_commits_has_committed_nothing_of_what_it_reads_t
     assert member.first().crossed == {KeyEpoch(0, 0)}
 
 
-def test_a_boundary_is_flushed_committed_and_crossed_in_one_round() -> None:
+def test_boundary_is_flushed_committed_and_crossed_in_one_round() -> None:
     member = Member()
     member.read_to_the_cut()
     member.ask()
@@ -250,7 +250,7 @@ def test_boundary_behind_a_compaction_gap_is_committed_at_its_end() -> None:
     assert member.core.assignment.positions() == {}
 
 
-def test_a_boundary_that_another_call_flushes_is_neither_flushed_nor_crossed_meanwhile() -> None:
+def test_boundary_flushed_by_another_call_is_neither_flushed_nor_crossed_meanwhile() -> None:
     member = Member()
     member.read_to_the_cut()
     flush = member.core.flush_before({FIRST: CUT})
@@ -265,7 +265,7 @@ def test_a_boundary_that_another_call_flushes_is_neither_flushed_nor_crossed_mea
     assert member.kinds() == [Commit]
 
 
-def test_an_automatic_commit_leaves_out_what_may_be_the_end_of_a_key_epoch() -> None:
+def test_auto_commit_excludes_possible_end_of_key_epoch() -> None:
     """It could open other gates before the application has flushed."""
     member = Member()
     assert isinstance(member.ask(), DeliverRecords)
@@ -278,7 +278,7 @@ def test_an_automatic_commit_leaves_out_what_may_be_the_end_of_a_key_epoch() -> 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_where_it_would_have_begun_is_not_committed_when_others_have_read_on_meanwhile(strategy: str) -> None:
+def test_start_offset_is_not_committed_when_others_have_read_on(strategy: str) -> None:
     """A start offset counts only for the assignment that it was looked up for. The lookup takes so long that another
     member reads and commits; a late commit of the start would undo that.
     """
@@ -296,7 +296,7 @@ def test_where_it_would_have_begun_is_not_committed_when_others_have_read_on_mea
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_lease_that_ends_while_the_application_flushes_lets_nothing_out(strategy: str) -> None:
+def test_lease_that_ends_during_flush_delivers_nothing(strategy: str) -> None:
     """A frozen member: the lease must be checked again after the flush."""
     member = Member(strategy)
     member.read_to_the_cut()
@@ -317,7 +317,7 @@ def test_a_lease_that_ends_while_the_application_flushes_lets_nothing_out(strate
     assert member.first() is not first
 
 
-def test_who_reads_on_during_a_rebalance_hands_out_nothing_when_the_group_may_go_on_without_it() -> None:
+def test_member_delivers_nothing_when_rebalancing_group_may_proceed_without_it() -> None:
     member = Member("cooperative-sticky")
     assert isinstance(member.ask(), DeliverRecords)
     member.group_waits = True
@@ -332,7 +332,7 @@ def test_who_reads_on_during_a_rebalance_hands_out_nothing_when_the_group_may_go
     assert isinstance(member.ask(), DeliverRecords)
 
 
-def test_who_is_thrown_out_while_it_gives_up_takes_up_nothing_of_a_void_assignment() -> None:
+def test_member_removed_during_revocation_adopts_no_void_assignment() -> None:
     member = Member("cooperative-sticky")
     assert isinstance(member.ask(), DeliverRecords)
     member.gets = [FIRST]
@@ -347,7 +347,7 @@ def test_who_is_thrown_out_while_it_gives_up_takes_up_nothing_of_a_void_assignme
     assert {one.partition for one in member.core.assignment} == {FIRST}
 
 
-def test_a_rebalance_that_was_asked_for_survives_a_callback_that_raises() -> None:
+def test_requested_rebalance_survives_failing_callback() -> None:
     member = Member()
     assert isinstance(member.ask(), DeliverRecords)
     member.core.ownership.want_rebalance()
@@ -363,7 +363,7 @@ def test_a_rebalance_that_was_asked_for_survives_a_callback_that_raises() -> Non
     assert member.core.ownership.rebalances == 2
 
 
-def test_partitions_of_a_topic_that_was_created_anew_are_told_to_be_gone() -> None:
+def test_partitions_of_recreated_topic_are_reported_as_gone() -> None:
     member = Member("cooperative-sticky")
     assert isinstance(member.ask(), DeliverRecords)
     member.core.learn(metadata(2, topic_id=b"2" * 16))
@@ -420,7 +420,7 @@ class Chance:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("automatic", [True, False])
-def test_a_round_ends_whatever_happens_in_it_and_lets_out_what_is_owned(strategy: str, automatic: bool) -> None:
+def test_every_round_ends_and_delivers_owned_records(strategy: str, automatic: bool) -> None:
     handed_out = 0
     for seed in range(150):
         rng = random.Random(seed)
@@ -443,7 +443,7 @@ def test_a_round_ends_whatever_happens_in_it_and_lets_out_what_is_owned(strategy
 
 
 @pytest.mark.parametrize("automatic", [True, False])
-def test_deleted_records_behind_a_closed_gate_are_skipped_and_the_new_start_is_committed(automatic: bool) -> None:
+def test_deleted_records_behind_closed_gate_are_skipped_and_new_start_committed(automatic: bool) -> None:
     """Another member's gate may wait for the group to pass the log start, which leaders then report as the end."""
     member = behind_a_closed_gate(automatic=automatic)
     member.first().note_log_start(CUT + 2)
@@ -453,7 +453,7 @@ def test_deleted_records_behind_a_closed_gate_are_skipped_and_the_new_start_is_c
     assert not member.core.deliveries.take(100, member.now_s), "the gate is as closed as before"
 
 
-def test_a_start_behind_deleted_records_waits_for_the_commit_of_what_was_handed_out() -> None:
+def test_start_behind_deleted_records_waits_for_commit_of_delivered_records() -> None:
     member = behind_a_closed_gate(automatic=False)
     member.first().handed_out, member.first().committed = CUT, CUT - 1
     member.committed[FIRST] = CUT - 1
@@ -465,7 +465,7 @@ def test_a_start_behind_deleted_records_waits_for_the_commit_of_what_was_handed_
     assert member.committed[FIRST] == CUT + 2
 
 
-def test_a_start_is_committed_again_if_the_coordinator_did_not_answer() -> None:
+def test_start_is_committed_again_after_coordinator_timeout() -> None:
     member = behind_a_closed_gate()
     member.first().note_log_start(CUT + 2)
     member.core.begin_round()
@@ -477,7 +477,7 @@ def test_a_start_is_committed_again_if_the_coordinator_did_not_answer() -> None:
     assert member.committed[FIRST] == CUT + 2
 
 
-def test_deleted_records_of_an_open_key_epoch_are_handed_out_as_they_were_fetched() -> None:
+def test_deleted_records_of_open_key_epoch_are_delivered_if_fetched() -> None:
     member = Member()
     assert isinstance(member.ask(), DeliverRecords)
     member.first().receive(batch(0, [b"v"] * 3), 0)
@@ -487,7 +487,7 @@ def test_deleted_records_of_an_open_key_epoch_are_handed_out_as_they_were_fetche
 
 
 @pytest.mark.parametrize("log_start", [CUT + 4, CUT + 9])
-def test_a_position_below_all_that_is_stored_is_reset(log_start: int) -> None:
+def test_position_below_log_start_is_reset(log_start: int) -> None:
     """Fetched and following records are deleted: the reset policy decides."""
     member = behind_a_closed_gate()
     member.first().note_log_start(log_start)

@@ -56,9 +56,7 @@ async def stored(cluster: Cluster, admin: Admin) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("automatic", [True, False])
-async def test_a_group_reads_on_when_the_head_of_a_parent_is_deleted_and_its_leader_changes(
-    automatic: bool, protocol: str
-) -> None:
+async def test_group_reads_on_when_parent_head_is_deleted_and_leader_changes(automatic: bool, protocol: str) -> None:
     async with split_and_merged_topic(kafka_version="4.1") as (cluster, admin):
         found: set[tuple[int, int]] = set()
         async with Consumer(

@@ -27,7 +27,7 @@ from tests.clients.consumer.test_progress import batch
 
 
 @pytest.mark.parametrize("second", ["damaged here", "damaged there"])
-async def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> None:
+async def test_records_taken_before_corruption_are_delivered(second: str) -> None:
     assignment = Assignment()
     deliveries = Deliveries(assignment, Gates(ordered=False), in_group=False, holds_back=lambda *_: False)
     sound, rotten = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
@@ -57,7 +57,7 @@ async def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> No
     assert assignment[rotten].position == 1
 
 
-def test_a_key_epoch_waits_for_those_of_empty_ones_before_it_though_its_group_knows_nothing_of_it_yet() -> None:
+def test_key_epoch_waits_for_empty_predecessors_without_commits() -> None:
     """R9: a child without records in its first key epoch still waits for the parent at its second. From a simulated
     schedule: a member went from generation 3 to 6, past empty key epochs.
     """
@@ -81,7 +81,7 @@ def test_a_key_epoch_waits_for_those_of_empty_ones_before_it_though_its_group_kn
 
 
 @pytest.mark.parametrize("records", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_a_batch_that_cannot_be_read_is_told_of_and_passed_by_a_seek(records: bytes) -> None:
+def test_unreadable_batch_is_reported_and_skipped_by_seek(records: bytes) -> None:
     assignment = Assignment()
     where = TopicPartition(TOPIC, 3)
     assignment.replace([where])
@@ -103,7 +103,7 @@ def test_a_batch_that_cannot_be_read_is_told_of_and_passed_by_a_seek(records: by
     assert [record.value for record in progress.take(9)] == [b"b"]
 
 
-async def test_a_damaged_record_is_told_of_and_passed_by_a_seek(tmp_path: Path) -> None:
+async def test_corrupt_record_is_reported_and_skipped_by_seek(tmp_path: Path) -> None:
     """A bit of a closed segment flips on a stopped broker's disk."""
 
     def damage() -> None:

@@ -42,7 +42,7 @@ async def events_of(cluster: Cluster, count: int) -> list[audit.Delivery]:
     return found
 
 
-async def test_each_delivery_is_told_and_stored_before_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_delivery_is_stored_in_audit_before_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     commit = ClassicGroupSession.commit
     unsettled: list[int] = []
 
@@ -84,7 +84,7 @@ async def test_each_delivery_is_told_and_stored_before_it_is_committed(monkeypat
     assert set(unsettled) == {0}
 
 
-async def test_a_hole_in_the_audit_is_an_error_for_ever() -> None:
+async def test_lost_audit_event_is_a_permanent_error() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1, name="deliveries", max_message_bytes="100")
         writer = writer_of(Producer(cluster.bootstrap_servers))
@@ -97,7 +97,7 @@ async def test_a_hole_in_the_audit_is_an_error_for_ever() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_nobody_flushes_leaves_soon_all_the_same() -> None:
+async def test_unflushed_events_are_sent_after_linger() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1, name="deliveries")
         writer = writer_of(Producer(cluster.bootstrap_servers))
@@ -108,7 +108,7 @@ async def test_what_nobody_flushes_leaves_soon_all_the_same() -> None:
         await writer.stop()
 
 
-async def test_so_many_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_event_buffer_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1, name="deliveries")
         monkeypatch.setattr(written, "EVENTS_MAX", 10)
@@ -129,7 +129,7 @@ async def test_so_many_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         await writer.stop()
 
 
-async def test_an_event_is_of_a_record_that_a_member_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_cover_only_records_that_member_received(monkeypatch: pytest.MonkeyPatch) -> None:
     """The member is replaced while it waits for space in the audit; it reports only what it still owns."""
     monkeypatch.setattr(written, "EVENTS_MAX", 5)
     async with cluster_and_admin(brokers=1, auto_create_topics_enable="false") as (cluster, admin):
@@ -171,7 +171,7 @@ async def test_an_event_is_of_a_record_that_a_member_was_given(monkeypatch: pyte
         assert sorted(events) == sorted(given)
 
 
-async def test_a_cancelled_writer_leaves_what_it_had_to_the_next() -> None:
+async def test_cancelled_audit_writer_leaves_events_for_next_flush() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         producer = Producer(cluster.bootstrap_servers)
         writer = writer_of(producer)
@@ -192,9 +192,7 @@ async def test_a_cancelled_writer_leaves_what_it_had_to_the_next() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-async def test_what_was_handed_out_is_stored_before_a_rebalance_whoever_commits(
-    strategy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_delivered_records_are_in_audit_before_rebalance(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(written, "LINGER_S", 3600)
     join = ClassicGroupSession.join
     unsettled: list[int] = []
@@ -230,7 +228,7 @@ async def test_what_was_handed_out_is_stored_before_a_rebalance_whoever_commits(
     assert unsettled == [0, 0]
 
 
-async def test_who_commits_in_another_way_can_flush_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_application_with_own_commits_can_flush_audit_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(written, "LINGER_S", 3600)
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
@@ -250,7 +248,7 @@ async def test_who_commits_in_another_way_can_flush_first(monkeypatch: pytest.Mo
             assert unaudited.group_metadata().before_commit is None
 
 
-async def test_it_is_let_in_as_the_consumer_is() -> None:
+async def test_audit_writer_uses_consumer_credentials() -> None:
     listener = "SASL_PLAINTEXT"
     alice: SecurityArguments = {
         "security_protocol": listener,

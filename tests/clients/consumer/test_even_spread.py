@@ -45,7 +45,7 @@ def again(members: list[MemberView], assigned: Assigned) -> list[MemberView]:
 
 
 @given(groups())
-def test_everything_wanted_is_given_once_and_nothing_can_be_moved_to_more_balance(
+def test_partitions_are_assigned_once_and_balance_cannot_be_improved(
     group: tuple[list[MemberView], list[TopicPartition]],
 ) -> None:
     members, todo = group
@@ -61,14 +61,14 @@ def test_everything_wanted_is_given_once_and_nothing_can_be_moved_to_more_balanc
 
 
 @given(groups())
-def test_what_is_balanced_stays(group: tuple[list[MemberView], list[TopicPartition]]) -> None:
+def test_balanced_assignment_is_kept(group: tuple[list[MemberView], list[TopicPartition]]) -> None:
     members, todo = group
     first = spread(members, todo)
     assert spread(again(members, first), todo) == first
 
 
 @given(groups(alike=True))
-def test_as_few_partitions_move_as_balance_allows(group: tuple[list[MemberView], list[TopicPartition]]) -> None:
+def test_balancing_moves_minimum_of_partitions(group: tuple[list[MemberView], list[TopicPartition]]) -> None:
     """Members keep their partitions up to their share."""
     members, todo = group
     found = spread(members, todo)
@@ -79,7 +79,7 @@ def test_as_few_partitions_move_as_balance_allows(group: tuple[list[MemberView],
 
 
 @given(st.data())
-def test_partitions_are_handed_over_and_never_read_by_two(data: st.DataObject) -> None:
+def test_moved_partition_is_never_read_by_two_members(data: st.DataObject) -> None:
     """Members join with their partitions, revoke as told, and join again."""
     topics = {name: TopicView(name, tuple(range(data.draw(st.integers(0, 8))))) for name in TOPICS}
     everything = {TopicPartition(name, index) for name, view in topics.items() for index in view.partitions}
@@ -104,14 +104,14 @@ def test_partitions_are_handed_over_and_never_read_by_two(data: st.DataObject) -
         assert sizes[-1] - sizes[0] <= 1
 
 
-def test_of_two_claims_the_later_one_counts_and_of_two_equal_ones_none() -> None:
+def test_later_claim_of_partition_wins_and_equal_claims_cancel() -> None:
     where = TopicPartition("t", 0)
     old, new = MemberView("a", ("t",), (where,), generation=4), MemberView("b", ("t",), (where,), generation=5)
     assert last_owners([old, new]) == last_owners([new, old]) == {where: "b"}
     assert last_owners([old, MemberView("b", ("t",), (where,), generation=4)]) == {}
 
 
-def test_many_members_join_one_that_had_everything() -> None:
+def test_members_joining_one_owner_are_balanced_at_once() -> None:
     """10,000 partitions over 500 members: the surplus is revoked at once."""
     todo = [TopicPartition("t", index) for index in range(10_000)]
     members = [MemberView(f"m{number:03}", ("t",), tuple(todo) if number == 0 else ()) for number in range(500)]

@@ -90,7 +90,7 @@ def expected(handed: Handed, record: ConsumerRecord, number: int) -> Delivery:
     st.integers(0, 2000),
     st.sets(st.integers(0, 7)),
 )
-def test_every_delivery_is_told_once_and_each_bucket_in_order(
+def test_every_delivery_is_recorded_once_and_each_bucket_in_order(
     handed: list[Handed], pass_events: int, run_bytes_max: int, known_bytes_max: int, taken_after: set[int]
 ) -> None:
     told: dict[bytes, list[Delivery]] = defaultdict(list)
@@ -116,7 +116,7 @@ def test_every_delivery_is_told_once_and_each_bucket_in_order(
     assert events.take() == []
 
 
-def test_a_run_names_a_place_once_and_single_records_of_a_moment_share_it() -> None:
+def test_run_stores_origin_once_and_simultaneous_records_share_it() -> None:
     events = EventRuns(GROUP, INCARNATION)
     owner = ConsumerGroupMetadata(GROUP, 1, "m")
     for offset in range(5):
@@ -126,7 +126,7 @@ def test_a_run_names_a_place_once_and_single_records_of_a_moment_share_it() -> N
     assert audit.read_layout(value).places == [audit.Place(2, 0, 7, 5, 3)]
 
 
-def test_keys_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_runs, "KNOWN_BYTES_MAX", 3 * event_runs.KEY_COST_BYTES)
     events = EventRuns(GROUP, INCARNATION)
     known: set[int] = set()

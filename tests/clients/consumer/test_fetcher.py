@@ -121,7 +121,7 @@ def refused(code: ErrorCode) -> PartitionData:
     return PartitionData(partition_index=0, error_code=code, high_watermark=-1, records=b"")
 
 
-async def test_it_asks_on_from_where_the_last_answer_ended() -> None:
+async def test_fetch_continues_at_end_of_previous_response() -> None:
     async with world(lambda offset: found(offset) if offset < 6 else None) as one:
         await one.until(lambda: len(one.fetches) >= 4)
         assert [offset for offset, _ in one.fetches[:4]] == [0, 2, 4, 6]
@@ -129,14 +129,14 @@ async def test_it_asks_on_from_where_the_last_answer_ended() -> None:
         assert one.progress.high_watermark in (0, 6)
 
 
-async def test_a_fetch_that_is_not_answered_is_sent_again_after_the_request_timeout() -> None:
+async def test_unanswered_fetch_is_sent_again_after_request_timeout() -> None:
     async with world(found, parked=asyncio.Event(), request_timeout_ms=200) as one:
         async with asyncio.timeout(20):
             await one.arrived.wait()
         assert [offset for offset, _ in one.fetches[:2]] == [0, 0]
 
 
-async def test_r12_a_fetch_names_the_epoch_it_believes_in_and_a_fence_brings_a_newer_one() -> None:
+async def test_r12_fetch_sends_leader_epoch_and_fencing_refreshes_it() -> None:
     def answer(offset: int) -> PartitionData | None:
         if one.fetches[-1][1] < 4:
             one.epoch = 4
@@ -149,7 +149,7 @@ async def test_r12_a_fetch_names_the_epoch_it_believes_in_and_a_fence_brings_a_n
         assert one.fetches[0] == (0, 3)
 
 
-async def test_r12_a_fenced_epoch_is_not_fetched_with_again_while_metadata_has_no_newer_one() -> None:
+async def test_r12_fenced_epoch_is_not_fetched_again_while_metadata_is_old() -> None:
     def answer(offset: int) -> PartitionData | None:
         if one.fetches[-1][1] < 4:
             return refused(ErrorCode.FENCED_LEADER_EPOCH)
@@ -168,7 +168,7 @@ async def test_r12_a_fenced_epoch_is_not_fetched_with_again_while_metadata_has_n
         assert [epoch for _, epoch in one.fetches[:2]] == [3, 4]
 
 
-async def test_r12_a_fenced_epoch_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_r12_fenced_epoch_is_retried_after_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster that was restored has the old epoch again."""
     monkeypatch.setattr(fetcher, "FENCED_RETRY_S", 0.1)
     refusals = [refused(ErrorCode.FENCED_LEADER_EPOCH)]
@@ -177,7 +177,7 @@ async def test_r12_a_fenced_epoch_is_tried_again_after_a_while(monkeypatch: pyte
         assert {epoch for _, epoch in one.fetches} == {3}
 
 
-async def test_an_offset_that_is_gone_is_not_asked_for_again_and_again() -> None:
+async def test_out_of_range_offset_is_not_fetched_repeatedly() -> None:
     async with world(lambda offset: refused(ErrorCode.OFFSET_OUT_OF_RANGE)) as one:
         await one.arrived.wait()
         assert one.progress.must_reset
@@ -190,7 +190,7 @@ async def test_an_offset_that_is_gone_is_not_asked_for_again_and_again() -> None
         await one.until(lambda: one.progress.buffered)
 
 
-async def test_what_the_leader_cannot_read_is_told_each_time_before_it_is_asked_for_again() -> None:
+async def test_corrupt_message_is_raised_once_per_fetch_attempt() -> None:
     async with world(lambda offset: refused(ErrorCode.CORRUPT_MESSAGE) if offset == 2 else found(offset)) as one:
         await one.until(lambda: one.progress.damaged)
         one.progress.check_damage()  # what came before it is handed out first
@@ -213,7 +213,7 @@ async def test_what_the_leader_cannot_read_is_told_each_time_before_it_is_asked_
         assert not one.progress.damaged
 
 
-async def test_an_answer_that_a_seek_has_overtaken_is_dropped() -> None:
+async def test_response_overtaken_by_seek_is_dropped() -> None:
     def answer(offset: int) -> PartitionData | None:
         if offset == 0:
             one.progress.seek(100)
@@ -225,7 +225,7 @@ async def test_an_answer_that_a_seek_has_overtaken_is_dropped() -> None:
         assert [record.offset for record in one.progress.take(5)] == [100, 101]
 
 
-async def test_nonsense_and_refusals_are_rested_and_asked_again() -> None:
+async def test_malformed_and_refused_fetches_are_retried_with_backoff() -> None:
     answers = [
         PartitionData(partition_index=0, error_code=0, high_watermark=5, records=b"\x00" * 70),
         refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
@@ -238,14 +238,14 @@ async def test_nonsense_and_refusals_are_rested_and_asked_again() -> None:
 
 
 @pytest.mark.asyncio(loop_factories=["hasty"])
-async def test_a_rest_is_over_when_its_timer_rings_even_if_the_clock_says_otherwise() -> None:
+async def test_backoff_ends_with_its_timer_even_if_clock_lags() -> None:
     refusals = [refused(ErrorCode.UNKNOWN_LEADER_EPOCH) for _ in range(8)]
     async with world(lambda offset: refusals.pop() if refusals else (found(0) if offset == 0 else None)) as one:
         await one.until(lambda: one.progress.buffered)
         assert not refusals
 
 
-async def test_a_full_buffer_and_a_pause_stop_it_and_a_lost_connection_does_not() -> None:
+async def test_full_buffer_and_pause_stop_fetching_and_lost_connection_does_not() -> None:
     big = b"x" * 600_000
     full = PartitionData(partition_index=0, error_code=0, high_watermark=5, records=batch(0, [big]))
     async with world(lambda offset: full if offset == 0 else (found(1) if offset == 1 else None)) as one:
@@ -263,7 +263,7 @@ async def test_a_full_buffer_and_a_pause_stop_it_and_a_lost_connection_does_not(
         await one.until(lambda: one.progress.fetch_offset == 3)
 
 
-async def test_what_is_sought_while_a_fetch_is_parked_does_not_wait_for_its_end() -> None:
+async def test_seek_during_delayed_fetch_is_fetched_at_once() -> None:
     """The peer holds the fetch at the old offset; the new one uses another connection."""
     parked = asyncio.Event()
     async with world(lambda offset: found(offset) if offset == 100 else None, parked) as one:
@@ -275,7 +275,7 @@ async def test_what_is_sought_while_a_fetch_is_parked_does_not_wait_for_its_end(
         parked.set()
 
 
-async def test_second_requests_wait_longer_while_they_bring_nothing() -> None:
+async def test_second_fetch_requests_back_off_while_they_return_nothing() -> None:
     """The first request stays parked all the time: its node is not asked every 20 ms for what is not there."""
     parked = asyncio.Event()
     async with world(lambda offset: None, parked) as one:

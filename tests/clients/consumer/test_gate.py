@@ -18,7 +18,7 @@ def gate(*counts: int, epochs: dict[int, int] | None = None) -> TopicGate:
     return TopicGate(lineage, views)
 
 
-def test_r9_a_child_opens_when_its_parent_is_committed_to_the_cut() -> None:
+def test_r9_child_opens_when_its_parent_is_committed_to_the_cut() -> None:
     topic = gate(1, 2)
     child, parent = KeyEpoch(1, 1), KeyEpoch(0, 0)
     assert [str(wait) for wait in topic.waits(child)] == ["0@0 to reach an end not yet known (committed: nothing)"]
@@ -29,7 +29,7 @@ def test_r9_a_child_opens_when_its_parent_is_committed_to_the_cut() -> None:
     assert topic.is_open(child)
 
 
-def test_r9_an_empty_parent_must_still_be_committed() -> None:
+def test_r9_empty_parent_must_still_be_committed() -> None:
     topic = gate(1, 2)
     topic.note_end(KeyEpoch(0, 0), 0, leader_epoch=1)
     assert not topic.is_open(KeyEpoch(1, 1)), "nothing committed is not offset 0 (K104)"
@@ -37,7 +37,7 @@ def test_r9_an_empty_parent_must_still_be_committed() -> None:
     assert topic.is_open(KeyEpoch(1, 1))
 
 
-def test_f1_a_chain_through_an_empty_partition_waits_for_its_far_end() -> None:
+def test_f1_chain_through_empty_partition_waits_for_its_first_ancestor() -> None:
     topic = gate(1, 2, 4)
     topic.note_end(KeyEpoch(1, 1), 0, leader_epoch=2)
     topic.note_committed(1, 0)
@@ -48,7 +48,7 @@ def test_f1_a_chain_through_an_empty_partition_waits_for_its_far_end() -> None:
     assert topic.is_open(KeyEpoch(3, 2))
 
 
-def test_a_merge_target_waits_for_its_retiring_partition_only_beyond_the_cut() -> None:
+def test_merge_target_waits_for_retiring_partition_only_beyond_the_cut() -> None:
     topic = gate(2, 1)
     assert topic.is_open(KeyEpoch(0, 0))
     topic.note_end(KeyEpoch(1, 0), 3, leader_epoch=1)
@@ -57,7 +57,7 @@ def test_a_merge_target_waits_for_its_retiring_partition_only_beyond_the_cut() -
     assert topic.is_open(KeyEpoch(0, 1))
 
 
-def test_r7_a_boundary_is_asked_again_after_a_leader_change() -> None:
+def test_r7_boundary_is_unknown_after_leader_change() -> None:
     topic = gate(1, 2)
     topic.note_end(KeyEpoch(0, 0), 100, leader_epoch=1)
     topic.note_committed(0, 100)
@@ -68,7 +68,7 @@ def test_r7_a_boundary_is_asked_again_after_a_leader_change() -> None:
     assert not topic.is_open(KeyEpoch(1, 1))
 
 
-def test_r11_a_batch_newer_than_metadata_has_no_key_epoch_yet() -> None:
+def test_r11_batch_newer_than_metadata_has_no_key_epoch_yet() -> None:
     topic = gate(1, 2)
     assert topic.key_epoch_at(0, 0) == KeyEpoch(0, 0)
     assert topic.key_epoch_at(0, 1) == KeyEpoch(0, 1)
@@ -76,19 +76,19 @@ def test_r11_a_batch_newer_than_metadata_has_no_key_epoch_yet() -> None:
     assert topic.key_epoch_at(7, 0) is None
 
 
-def test_a_batch_of_a_resize_that_metadata_shows_in_epochs_only_has_no_key_epoch_yet() -> None:
+def test_batch_of_resize_that_metadata_shows_only_in_epochs_has_no_key_epoch_yet() -> None:
     ahead = TopicGate(Lineage(1, [(0, 1)]), {0: PartitionView(1, ((0, 0), (1, 1)))})
     assert ahead.key_epoch_at(0, 0) == KeyEpoch(0, 0)
     assert ahead.key_epoch_at(0, 1) is None
 
 
-def test_older_metadata_never_wins() -> None:
+def test_older_metadata_is_ignored() -> None:
     topic = gate(1, 2)
     topic.refresh(Lineage(1, [(0, 1)]), {0: PartitionView(0, ((0, 0),))})
     assert topic.lineage.generation == 1
 
 
-def test_a_removed_partition_is_done_but_its_ancestors_count() -> None:
+def test_removed_partition_is_done_but_its_ancestors_count() -> None:
     topic = gate(1, 2, 4, 2)
     remaining = {
         0: PartitionView(3, ((0, 0), (1, 1), (2, 2), (3, 3))),
@@ -101,7 +101,7 @@ def test_a_removed_partition_is_done_but_its_ancestors_count() -> None:
     assert topic.is_open(KeyEpoch(1, 3))
 
 
-def test_an_owner_commits_where_its_partition_was_cut() -> None:
+def test_boundaries_of_owner_are_cuts_of_its_partition() -> None:
     topic = gate(4, 6)
     assert list(topic.boundaries(0)) == [KeyEpoch(0, 0)]
     assert list(topic.boundaries(3)) == []

@@ -67,7 +67,7 @@ async def test_r7_each_cut_of_a_partition_has_its_own_end() -> None:
             assert before < after < 40
 
 
-async def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> None:
+async def test_partition_without_leader_does_not_delay_others() -> None:
     async with cluster_and_admin(brokers=2) as (cluster, admin):
         await admin.create_topics([NewTopic(name=TOPIC, assignments={0: [1], 1: [2]})])
         await admin.wait_for_topic(TOPIC)
@@ -87,7 +87,7 @@ async def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> Non
             assert await ends(gate, changed, KeyEpoch(0, 0)) == [0]
 
 
-async def test_gates_say_what_they_wait_for_and_how_long_they_did() -> None:
+async def test_gates_report_awaited_commits_and_waiting_time() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
@@ -106,7 +106,7 @@ async def test_gates_say_what_they_wait_for_and_how_long_they_did() -> None:
                 assert opening.opened_at_s > opening.closed_at_s
 
 
-async def test_nothing_of_a_deleted_topic_is_kept() -> None:
+async def test_deleted_topic_leaves_no_gate_state() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         await resize(admin, 2)
@@ -131,7 +131,7 @@ async def test_nothing_of_a_deleted_topic_is_kept() -> None:
             assert not gates.ends_wanted
 
 
-async def test_a_bug_in_the_background_is_heard_by_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exception_of_background_task_reaches_application(monkeypatch: pytest.MonkeyPatch) -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)

@@ -11,11 +11,11 @@ def lease(*, static: bool = False) -> Lease:
     return Lease(session_timeout_s=10, rebalance_timeout_s=30, heartbeat_interval_s=3, static=static)
 
 
-def test_who_never_heard_anything_has_nothing() -> None:
+def test_new_lease_has_expired() -> None:
     assert lease().until == -math.inf
 
 
-def test_a_session_counts_from_when_the_question_was_sent() -> None:
+def test_session_starts_when_heartbeat_was_sent() -> None:
     one = lease()
     one.renew(100)
     assert one.until == 110
@@ -25,7 +25,7 @@ def test_a_session_counts_from_when_the_question_was_sent() -> None:
     assert one.until == 114, "an answer that comes late takes nothing back"
 
 
-def test_a_group_that_rebalances_waits_only_so_long() -> None:
+def test_lease_during_rebalance_ends_with_rebalance_timeout() -> None:
     """Heartbeats keep the session, but only a join keeps the membership."""
     one = lease()
     one.renew(100)
@@ -37,7 +37,7 @@ def test_a_group_that_rebalances_waits_only_so_long() -> None:
     assert one.until == one.known_until == 150
 
 
-def test_whose_time_to_join_is_over_has_to_ask_whether_it_is_still_waited_for() -> None:
+def test_member_past_rebalance_timeout_is_known_until_next_heartbeat_is_due() -> None:
     one = Lease(session_timeout_s=100, rebalance_timeout_s=5, heartbeat_interval_s=3, static=False)
     one.renew(100)
     one.renew(104, rebalancing=True)
@@ -46,7 +46,7 @@ def test_whose_time_to_join_is_over_has_to_ask_whether_it_is_still_waited_for() 
     assert (one.until, one.known_until) == (105, 111)
 
 
-def test_a_member_that_is_not_known_has_nothing_whatever_it_heard_before() -> None:
+def test_ended_lease_is_not_renewed_during_rebalance() -> None:
     one = lease()
     one.renew(100)
     one.end()
@@ -57,7 +57,7 @@ def test_a_member_that_is_not_known_has_nothing_whatever_it_heard_before() -> No
     assert one.until == 111, "it has joined again"
 
 
-def test_the_place_of_a_static_member_can_be_taken_without_its_session_running_out() -> None:
+def test_lease_of_static_member_is_shorter_than_its_session() -> None:
     one = lease(static=True)
     one.renew(100)
     assert one.until == 106
@@ -69,14 +69,14 @@ def test_the_place_of_a_static_member_can_be_taken_without_its_session_running_o
     assert hasty.until == 101
 
 
-def test_lease_follows_the_session_that_the_coordinator_tells() -> None:
+def test_lease_uses_session_timeout_of_coordinator() -> None:
     one = lease()
     one.agree(session_timeout_s=6, heartbeat_interval_s=3)
     one.renew(100)
     assert one.until == 106
 
 
-def test_lease_without_a_told_session_lasts_two_heartbeat_intervals() -> None:
+def test_lease_without_session_timeout_lasts_two_heartbeat_intervals() -> None:
     one = Lease(session_timeout_s=None, rebalance_timeout_s=30, heartbeat_interval_s=3, static=False)
     one.renew(100)
     assert one.until == 106

@@ -60,7 +60,7 @@ def consumer_of(cluster: Cluster, listener: PartitionKeyRebalanceListener, *, au
     )
 
 
-async def test_a_callback_that_fails_is_heard_and_runs_again_before_anything_that_follows_it() -> None:
+async def test_failing_callback_is_raised_and_repeated_before_later_ones() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         listener = Failing()
@@ -112,7 +112,7 @@ async def test_callbacks_may_commit_and_seek() -> None:
             assert listener.committed_at[0] == 20
 
 
-async def test_without_auto_commit_a_boundary_waits_for_the_application() -> None:
+async def test_without_auto_commit_boundary_waits_for_application() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         history = History(cluster, group="g")
@@ -135,7 +135,7 @@ async def test_without_auto_commit_a_boundary_waits_for_the_application() -> Non
                 count += sum(len(records) for records in batch.values())
 
 
-async def test_the_applications_own_commit_at_a_boundary_is_preceded_by_the_flush() -> None:
+async def test_application_commit_at_boundary_is_preceded_by_flush() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         history = History(cluster, group="g")
@@ -155,7 +155,7 @@ async def test_the_applications_own_commit_at_a_boundary_is_preceded_by_the_flus
             assert history.committed(0) == 20
 
 
-async def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_committed_without_a_flush() -> None:
+async def test_end_that_becomes_known_after_crossing_is_not_committed_without_flush() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         history = History(cluster, group="g")
@@ -184,7 +184,7 @@ async def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_
 
 
 @pytest.mark.parametrize("automatic", [True, False], ids=["auto-commit", "own commits"])
-async def test_who_goes_back_behind_a_boundary_flushes_and_commits_there_again(automatic: bool) -> None:
+async def test_seek_behind_boundary_flushes_and_commits_it_again(automatic: bool) -> None:
     """K608: a committed boundary does not cover what was read since."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
@@ -217,7 +217,7 @@ async def test_who_goes_back_behind_a_boundary_flushes_and_commits_there_again(a
             assert flushed[before:] == [WHERE]
 
 
-async def test_without_auto_commit_what_was_never_handed_out_is_committed_for_the_application() -> None:
+async def test_without_auto_commit_boundary_of_empty_parent_is_committed() -> None:
     """An empty parent has no record whose commit could open the child."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
@@ -232,7 +232,7 @@ async def test_without_auto_commit_what_was_never_handed_out_is_committed_for_th
             assert history.committed(0) == 0
 
 
-async def test_where_reading_began_is_not_committed_over_what_a_transaction_is_about_to_commit() -> None:
+async def test_start_offset_does_not_overwrite_commit_of_open_transaction() -> None:
     """The start could not be committed during the rebalance; an open transaction has passed it by now."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
@@ -253,7 +253,7 @@ async def test_where_reading_began_is_not_committed_over_what_a_transaction_is_a
             assert await consumer.committed(WHERE) == 5
 
 
-async def test_records_that_were_fetched_before_they_were_deleted_are_no_reason_to_wait_for_good() -> None:
+async def test_records_deleted_after_fetch_do_not_block_gate() -> None:
     """A new request returns the log start, beyond the position, as the end."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)

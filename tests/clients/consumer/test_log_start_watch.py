@@ -12,7 +12,7 @@ from tests.clients.consumer.groups import GROUP, TOPIC
 from tests.clients.consumer.test_deleted_heads import FIRST, SECOND, split_and_merged_topic
 
 
-async def test_a_full_buffer_behind_a_closed_gate_is_dropped_when_its_records_are_deleted(
+async def test_full_buffer_behind_closed_gate_is_dropped_when_its_records_are_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(log_start_watch, "INTERVAL_S", 0.1)

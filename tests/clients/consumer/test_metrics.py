@@ -11,11 +11,11 @@ BEFORE = 30
 AFTER = 20
 
 
-def test_everything_is_zero_before_the_start() -> None:
+def test_metrics_are_zero_before_start() -> None:
     assert Consumer("t").metrics() == ConsumerMetrics()
 
 
-async def test_gates_and_lag_of_a_split_topic() -> None:
+async def test_gates_and_lag_of_split_topic() -> None:
     """The application commits late, so the child's gate stays closed during the test."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)

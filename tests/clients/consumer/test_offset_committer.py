@@ -59,7 +59,7 @@ async def commit(one: ConsumerCore, session: Session, meanwhile: Callable[[], ob
 
 
 @pytest.mark.parametrize("given", [[SECOND], [FIRST, SECOND]], ids=["away", "anew"])
-async def test_nothing_is_committed_of_what_was_given_away_or_anew_meanwhile(given: list[TopicPartition]) -> None:
+async def test_revoked_or_reassigned_partition_is_not_committed(given: list[TopicPartition]) -> None:
     one, session = core(), Session()
     with pytest.raises(KafkaError) as refused:
         await commit(one, session, lambda: one.assignment.replace(given))
@@ -67,7 +67,7 @@ async def test_nothing_is_committed_of_what_was_given_away_or_anew_meanwhile(giv
     assert session.taken == []
 
 
-async def test_what_stays_is_committed_wherever_the_application_goes_meanwhile() -> None:
+async def test_kept_partition_is_committed_despite_seek_or_added_partition() -> None:
     """A seek is not a rebalance, nor is an added partition."""
     one, session = core(), Session()
     await commit(one, session, lambda: one.assignment[FIRST].seek(0))

@@ -28,7 +28,7 @@ async def fill(producer: Producer, admin: Admin) -> None:
         await producer.send_and_wait(TOPIC, b"", b"", partition=0, timestamp_ms=BEGAN_MS + minute * MINUTE_MS)
 
 
-async def test_where_logs_begin_and_end() -> None:
+async def test_beginning_and_end_offsets() -> None:
     async with (
         cluster_and_admin(brokers=2) as (cluster, admin),
         Producer(cluster.bootstrap_servers) as producer,
@@ -40,7 +40,7 @@ async def test_where_logs_begin_and_end() -> None:
         assert await consumer.end_offsets(BOTH) == {BOTH[0]: 10, BOTH[1]: 0}
 
 
-async def test_what_was_stored_first_since_a_moment() -> None:
+async def test_offsets_for_times_are_first_records_since_timestamp() -> None:
     async with (
         cluster_and_admin(brokers=2) as (cluster, admin),
         Producer(cluster.bootstrap_servers) as producer,
@@ -58,7 +58,7 @@ async def test_what_was_stored_first_since_a_moment() -> None:
             await consumer.offsets_for_times({BOTH[0]: -1})
 
 
-async def test_reading_goes_on_at_either_end() -> None:
+async def test_seek_to_beginning_and_end() -> None:
     async with cluster_and_admin(brokers=2) as (cluster, admin), Producer(cluster.bootstrap_servers) as producer:
         await fill(producer, admin)
         await admin.delete_records({BOTH[0]: 3})
@@ -74,7 +74,7 @@ async def test_reading_goes_on_at_either_end() -> None:
             assert (await consumer.getone()).offset == 10
 
 
-async def test_who_reads_committed_records_ends_where_a_transaction_is_open() -> None:
+async def test_read_committed_end_offset_is_last_stable_offset() -> None:
     async with cluster_and_admin(
         brokers=1, transaction_state_log_replication_factor="1", transaction_state_log_min_isr="1"
     ) as (cluster, admin):
@@ -93,7 +93,7 @@ async def test_who_reads_committed_records_ends_where_a_transaction_is_open() ->
             assert await committed.end_offsets(BOTH[:1]) == {BOTH[0]: 2}
 
 
-async def test_a_topic_that_cannot_exist_is_refused_at_once() -> None:
+async def test_impossible_topic_is_refused_at_once() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with reader(cluster) as consumer:
@@ -101,7 +101,7 @@ async def test_a_topic_that_cannot_exist_is_refused_at_once() -> None:
                 await consumer.end_offsets([TopicPartition("no topic", 0)])
 
 
-async def test_reset_by_duration_begins_at_the_first_record_that_is_young_enough() -> None:
+async def test_reset_by_duration_starts_at_first_record_within_duration() -> None:
     now_ms = BEGAN_MS + 10 * MINUTE_MS
     async with cluster_and_admin(brokers=2) as (cluster, admin), Producer(cluster.bootstrap_servers) as producer:
         await fill(producer, admin)

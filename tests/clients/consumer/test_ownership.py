@@ -50,7 +50,7 @@ class Other(threading.Thread):
 
 
 @pytest.mark.interop
-async def test_a_group_that_another_client_leads() -> None:
+async def test_group_led_by_another_client_reads_everything() -> None:
     """It has no generations and gates; this member still waits for parents, and everything is read."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
@@ -74,7 +74,7 @@ async def test_a_group_that_another_client_leads() -> None:
             await other.end()
 
 
-async def test_a_partition_that_is_removed_once_it_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_drained_partition_is_removed_and_its_gate_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     """The merge target's gate waits for it; a removed partition counts as read (K613)."""
     real = ControllerSettings.__init__
     monkeypatch.setattr(
@@ -102,7 +102,7 @@ async def test_a_partition_that_is_removed_once_it_holds_nothing(monkeypatch: py
             assert history.wrong == []
 
 
-async def test_a_leader_that_knows_less_is_asked_again() -> None:
+async def test_member_with_newer_metadata_requests_rebalance() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)

@@ -13,7 +13,7 @@ from anabranch import Consumer, Producer, TopicPartition
 from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic
 
 
-async def test_records_one_by_one_as_in_batches() -> None:
+async def test_getone_delivers_same_records_as_getmany() -> None:
     """A run of consecutive records ends at any event."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
@@ -51,7 +51,7 @@ async def test_records_one_by_one_as_in_batches() -> None:
             await consumer.getone()
 
 
-async def test_one_by_one_every_partition_has_its_turn() -> None:
+async def test_getone_alternates_between_partitions() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         settings = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
@@ -66,7 +66,7 @@ async def test_one_by_one_every_partition_has_its_turn() -> None:
             assert 10 <= first.count(0) <= 30, "a busy neighbour starves nobody"
 
 
-async def test_one_by_one_stops_for_a_rebalance() -> None:
+async def test_getone_stops_for_rebalance() -> None:
     """A member with undelivered records revokes partitions between two of them."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
@@ -97,7 +97,7 @@ async def test_one_by_one_stops_for_a_rebalance() -> None:
             assert len(early.assignment()) == 1
 
 
-async def test_who_was_stopped_hands_out_nothing_more() -> None:
+async def test_stopped_consumer_delivers_no_more_records() -> None:
     """More records are available, which need no other check."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
@@ -112,7 +112,7 @@ async def test_who_was_stopped_hands_out_nothing_more() -> None:
             await consumer.getone()
 
 
-async def test_a_cancelled_call_loses_nothing() -> None:
+async def test_cancelled_poll_loses_no_record() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         values: list[bytes | None] = []

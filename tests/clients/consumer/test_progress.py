@@ -45,7 +45,7 @@ STEPS = st.lists(
 
 
 @given(LOGS, STEPS)
-def test_records_are_handed_out_once_and_in_order(log: list[tuple[int, int]], steps: list[tuple[str, int]]) -> None:
+def test_records_are_delivered_once_and_in_order(log: list[tuple[int, int]], steps: list[tuple[str, int]]) -> None:
     batches, offset = [], 0
     for gap, count in log:
         offset += gap
@@ -76,7 +76,7 @@ def test_records_are_handed_out_once_and_in_order(log: list[tuple[int, int]], st
         assert progress.buffered_bytes == sum(one.header.size_bytes for one in progress.buffered)
 
 
-def test_a_damaged_batch_is_refused_and_not_skipped() -> None:
+def test_corrupt_batch_is_refused_and_not_skipped() -> None:
     progress = begun()
     data = bytearray(batch(0, [b"a", b"b"]))
     data[-1] ^= 1
@@ -88,7 +88,7 @@ def test_a_damaged_batch_is_refused_and_not_skipped() -> None:
     assert progress.position == 0
 
 
-def test_what_counts_as_processed() -> None:
+def test_partition_is_processed_when_delivered_records_are_committed() -> None:
     progress = begun(5)
     assert progress.processed, "nothing was handed out"
     progress.receive(batch(5, [b"a", b"b"]), 5)
@@ -105,7 +105,7 @@ def test_what_counts_as_processed() -> None:
 
 
 @pytest.mark.parametrize(("offset", "rewound"), [(5, True), (6, False), (7, False)])
-def test_only_a_seek_behind_the_commit_goes_back(offset: int, rewound: bool) -> None:
+def test_only_seek_below_commit_counts_as_rewind(offset: int, rewound: bool) -> None:
     """A seek to the committed offset repeats nothing."""
     progress = begun(0)
     progress.note_committed(6)
@@ -113,7 +113,7 @@ def test_only_a_seek_behind_the_commit_goes_back(offset: int, rewound: bool) -> 
     assert progress.rewound is rewound
 
 
-def test_r11_a_seek_forgets_what_was_announced_flushed_and_crossed() -> None:
+def test_r11_seek_clears_announced_flushed_and_crossed_boundaries() -> None:
     progress = begun()
     for known in (progress.announced, progress.flushed, progress.crossed):
         known.add(KeyEpoch(0, 0))
@@ -125,7 +125,7 @@ def test_r11_a_seek_forgets_what_was_announced_flushed_and_crossed() -> None:
     assert progress.fetchable
 
 
-def test_an_assignment_is_replaced_adjusted_and_taken_in_turn() -> None:
+def test_assignment_is_replaced_adjusted_and_visited_in_turn() -> None:
     a, b, c = (TopicPartition("t", index) for index in range(3))
     assignment = Assignment()
     assert assignment.in_turn() == []
@@ -145,7 +145,7 @@ def test_an_assignment_is_replaced_adjusted_and_taken_in_turn() -> None:
     assert a not in assignment
 
 
-def test_what_was_read_ahead_is_taken_once_in_pieces_of_any_size() -> None:
+def test_decoded_records_are_taken_once_in_pieces_of_any_size() -> None:
     values = [b"%d" % number for number in range(2 * READ_AHEAD + 7)]
     progress = begun(3)
     progress.receive(batch(0, values), 3)
@@ -160,7 +160,7 @@ def test_what_was_read_ahead_is_taken_once_in_pieces_of_any_size() -> None:
     assert not progress.buffered
 
 
-def test_what_was_read_ahead_bears_the_generation_that_it_is_taken_with() -> None:
+def test_decoded_records_get_generation_at_take_time() -> None:
     """The topic becomes ordered while a batch is delivered record by record."""
     progress = begun()
     progress.receive(batch(0, [b"a", b"b", b"c"]), 0)
@@ -169,7 +169,7 @@ def test_what_was_read_ahead_bears_the_generation_that_it_is_taken_with() -> Non
     assert [(one.value, one.generation) for one in progress.take(1, 0) + progress.take(5, 0)] == [(b"b", 0), (b"c", 0)]
 
 
-def test_nonsense_after_sound_records_of_a_batch_is_told_after_these_and_not_skipped() -> None:
+def test_corruption_behind_valid_records_is_reported_after_them_and_not_skipped() -> None:
     count = READ_AHEAD + 20
     data = bytearray(batch(0, [b"v"] * count))
     data[-2] ^= 1  # the last record's value is another one's length

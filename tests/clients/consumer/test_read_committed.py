@@ -85,7 +85,7 @@ def random_log(rng: random.Random) -> Log:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_what_is_handed_out_was_committed_and_all_of_it(seed: int) -> None:
+def test_read_committed_delivers_all_committed_records_and_no_others(seed: int) -> None:
     rng = random.Random(seed)
     log = random_log(rng)
     start = rng.randrange(log.end) if rng.random() < 0.5 else 0
@@ -102,7 +102,7 @@ def test_what_is_handed_out_was_committed_and_all_of_it(seed: int) -> None:
     assert progress.position == log.end, "markers and aborted records are passed"
 
 
-def test_without_the_list_everything_is_handed_out() -> None:
+def test_without_list_of_aborted_transactions_all_records_are_delivered() -> None:
     log = Log()
     log.data(1, 2, transactional=True)
     log.marker(1, commit=False)

@@ -22,7 +22,7 @@ IN_SYNC = Partition(0, 1, 3, (1, 2), (1, 2), ErrorCode.NONE)
 FALLEN_BEHIND = Partition(0, 1, 3, (1, 2), (1,), ErrorCode.NONE)
 
 
-def test_a_replica_is_believed_for_a_time_and_while_it_is_in_sync() -> None:
+def test_preferred_replica_is_used_while_in_sync_until_lease_ends() -> None:
     replicas = ReadReplicas(lease_s=300)
     assert replicas.node_for(WHERE, IN_SYNC, NODES, 0) == 1
     replicas.prefer(WHERE, 2, 0)
@@ -37,7 +37,7 @@ def test_a_replica_is_believed_for_a_time_and_while_it_is_in_sync() -> None:
     assert replicas.node_for(WHERE, IN_SYNC, NODES, 305) == 1
 
 
-async def test_records_come_from_the_consumers_rack_in_order_through_a_resize_and_a_crash() -> None:
+async def test_records_come_in_order_from_rack_of_consumer_through_resize_and_crash() -> None:
     properties = {"replica.selector.class": RACK_AWARE, "replica.fetch.wait.max.ms": "20"}
     async with (
         Cluster(3, racks=("a", "b", "c"), properties=properties, seed=3) as cluster,

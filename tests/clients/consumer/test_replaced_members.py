@@ -121,7 +121,7 @@ class Sleeper(threading.Thread):
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("ask", [by_polls, one_by_one])
 @pytest.mark.parametrize("commits", ["are due", "are not due", "are the application's"])
-async def test_who_slept_past_its_session_hands_out_nothing_old(
+async def test_member_frozen_past_its_session_delivers_no_stale_records(
     strategy: str, ask: Callable[[Consumer], Awaitable[list[ConsumerRecord]]], commits: str
 ) -> None:
     """Its replacement has delivered newer records of the same keys, from new partitions."""
@@ -153,7 +153,7 @@ async def test_who_slept_past_its_session_hands_out_nothing_old(
         assert sleeper.late == []
 
 
-async def test_whose_instance_id_another_has_taken_hands_out_nothing_though_its_session_goes_on() -> None:
+async def test_fenced_static_member_delivers_nothing_while_its_session_lasts() -> None:
     """Another process with the same instance id has started (KIP-345)."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 4)
@@ -175,7 +175,7 @@ async def test_whose_instance_id_another_has_taken_hands_out_nothing_though_its_
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-async def test_who_is_left_out_of_a_rebalance_hands_out_nothing_old(strategy: str) -> None:
+async def test_member_left_out_of_rebalance_delivers_no_stale_records(strategy: str) -> None:
     """Heartbeats continue, but the application exceeds the rebalance timeout with fetched records."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
@@ -207,7 +207,7 @@ async def test_who_is_left_out_of_a_rebalance_hands_out_nothing_old(strategy: st
 
 @pytest.mark.processes
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-async def test_a_process_that_was_stopped_hands_out_nothing_old(strategy: str) -> None:
+async def test_stopped_process_delivers_no_stale_records_when_continued(strategy: str) -> None:
     async with cluster_and_admin(brokers=1, group_min_session_timeout_ms=str(SLEEPER_SESSION_MS)) as (cluster, admin):
         await make_topic(admin, 4)
         history, loop = History(cluster), asyncio.get_running_loop()
@@ -234,7 +234,7 @@ async def test_a_process_that_was_stopped_hands_out_nothing_old(strategy: str) -
 
 
 @pytest.mark.parametrize("strategy", ["lineage", "cooperative-sticky"])
-async def test_who_looked_for_a_start_for_too_long_takes_no_commit_back(strategy: str) -> None:
+async def test_slow_start_lookup_does_not_rewind_commit_of_other_member(strategy: str) -> None:
     """The lookup of the log start is held, with heartbeats, until another member has read and committed everything. The
     member then gets the same partitions, and has nothing to deliver.
     """
@@ -290,7 +290,7 @@ class SilentBroker(ConsumerGroupMembership):
 
 @pytest.mark.parametrize("ask", [by_polls, one_by_one])
 @pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
-async def test_consumer_group_member_frozen_past_the_brokers_session_hands_out_nothing_old(
+async def test_consumer_group_member_frozen_past_broker_session_delivers_no_stale_records(
     told: bool, ask: Callable[[Consumer], Awaitable[list[ConsumerRecord]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the broker knows its session timeout: the member's setting is longer, and commits are manual."""

@@ -37,7 +37,7 @@ async def lineage_of(admin: Admin) -> Lineage:
 
 
 @pytest.mark.parametrize("commits", [False, True], ids=["auto-commit", "own commits"])
-async def test_a_group_with_a_backlog_through_4_6_8_5(commits: bool) -> None:
+async def test_group_with_backlog_keeps_order_through_4_6_8_5(commits: bool) -> None:
     """Two resizes before the first is consumed; the last one merges gated partitions."""
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 4)
@@ -60,7 +60,7 @@ async def test_a_group_with_a_backlog_through_4_6_8_5(commits: bool) -> None:
         assert commits or repeated(history) == 0, "everybody went in order, so nothing is read again"
 
 
-async def test_an_owner_that_crashes_in_the_middle_of_a_hand_over() -> None:
+async def test_owner_that_crashes_during_hand_over_causes_redelivery_in_order() -> None:
     """K602: its uncommitted records are delivered again, before later ones."""
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 1)
@@ -85,7 +85,7 @@ async def test_an_owner_that_crashes_in_the_middle_of_a_hand_over() -> None:
                 assert again[0] == 0, "nothing was committed, so everything came again"
 
 
-async def test_a_group_outlives_its_coordinator_and_a_leader() -> None:
+async def test_group_survives_failure_of_coordinator_and_leader() -> None:
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 4, replicas=3)
         history = History(cluster)
@@ -109,7 +109,7 @@ async def test_a_group_outlives_its_coordinator_and_a_leader() -> None:
             history.judge(await lineage_of(admin), 1200)
 
 
-async def test_members_that_come_late_and_partitions_that_come_back_while_gated() -> None:
+async def test_late_members_and_recreated_gated_partitions_keep_order() -> None:
     """2 -> 4 -> 2 -> 4 before any read; then members join one by one."""
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 2)
@@ -128,7 +128,7 @@ async def test_members_that_come_late_and_partitions_that_come_back_while_gated(
 
 
 @pytest.mark.parametrize("counts", [(1, 2, 4), (4, 2, 1), (1, 2, 1), (2, 1, 2)], ids=str)
-async def test_empty_partitions_at_every_node_of_the_lineage(counts: tuple[int, ...]) -> None:
+async def test_empty_partitions_at_every_node_of_lineage(counts: tuple[int, ...]) -> None:
     """Only the first and last key epochs have records."""
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, counts[0])
@@ -143,7 +143,7 @@ async def test_empty_partitions_at_every_node_of_the_lineage(counts: tuple[int, 
                 history.judge(await lineage_of(admin), 80)
 
 
-async def test_r10_a_boundary_is_committed_when_it_is_reached() -> None:
+async def test_r10_boundary_is_committed_when_reached() -> None:
     """The next commit is a minute away: only the one at the boundary opens the child, also for an empty parent."""
     async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 2)
@@ -158,7 +158,7 @@ async def test_r10_a_boundary_is_committed_when_it_is_reached() -> None:
 
 
 @pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
-async def test_r12_a_fetch_tells_of_a_resize(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_r12_fetch_response_reports_resize(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """No metadata refresh, and an idle parent: only the fencing of fetches reports it (KIP-320)."""
     if not rule:
         from anabranch.clients.consumer import fetcher
@@ -182,7 +182,7 @@ async def test_r12_a_fetch_tells_of_a_resize(rule: bool, monkeypatch: pytest.Mon
                     await history.until(lambda: reader.owned == {0, 1}, timeout_s=1)
 
 
-async def test_rewinding_below_a_cut_stops_there_again() -> None:
+async def test_rewind_below_cut_stops_at_cut_again() -> None:
     """K608: after a seek before a boundary, it flushes and commits there again."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
@@ -229,7 +229,7 @@ def everything_passes(self: Deliveries, progress: object, key_epoch: object, now
     ],
     ids=["no flush before the commit", "no stop at the boundary", "no gate", "no flush before a rebalance"],
 )
-async def test_planted_mistakes_are_caught(
+async def test_planted_defects_are_detected(
     planted: list[tuple[type, str, Any]], caught: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three fast readers with a backlog that ends in a cut; without the bug the same story passes."""

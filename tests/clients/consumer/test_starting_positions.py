@@ -26,7 +26,7 @@ def settings(cluster: Cluster, **rest: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", [0, 1, 2]), ("latest", [2])])
-async def test_the_policy(policy: str, expected: list[int]) -> None:
+async def test_reset_policy_determines_start(policy: str, expected: list[int]) -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -44,7 +44,7 @@ async def test_the_policy(policy: str, expected: list[int]) -> None:
                 assert offsets == expected
 
 
-async def test_without_a_policy_the_application_decides() -> None:
+async def test_without_reset_policy_application_decides() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with (
@@ -67,9 +67,7 @@ async def test_without_a_policy_the_application_decides() -> None:
 
 
 @pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
-async def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(
-    rule: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_r20_child_is_read_from_its_start_by_any_member(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group with `latest`; the child goes to a member without earlier reads of the topic."""
     if not rule:
 
@@ -102,7 +100,7 @@ async def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(
 
 
 @pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
-async def test_r19_a_member_waits_for_what_its_leader_knew(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_r19_member_waits_for_metadata_of_its_leader(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """One member's metadata is old. Without the rule it takes a child without knowing."""
     if not rule:
 
@@ -135,7 +133,7 @@ async def test_r19_a_member_waits_for_what_its_leader_knew(rule: bool, monkeypat
                 history.judge((await admin.describe_topic(TOPIC)).lineage, 40)  # type: ignore[arg-type]
 
 
-async def test_a_partition_that_is_removed_while_its_start_is_asked_for_is_left_out(
+async def test_partition_removed_during_start_lookup_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its leader is still in the metadata and does not respond; other partitions must not wait."""

@@ -48,7 +48,7 @@ async def outcome(sent: asyncio.Future[Any]) -> str:
     return ""
 
 
-async def test_nothing_is_stored_in_a_wrong_place_and_every_refused_record_is_named(anabranch: Any) -> None:
+async def test_no_record_is_misplaced_and_every_refused_record_is_reported(anabranch: Any) -> None:
     """Sent at full speed, without waiting for earlier records."""
     load = Load()
     async with sender(anabranch) as one:
@@ -71,7 +71,7 @@ async def test_nothing_is_stored_in_a_wrong_place_and_every_refused_record_is_na
         await judged(one.servers, one.topic, load.stored)
 
 
-async def test_one_record_of_a_key_at_a_time_keeps_its_order(anabranch: Any) -> None:
+async def test_one_record_per_key_in_flight_keeps_order(anabranch: Any) -> None:
     load = Load()
     queue = OneByOne(load)
     async with sender(anabranch) as one:
@@ -100,7 +100,7 @@ async def test_one_record_of_a_key_at_a_time_keeps_its_order(anabranch: Any) -> 
         assert all(values == sorted(values) for values in by_key.values())
 
 
-async def test_an_idempotent_aiokafka_does_not_outlive_a_refusal(anabranch: Any) -> None:
+async def test_idempotent_aiokafka_producer_fails_after_refusal(anabranch: Any) -> None:
     """If this fails, aiokafka was fixed, and the warning can be removed."""
     servers = anabranch.bootstrap_servers
     topic = await create(servers)
@@ -117,7 +117,7 @@ async def test_an_idempotent_aiokafka_does_not_outlive_a_refusal(anabranch: Any)
             await producer.send_and_wait(topic, b"right", stays, partition=place)
 
 
-async def test_a_topic_that_is_not_there_is_told(anabranch: Any) -> None:
+async def test_unknown_topic_is_an_error(anabranch: Any) -> None:
     async with sender(anabranch, "nowhere") as one:
         with pytest.raises(UnknownTopicOrPartitionError):
             await one.partitioner.partition("nowhere", b"key")

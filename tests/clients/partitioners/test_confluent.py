@@ -36,7 +36,7 @@ def sender(anabranch: Any, policy: str = "verify") -> Sender:
     return Sender(anabranch.bootstrap_servers, asyncio.run(create(anabranch.bootstrap_servers, policy)))
 
 
-def test_nothing_is_stored_in_a_wrong_place_and_every_refused_record_is_named(anabranch: Any) -> None:
+def test_no_record_is_misplaced_and_every_refused_record_is_reported(anabranch: Any) -> None:
     """Sent at full speed, without waiting for earlier records."""
     one, load = sender(anabranch), Load()
 
@@ -71,7 +71,7 @@ def test_nothing_is_stored_in_a_wrong_place_and_every_refused_record_is_named(an
     asyncio.run(judged(one.servers, one.topic, load.stored))
 
 
-def test_one_record_of_a_key_at_a_time_keeps_its_order(anabranch: Any) -> None:
+def test_one_record_per_key_in_flight_keeps_order(anabranch: Any) -> None:
     one, load = sender(anabranch), Load()
     queue = OneByOne(load)
 
@@ -101,7 +101,7 @@ def test_one_record_of_a_key_at_a_time_keeps_its_order(anabranch: Any) -> None:
     assert all(values == sorted(values) for values in by_key.values())
 
 
-def test_records_without_a_key_go_where_records_are_taken(anabranch: Any) -> None:
+def test_keyless_records_go_to_live_partitions(anabranch: Any) -> None:
     one, outcomes = sender(anabranch), []
     for count in COUNTS[1:]:
         asyncio.run(resize(one.servers, one.topic, count))
@@ -115,7 +115,7 @@ def test_records_without_a_key_go_where_records_are_taken(anabranch: Any) -> Non
     assert {message.partition() for _, message in outcomes[-300:]} <= set(range(COUNTS[-1]))
 
 
-def test_a_callback_that_sends_is_told_to_wait(anabranch: Any) -> None:
+def test_send_within_callback_is_refused(anabranch: Any) -> None:
     """It might read the lineage, and confluent-kafka aborts the process when a callback calls its cluster."""
     one, outcomes = sender(anabranch), []
 
@@ -131,7 +131,7 @@ def test_a_callback_that_sends_is_told_to_wait(anabranch: Any) -> None:
     assert one.producer.flush(30) == 0
 
 
-def test_a_topic_that_is_not_there_is_told(anabranch: Any) -> None:
+def test_unknown_topic_is_an_error(anabranch: Any) -> None:
     from confluent_kafka import KafkaException
 
     one = Sender(anabranch.bootstrap_servers, "nowhere")

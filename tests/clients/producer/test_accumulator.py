@@ -16,7 +16,7 @@ from tests.clients.producer.bench import RECORD_BYTES, Bench
 from tests.clients.producer.world import Receipt
 
 
-def test_records_travel_as_they_were_given() -> None:
+def test_records_are_sent_unchanged() -> None:
     bench = Bench()
     receipt = Receipt()
     headers = (("h", b"1"), ("n", None))
@@ -32,7 +32,7 @@ def test_records_travel_as_they_were_given() -> None:
     assert bench.accumulator.outstanding == bench.accumulator.buffered_bytes == 0
 
 
-def test_log_append_time_is_what_the_receipt_tells() -> None:
+def test_receipt_has_log_append_time() -> None:
     bench = Bench()
     receipt = bench.send()
     bench.accumulator.complete(bench.one(), ErrorCode.NONE, 0.0, base_offset=3, log_append_time_ms=99)
@@ -40,7 +40,7 @@ def test_log_append_time_is_what_the_receipt_tells() -> None:
     assert receipt.metadata.timestamp_ms == 99
 
 
-def test_a_batch_holds_its_bytes_and_a_large_record_travels_alone() -> None:
+def test_batch_is_limited_by_size_and_large_record_is_sent_alone() -> None:
     bench = Bench(batch_bytes=2 * RECORD_BYTES)
     bench.establish()
     for value in (b"0123456789", b"0123456789", b"0123456789", b"x" * 500, b"0123456789"):
@@ -68,7 +68,7 @@ def test_retries_keep_order_and_content() -> None:
     assert bench.accumulator.statistics.epoch_bumps == 0
 
 
-def test_lost_batches_are_sent_again_and_duplicates_are_success() -> None:
+def test_lost_batches_are_sent_again_and_duplicates_succeed() -> None:
     bench = Bench()
     receipt = bench.send()
     batch = bench.one()
@@ -79,7 +79,7 @@ def test_lost_batches_are_sent_again_and_duplicates_are_success() -> None:
     assert receipt.metadata is not None
 
 
-def test_a_refusal_fails_its_batch_and_frees_its_numbers() -> None:
+def test_refusal_fails_its_batch_and_frees_its_sequence_numbers() -> None:
     bench = Bench()
     bench.establish()
     receipt = bench.send()
@@ -92,7 +92,7 @@ def test_a_refusal_fails_its_batch_and_frees_its_numbers() -> None:
     assert (batch.producer_epoch, batch.base_sequence) == (0, 1)
 
 
-def test_a_refusal_before_others_begins_a_new_epoch() -> None:
+def test_refusal_before_later_batches_bumps_epoch() -> None:
     """The leader never accepts the sequence numbers of later batches."""
     bench = Bench(batch_bytes=1)
     bench.establish()
@@ -113,7 +113,7 @@ def test_a_refusal_before_others_begins_a_new_epoch() -> None:
     assert all(receipt.metadata is not None for receipt in receipts)
 
 
-def test_a_refusal_does_not_number_anew_what_may_be_stored_already() -> None:
+def test_refusal_does_not_renumber_possibly_stored_batch() -> None:
     """With other numbers the leader would store it twice."""
     bench = Bench(batch_bytes=1)
     bench.establish()
@@ -144,7 +144,7 @@ def test_a_refusal_does_not_number_anew_what_may_be_stored_already() -> None:
         ErrorCode.INVALID_PRODUCER_EPOCH,
     ],
 )
-def test_a_hole_that_cannot_be_filled_begins_a_new_epoch(code: ErrorCode) -> None:
+def test_sequence_gap_that_cannot_be_filled_bumps_epoch(code: ErrorCode) -> None:
     bench = Bench()
     bench.establish()
     receipt = bench.send()
@@ -158,7 +158,7 @@ def test_a_hole_that_cannot_be_filled_begins_a_new_epoch(code: ErrorCode) -> Non
     assert receipt.metadata is not None
 
 
-def test_a_spent_epoch_asks_for_another_producer_id() -> None:
+def test_exhausted_epoch_requests_new_producer_id() -> None:
     bench = Bench()
     bench.establish()
     bench.topic.queue(0).producer_epoch = PRODUCER_EPOCH_MAX
@@ -173,7 +173,7 @@ def test_a_spent_epoch_asks_for_another_producer_id() -> None:
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (8, 0, 0)
 
 
-def test_nothing_leaves_without_a_producer_id() -> None:
+def test_nothing_is_sent_without_producer_id() -> None:
     bench = Bench()
     bench.accumulator.numbering.producer_id = -1
     bench.send()
@@ -194,7 +194,7 @@ def test_waiting_records_expire() -> None:
     assert bench.accumulator.outstanding == bench.accumulator.buffered_bytes == 0
 
 
-def test_what_is_given_up_says_what_it_waited_for() -> None:
+def test_expired_record_names_what_it_waited_for() -> None:
     bench = Bench(delivery_timeout_ms=10_000)
 
     def late(receipt: Receipt) -> str:
@@ -224,7 +224,7 @@ def test_what_is_given_up_says_what_it_waited_for() -> None:
     assert late(bench.send()) == "no broker has allocated a producer id"
 
 
-def test_records_that_a_resize_holds_back_say_so() -> None:
+def test_record_held_back_by_resize_names_resize_when_it_expires() -> None:
     bench = Bench(delivery_timeout_ms=1000)
     receipt = bench.send(None)
     bench.accumulator.complete(bench.one(), ErrorCode.INVALID_PARTITION_METADATA, bench.now, generation=1)
@@ -234,7 +234,7 @@ def test_records_that_a_resize_holds_back_say_so() -> None:
     assert receipt.error.message.endswith("partition 0 was resized, and the metadata is not updated yet")
 
 
-def test_giving_up_a_transmitted_batch_waits_for_the_others_and_begins_a_new_epoch() -> None:
+def test_expiry_of_sent_batch_waits_for_others_and_bumps_epoch() -> None:
     bench = Bench(batch_bytes=1, delivery_timeout_ms=1000)
     bench.establish()
     given_up = bench.send()
@@ -254,7 +254,7 @@ def test_giving_up_a_transmitted_batch_waits_for_the_others_and_begins_a_new_epo
     assert (third.producer_epoch, third.base_sequence) == (1, 0)
 
 
-def test_a_request_has_one_batch_per_partition_and_a_size() -> None:
+def test_request_has_one_batch_per_partition_and_size_limit() -> None:
     bench = Bench(partitions=4, batch_bytes=1, request_bytes_max=2 * RECORD_BYTES)
     for partition in (0, 0, 1, 2, 3):
         bench.send(partition)
@@ -264,7 +264,7 @@ def test_a_request_has_one_batch_per_partition_and_a_size() -> None:
     assert {batch.queue.index for batch in (*first, *second)} == {0, 1, 2, 3}
 
 
-def test_an_unknown_leader_asks_for_metadata() -> None:
+def test_unknown_leader_requests_metadata() -> None:
     bench = Bench()
     bench.send()
     drained = bench.drain(leader=-1)
@@ -273,7 +273,7 @@ def test_an_unknown_leader_asks_for_metadata() -> None:
     assert bench.drain().requests
 
 
-def test_records_without_a_key_move_on_with_each_batch() -> None:
+def test_keyless_records_change_partition_with_each_batch() -> None:
     bench = Bench(partitions=3, batch_bytes=2 * RECORD_BYTES)
     for _ in range(60):
         bench.send(None)
@@ -282,7 +282,7 @@ def test_records_without_a_key_move_on_with_each_batch() -> None:
     assert set(counts) == {0, 1, 2}
 
 
-def test_ending_fails_what_is_left() -> None:
+def test_abandoned_accumulator_fails_remaining_records() -> None:
     bench = Bench(batch_bytes=1)
     receipts = [bench.send(), bench.send()]
     bench.one()
@@ -291,7 +291,7 @@ def test_ending_fails_what_is_left() -> None:
     assert bench.accumulator.outstanding == 0
 
 
-def test_a_batch_that_is_too_large_goes_on_as_two_with_its_own_sequence_numbers() -> None:
+def test_too_large_batch_is_split_and_halves_have_sequence_numbers() -> None:
     """KIP-126: later batches stay later, and at most five are in flight."""
     bench = Bench(batch_bytes=3 * RECORD_BYTES)
     bench.establish()
@@ -312,7 +312,7 @@ def test_a_batch_that_is_too_large_goes_on_as_two_with_its_own_sequence_numbers(
     assert bench.accumulator.statistics.split_batches == 1
 
 
-def test_a_single_record_that_is_too_large_is_refused() -> None:
+def test_too_large_single_record_is_refused() -> None:
     bench = Bench()
     receipt = bench.send()
     bench.answer(bench.one(), ErrorCode.MESSAGE_TOO_LARGE)

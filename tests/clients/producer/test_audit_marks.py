@@ -79,14 +79,14 @@ def seen(batch: Batch) -> Mark:
     return mark_of(record.headers)
 
 
-def test_the_records_of_a_key_count_from_0() -> None:
+def test_records_of_a_key_are_numbered_from_0() -> None:
     bench = Bench()
     marks = [bench.stored(key) for key in (b"k", b"j", b"k", b"k", b"j")]
     assert [number for _, number in marks] == [0, 0, 1, 2, 1]
     assert len({identity for identity, _ in marks}) == 1
 
 
-def test_a_key_begins_again_when_one_of_its_records_fails_and_no_other_key_does() -> None:
+def test_failed_record_restarts_numbering_of_its_key_only() -> None:
     bench = Bench()
     first, other = bench.stored(), bench.stored(b"j")
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_a_key_begins_again_when_one_of_its_records_fails_and_no_other_key_does(
     assert bench.stored()[0] not in (first[0], again[0])
 
 
-def test_what_waits_behind_a_record_that_becomes_too_old_begins_again() -> None:
+def test_expired_record_restarts_numbering_of_records_behind_it() -> None:
     bench = Bench()
     first = bench.stored()
     late = bench.send()
@@ -119,7 +119,7 @@ def test_what_waits_behind_a_record_that_becomes_too_old_begins_again() -> None:
     assert bench.stored() == (seen(batch)[0], 1)
 
 
-def test_what_was_refused_behind_a_failed_record_begins_again_and_what_may_be_stored_does_not() -> None:
+def test_failed_record_restarts_numbering_only_of_records_never_stored() -> None:
     bench = Bench()
     first = bench.stored()
     for _ in range(3):
@@ -141,7 +141,7 @@ def test_what_was_refused_behind_a_failed_record_begins_again_and_what_may_be_st
     assert seen(refused)[1] == 0
 
 
-def test_keys_begin_again_when_their_transaction_was_not_committed() -> None:
+def test_uncommitted_transaction_restarts_numbering_of_its_keys() -> None:
     bench = Bench()
     bench.marks.begin_transaction()
     first = bench.stored()
@@ -217,7 +217,7 @@ class MarkedWorld(World):
 
 
 @pytest.mark.parametrize("counts", [(1,), (1, 2, 1), (4, 6, 8, 5)], ids=str)
-def test_no_schedule_shows_a_hole_but_that_of_a_record_that_others_had_passed_on_their_way(
+def test_only_failed_records_that_others_overtook_leave_gaps_in_numbering(
     counts: tuple[int, ...],
 ) -> None:
     begun_again = holes = 0

@@ -16,7 +16,7 @@ def late(queue: PartitionQueue, batch: Batch, obstacle: str = "", identified: bo
     return delay_reason(queue, batch, 12.5, obstacle=obstacle, identified=identified)
 
 
-def test_a_batch_whose_leader_could_not_be_asked() -> None:
+def test_unsent_batch_names_missing_leader_or_busy_connection() -> None:
     queue, batch = queued()
     assert late(queue, batch, "no leader is known") == "no leader is known"
     queue.blocked_since = 10.0
@@ -24,7 +24,7 @@ def test_a_batch_whose_leader_could_not_be_asked() -> None:
     assert late(queue, batch) == "its leader has too many requests in flight (for 2.5 s)"
 
 
-def test_a_batch_that_was_sent() -> None:
+def test_sent_batch_names_missing_response() -> None:
     queue, batch = queued()
     batch.attempts = 1
     assert late(queue, batch) == "no response arrived"
@@ -36,14 +36,14 @@ def test_a_batch_that_was_sent() -> None:
     )
 
 
-def test_a_batch_whose_turn_has_not_come() -> None:
+def test_queued_batch_names_older_records() -> None:
     queue, batch = queued()
     assert late(queue, batch) == "it is queued"
     queue.unresolved.append(Batch(queue, 0.0))
     assert late(queue, batch) == "older records of its partition are not stored yet"
 
 
-def test_records_that_a_resize_keeps_back() -> None:
+def test_records_held_back_by_resize_name_resize() -> None:
     queue, _ = queued()
     topic = queue.topic
     topic.queues[3] = queue

@@ -12,7 +12,7 @@ from anabranch.protocol.records.batch import read_header
 from tests.clients.producer.bench import RECORD_BYTES, Bench
 
 
-def test_a_batch_lingers_unless_full_or_wanted() -> None:
+def test_batch_lingers_unless_full_or_flushed() -> None:
     bench = Bench(linger_ms=50, batch_bytes=3 * RECORD_BYTES)
     bench.send()
     assert bench.drain().requests == {}
@@ -29,7 +29,7 @@ def test_a_batch_lingers_unless_full_or_wanted() -> None:
     assert len(bench.one().records) == 1
 
 
-def test_a_full_buffer_does_not_linger() -> None:
+def test_full_buffer_does_not_linger() -> None:
     bench = Bench(linger_ms=1000, buffer_bytes=RECORD_BYTES)
     bench.send()
     assert bench.accumulator.full
@@ -37,7 +37,7 @@ def test_a_full_buffer_does_not_linger() -> None:
     assert not bench.accumulator.full
 
 
-def test_the_first_batch_of_a_partition_goes_alone() -> None:
+def test_first_batch_of_partition_is_sent_alone() -> None:
     """K506: a leader without producer state would accept the second one first."""
     bench = Bench(batch_bytes=1)
     bench.send()
@@ -49,7 +49,7 @@ def test_the_first_batch_of_a_partition_goes_alone() -> None:
     assert (first.base_sequence, second.base_sequence) == (0, 1)
 
 
-def test_five_batches_are_unresolved_at_most_counted_from_the_oldest() -> None:
+def test_at_most_five_batches_are_unresolved_counted_from_oldest() -> None:
     bench = Bench(batch_bytes=1)
     bench.establish()
     for _ in range(8):
@@ -63,7 +63,7 @@ def test_five_batches_are_unresolved_at_most_counted_from_the_oldest() -> None:
     assert bench.batches() == []
 
 
-def test_without_idempotence_one_at_a_time_and_no_sequence() -> None:
+def test_without_idempotence_one_batch_is_in_flight_without_sequence() -> None:
     bench = Bench(batch_bytes=1, enable_idempotence=False)
     bench.send()
     bench.send()
@@ -74,7 +74,7 @@ def test_without_idempotence_one_at_a_time_and_no_sequence() -> None:
     bench.one()
 
 
-def test_halves_count_in_what_the_leader_remembers() -> None:
+def test_split_halves_count_against_batches_that_leader_remembers() -> None:
     """While the oldest of five is unresolved, no sixth is sent, even if it is a half."""
     bench = Bench(batch_bytes=2 * RECORD_BYTES)
     bench.establish()

@@ -14,7 +14,7 @@ def records(*orders: int) -> list[Record]:
     return [Record(order, UNKEYED, None, None, (), 0, Receipt()) for order in orders]
 
 
-async def test_younger_records_neither_end_it_nor_hold_it_up() -> None:
+async def test_later_records_neither_end_nor_delay_flush() -> None:
     flush = Flush(10, 3, asyncio.get_running_loop().create_future())
     flush.settled(records(10, 7, 11, 12))
     flush.settled(records(8, 13))

@@ -41,7 +41,7 @@ def waiting(bench: Bench) -> dict[int, list[bytes | None]]:
     }
 
 
-def test_waiting_records_leave_and_keyed_ones_stay() -> None:
+def test_keyless_records_leave_starved_partition_and_keyed_ones_stay() -> None:
     bench = bench_at_0()
     bench.send(None)
     keyed(bench)
@@ -55,7 +55,7 @@ def test_waiting_records_leave_and_keyed_ones_stay() -> None:
     assert waiting(bench)[1] == [None] * 3, "and none follows"
 
 
-def test_a_refused_batch_leaves_and_gives_its_numbers_back() -> None:
+def test_refused_keyless_batch_moves_and_frees_its_sequence_numbers() -> None:
     bench = bench_at_0(batch_bytes=1)
     receipt = bench.send(None)
     batch = bench.one()
@@ -74,7 +74,7 @@ def test_a_refused_batch_leaves_and_gives_its_numbers_back() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["lost", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT])
-def test_what_may_be_stored_stays(outcome: str | ErrorCode) -> None:
+def test_possibly_stored_batch_stays_in_starved_partition(outcome: str | ErrorCode) -> None:
     bench = bench_at_0()
     bench.send(None)
     batch = bench.one()
@@ -86,7 +86,7 @@ def test_what_may_be_stored_stays(outcome: str | ErrorCode) -> None:
     assert list(bench.topic.queue(0).unresolved) == [batch]
 
 
-def test_a_batch_before_one_that_stays_stays_too() -> None:
+def test_batch_before_unresolved_batch_stays_in_starved_partition() -> None:
     bench = bench_at_0(batch_bytes=1)
     bench.establish()
     bench.send(None)
@@ -100,7 +100,7 @@ def test_a_batch_before_one_that_stays_stays_too() -> None:
     assert list(bench.topic.queue(0).unresolved) == [first, second], "the numbers of the second follow the first's"
 
 
-def test_where_nothing_is_ready_nothing_moves() -> None:
+def test_without_ready_partition_nothing_moves() -> None:
     bench = bench_at_0()
     bench.send(None)
     starve(bench, 0, 1)
@@ -147,7 +147,7 @@ class HungryWorld(World):
         super().finish()
 
 
-def test_nothing_is_lost_doubled_or_out_of_order_when_followers_come_and_go() -> None:
+def test_starvation_schedules_neither_lose_duplicate_nor_reorder_records() -> None:
     """Moved records were in no log; keyed records stay in order, also during resizes."""
     moved = 0
     for seed in range(400):

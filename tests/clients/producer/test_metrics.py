@@ -42,7 +42,7 @@ class Bench:
         self.accumulator.complete(batch, code, self.now, base_offset=0, generation=generation)
 
 
-def test_records_are_under_way_acknowledged_or_failed() -> None:
+def test_records_are_in_flight_acknowledged_or_failed() -> None:
     bench = Bench()
     bench.send(0, 0, 0, 0)
     metrics = bench.accumulator.metrics()
@@ -61,7 +61,7 @@ def test_records_are_under_way_acknowledged_or_failed() -> None:
     assert (metrics.switches, metrics.stalls) == (0, 0)
 
 
-def test_a_stall_lasts_from_the_refusal_until_no_record_is_left_without_a_partition() -> None:
+def test_stall_lasts_from_refusal_until_every_record_has_a_partition() -> None:
     bench = Bench()
     bench.send(0, 1)
     (refused,) = bench.drain()
@@ -78,7 +78,7 @@ def test_a_stall_lasts_from_the_refusal_until_no_record_is_left_without_a_partit
     assert (metrics.stalls, metrics.last_stall_ms, metrics.longest_stall_ms) == (1, 250.0, 250.0)
 
 
-def test_keys_stall_while_older_records_of_theirs_are_unresolved() -> None:
+def test_keys_stall_while_their_older_records_are_unresolved() -> None:
     bench = Bench()
     bench.send(0)
     (unresolved,) = bench.drain()
@@ -95,7 +95,7 @@ def test_keys_stall_while_older_records_of_theirs_are_unresolved() -> None:
     assert (metrics.stalls, metrics.longest_stall_ms) == (1, 500.0)
 
 
-def test_a_switch_that_nothing_waits_for_is_no_stall() -> None:
+def test_switch_without_waiting_records_is_no_stall() -> None:
     bench = Bench()
     bench.send(0)
     bench.answer(bench.drain()[0])

@@ -85,7 +85,7 @@ async def producer_with(
             yield producer
 
 
-async def test_it_is_asked_for_every_record_that_names_no_partition() -> None:
+async def test_partitioner_is_called_for_every_record_without_partition() -> None:
     own: Partitioner = (always := Always(2))
     async with producer_with(own) as producer:
         assert (await producer.send_and_wait("t", b"v")).partition == 2
@@ -104,7 +104,7 @@ async def test_it_is_asked_for_every_record_that_names_no_partition() -> None:
             assert known("unheard of") == ()
 
 
-async def test_a_function_will_do_and_hears_of_acks() -> None:
+async def test_function_partitioner_gets_acks_requirement() -> None:
     asked = []
 
     def function(
@@ -118,7 +118,7 @@ async def test_a_function_will_do_and_hears_of_acks() -> None:
     assert asked == [("t", KEY, b"v", False)]
 
 
-async def test_a_key_of_an_ordered_topic_goes_home_or_nowhere() -> None:
+async def test_ordered_topic_refuses_key_outside_its_partition() -> None:
     always = Always(2)
     async with producer_with(always) as producer:
         with pytest.raises(ValueError, match=rf"t: the partitioner chose partition 2 for the key {KEY!r}, .* in 1: "):
@@ -128,12 +128,12 @@ async def test_a_key_of_an_ordered_topic_goes_home_or_nowhere() -> None:
         assert (await producer.send_and_wait("t", b"v", KEY)).partition == 1
 
 
-async def test_a_topic_without_order_lets_it_choose() -> None:
+async def test_unordered_topic_accepts_partitioner_choice() -> None:
     async with producer_with(Always(2), ordered=False) as producer:
         assert (await producer.send_and_wait("t", b"v", KEY)).partition == 2
 
 
-def test_a_topic_that_gave_order_up_after_a_resize_lets_it_choose_too() -> None:
+def test_resized_topic_that_became_unordered_accepts_partitioner_choice() -> None:
     """Its partitions still have generations: the choice counts as an explicit partition."""
     topic = TopicQueues("t")
     topic.hash_over(Lineage(3, [(0, 3), (1, 4)]), range(4))
@@ -155,14 +155,14 @@ def test_a_topic_that_gave_order_up_after_a_resize_lets_it_choose_too() -> None:
         ("1", "'1', which"),
     ],
 )
-async def test_nonsense_is_refused_before_it_is_accepted(answer: Any, complaint: str) -> None:
+async def test_invalid_partitioner_result_is_refused(answer: Any, complaint: str) -> None:
     async with producer_with(Always(answer)) as producer:
         with pytest.raises(ValueError, match=complaint):
             await producer.send("t", b"v")
         assert producer.metrics().records_sent == 0
 
 
-async def test_one_that_sticks_hears_of_new_batches() -> None:
+async def test_sticky_partitioner_is_notified_of_new_batches() -> None:
     own: StickyPartitioner = (robin := RoundRobin())
     async with producer_with(own, batch_bytes=250, linger_ms=1000) as producer:
         receipts = [await producer.send("t", b"x" * 100) for _ in range(12)]
@@ -173,12 +173,12 @@ async def test_one_that_sticks_hears_of_new_batches() -> None:
 
 
 @pytest.mark.parametrize("given", [7, Always, object()])
-def test_what_is_no_partitioner_is_refused_at_once(given: Any) -> None:
+def test_invalid_partitioner_is_refused_at_construction(given: Any) -> None:
     with pytest.raises(ValueError, match="partitioner is linear, modulo, a function, or an object"):
         Producer(partitioner=given)
 
 
-async def test_the_example_of_the_page_keeps_records_in_its_rack() -> None:
+async def test_documented_example_keeps_records_in_rack() -> None:
     page = (Path(__file__).parents[3] / "docs/clients.md").read_text()
     (example,) = re.findall(r"```python\n# nearby.py\n(.*?)\n\nasync def main", page, re.DOTALL)
     names: dict[str, Any] = {}

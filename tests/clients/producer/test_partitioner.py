@@ -10,7 +10,7 @@ from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage
 
 
-def test_keys_of_a_resized_topic_go_where_its_lineage_says() -> None:
+def test_keys_of_resized_topic_follow_its_lineage() -> None:
     for base in (1, 3, 5):
         for count in range(1, 40):
             lineage = Lineage(base, [(0, count)])
@@ -20,7 +20,7 @@ def test_keys_of_a_resized_topic_go_where_its_lineage_says() -> None:
                 assert queues.address(key_hash) == lineage.address(key_hash)
 
 
-def test_without_lineage_kafkas_modulo_counts() -> None:
+def test_without_lineage_kafka_modulo_applies() -> None:
     queues = TopicQueues("t")
     queues.hash_over(None, range(6))
     for number in range(300):
@@ -28,14 +28,14 @@ def test_without_lineage_kafkas_modulo_counts() -> None:
         assert queues.address(key_hash) == modulo(key_hash, 6)
 
 
-def test_both_agree_at_the_initial_count() -> None:
+def test_lineage_and_modulo_agree_at_initial_count() -> None:
     for count in (1, 3, 4, 6, 8, 100):
         base = count // (count & -count)
         for key_hash in range(1000):
             assert Lineage(base, [(0, count)]).address(key_hash) == modulo(key_hash, count)
 
 
-def test_sticky_stays_until_told_to_move_on() -> None:
+def test_sticky_partition_is_kept_until_moved_on() -> None:
     sticky = Sticky(random.Random(1))
     live = (0, 1, 2)
     first = sticky.current(live)
@@ -44,7 +44,7 @@ def test_sticky_stays_until_told_to_move_on() -> None:
     assert sticky.current(live) != first
 
 
-def test_sticky_visits_all_and_only_live_partitions() -> None:
+def test_sticky_partition_visits_all_live_partitions_only() -> None:
     sticky = Sticky(random.Random(1))
     seen = set()
     for _ in range(100):

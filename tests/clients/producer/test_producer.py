@@ -85,7 +85,7 @@ async def test_records_are_stored(acks: str | int, compression: str | None) -> N
         await judge(admin, "t", 500)
 
 
-async def test_keys_keep_their_order_through_growing_and_shrinking() -> None:
+async def test_keys_keep_order_through_growing_and_shrinking() -> None:
     """All of R8: 50,000 records while the topic goes 4 -> 6 -> 8 -> 5."""
     async with cluster_and_admin() as (cluster, admin):
         await topic(admin, "t", 4)
@@ -124,7 +124,7 @@ async def stored(producer: Producer, count: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
-async def test_a_leader_that_stops_costs_no_record(how: str) -> None:
+async def test_stopped_leader_loses_no_record(how: str) -> None:
     async with cluster_and_admin() as (cluster, admin):
         await topic(admin, "t", 3, min_insync_replicas="2")
         async with Producer(cluster.bootstrap_servers, audit=True, linger_ms=1, batch_bytes=2000) as producer:
@@ -142,7 +142,7 @@ async def test_a_leader_that_stops_costs_no_record(how: str) -> None:
         await judge(admin, "t", 6_000)
 
 
-async def test_an_explicit_partition_is_respected_until_it_is_sealed() -> None:
+async def test_explicit_partition_is_respected_until_sealed() -> None:
     async with cluster_and_admin() as (cluster, admin):
         await topic(admin, "t", 2)
         async with Producer(cluster.bootstrap_servers) as producer:
@@ -158,7 +158,7 @@ async def test_an_explicit_partition_is_respected_until_it_is_sealed() -> None:
 
 
 @pytest.mark.parametrize("doubtful", [False, True], ids=["refused", "outcome unknown"])
-async def test_a_partition_that_is_removed_before_the_producer_heard_of_its_end(
+async def test_records_for_partition_removed_before_metadata_update_move_if_refused(
     doubtful: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused records go to the merge target; possibly stored ones do not, to avoid duplicates."""
@@ -187,7 +187,7 @@ async def test_a_partition_that_is_removed_before_the_producer_heard_of_its_end(
                 await receipt
 
 
-async def test_topics_without_order_grow_as_kafka_does() -> None:
+async def test_unordered_topics_grow_as_in_kafka() -> None:
     async with cluster_and_admin() as (cluster, admin):
         await topic(admin, "t", 4, enable_ordered_delivery="false")
         async with Producer(cluster.bootstrap_servers, partitioner="modulo") as producer:
@@ -218,7 +218,7 @@ async def test_refusals_reach_the_application() -> None:
                 await producer.send("t", "text")  # type: ignore[arg-type]
 
 
-async def test_a_topic_is_created_on_first_use() -> None:
+async def test_topic_is_created_on_first_use() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, _), Producer(cluster.bootstrap_servers) as producer:
         assert (await producer.send_and_wait("new", b"v")).offset == 0
 
@@ -235,7 +235,7 @@ async def test_sending_waits_while_the_buffer_is_full() -> None:
             assert offsets == list(range(100)), "first come, first served"
 
 
-async def test_nobody_waits_longer_than_max_block_ms() -> None:
+async def test_send_fails_after_max_block_ms() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await topic(admin, "t", 1, 1)
         async with Producer(cluster.bootstrap_servers, buffer_bytes=100) as producer:
@@ -251,7 +251,7 @@ async def test_nobody_waits_longer_than_max_block_ms() -> None:
             assert (await receipt).offset == 1
 
 
-async def test_a_topic_that_too_few_brokers_are_there_for_is_usable_once_they_are_back() -> None:
+async def test_topic_refused_for_too_few_brokers_is_usable_once_they_return() -> None:
     """INVALID_REPLICATION_FACTOR of the first lookup is not cached."""
     async with cluster_and_admin() as (cluster, _):
         for node_id in (2, 3):
@@ -271,7 +271,7 @@ async def test_a_topic_that_too_few_brokers_are_there_for_is_usable_once_they_ar
             assert (await sending).offset == 0
 
 
-async def test_a_topic_that_can_never_be_is_refused_at_once() -> None:
+async def test_impossible_topic_is_refused_at_once() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, _), Producer(cluster.bootstrap_servers) as producer:
         for _ in range(2):
             with pytest.raises(KafkaError) as refused:
@@ -279,7 +279,7 @@ async def test_a_topic_that_can_never_be_is_refused_at_once() -> None:
             assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_a_delivery_that_times_out_names_the_leader_that_was_away() -> None:
+async def test_delivery_timeout_names_unavailable_leader() -> None:
     async with cluster_and_admin(brokers=2) as (cluster, admin):
         await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2]})])
         await admin.wait_for_topic("t")
@@ -292,7 +292,7 @@ async def test_a_delivery_that_times_out_names_the_leader_that_was_away() -> Non
             assert told.value.code == ErrorCode.REQUEST_TIMED_OUT
 
 
-async def test_life() -> None:
+async def test_producer_lifecycle() -> None:
     async with cluster_and_admin(brokers=1) as (cluster, _):
         producer = Producer(cluster.bootstrap_servers)
         with pytest.raises(RuntimeError, match="new"):
@@ -310,7 +310,7 @@ async def test_life() -> None:
         assert left == []
 
 
-async def test_the_end_of_the_loop_waits_for_no_record_that_nobody_sends() -> None:
+async def test_cancelled_event_loop_does_not_wait_for_unsent_records() -> None:
     """`asyncio.run` cancels all tasks, also the producer's, before `async with` ends."""
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await topic(admin, "t", 1, 1)
@@ -340,7 +340,7 @@ async def test_the_end_of_the_loop_waits_for_no_record_that_nobody_sends() -> No
             await left[0]
 
 
-async def test_nobody_there() -> None:
+async def test_unreachable_bootstrap_server_is_a_connection_error() -> None:
     producer = Producer("127.0.0.1:1")
     producer._network_config = type(producer._network_config)(
         bootstrap_servers=(("127.0.0.1", 1),), bootstrap_timeout_ms=50

@@ -16,13 +16,13 @@ def numbering(**settings: object) -> tuple[Numbering, PartitionQueue, Statistics
     return Numbering(config, statistics), PartitionQueue(TopicQueues("t"), 0), statistics
 
 
-def test_without_idempotence_nothing_is_numbered() -> None:
+def test_without_idempotence_batches_have_no_producer_id() -> None:
     numbers, queue, _ = numbering(enable_idempotence=False)
     assert not numbers.wants_producer_id
     assert numbers.ready(queue) and queue.producer_id == -1
 
 
-def test_batches_wait_for_a_producer_id() -> None:
+def test_batches_wait_for_producer_id() -> None:
     numbers, queue, statistics = numbering()
     assert numbers.wants_producer_id and not numbers.ready(queue)
     numbers.producer_id, numbers.wants_producer_id = 77, False
@@ -30,7 +30,7 @@ def test_batches_wait_for_a_producer_id() -> None:
     assert (queue.producer_id, queue.producer_epoch, statistics.epoch_bumps) == (77, 0, 0)
 
 
-def test_a_queue_with_a_hole_begins_again_in_the_next_epoch_once_nothing_of_it_is_under_way() -> None:
+def test_queue_with_sequence_gap_bumps_epoch_once_nothing_is_in_flight() -> None:
     numbers, queue, statistics = numbering()
     numbers.producer_id = 77
     assert numbers.ready(queue)
@@ -46,7 +46,7 @@ def test_a_queue_with_a_hole_begins_again_in_the_next_epoch_once_nothing_of_it_i
     assert (queue.producer_id, queue.producer_epoch, statistics.epoch_bumps) == (77, 1, 1)
 
 
-def test_an_id_whose_epochs_are_used_up_is_replaced() -> None:
+def test_exhausted_producer_id_is_replaced() -> None:
     numbers, queue, _ = numbering()
     numbers.producer_id, numbers.wants_producer_id = 77, False
     numbers.ready(queue)
@@ -58,7 +58,7 @@ def test_an_id_whose_epochs_are_used_up_is_replaced() -> None:
 
 
 @pytest.mark.parametrize(("transmitted", "used_up"), [(6, False), (7, True), (9, True)])
-def test_the_oldest_unresolved_batch_stays_within_the_leaders_memory(transmitted: int, used_up: bool) -> None:
+def test_oldest_unresolved_batch_stays_within_batches_that_leader_remembers(transmitted: int, used_up: bool) -> None:
     numbers, queue, _ = numbering()
     oldest = Batch(queue, 0.0)
     oldest.ordinal = 2

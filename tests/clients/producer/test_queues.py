@@ -33,7 +33,7 @@ def batch_of(queue: PartitionQueue, records: int) -> Batch:
     return batch
 
 
-def test_numbers_follow_each_other_and_wrap() -> None:
+def test_sequence_numbers_are_consecutive_and_wrap() -> None:
     queue = queue_of()
     queue.next_sequence = SEQUENCES - 2
     first, second = batch_of(queue, 3), batch_of(queue, 1)
@@ -44,7 +44,7 @@ def test_numbers_follow_each_other_and_wrap() -> None:
 
 @pytest.mark.parametrize("start", [0, 100, SEQUENCES - 2, SEQUENCES - 1])
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_rewinding_ends_at_the_first_refused_whatever_the_order(start: int, order: tuple[int, ...]) -> None:
+def test_rewind_restores_first_refused_sequence_in_any_order(start: int, order: tuple[int, ...]) -> None:
     queue = queue_of()
     queue.next_sequence = start
     batches = [batch_of(queue, 2) for _ in range(3)]
@@ -55,7 +55,7 @@ def test_rewinding_ends_at_the_first_refused_whatever_the_order(start: int, orde
     assert queue.next_sequence == start
 
 
-def test_rewinding_ignores_batches_of_an_older_epoch() -> None:
+def test_rewind_ignores_batches_of_older_epoch() -> None:
     queue = queue_of()
     old = batch_of(queue, 5)
     queue.number(old)
@@ -66,7 +66,7 @@ def test_rewinding_ignores_batches_of_an_older_epoch() -> None:
     assert (queue.producer_epoch, queue.next_sequence) == (1, 9)
 
 
-def test_beginning_again_numbers_unresolved_batches_anew() -> None:
+def test_epoch_bump_renumbers_unresolved_batches() -> None:
     queue = queue_of()
     batches = [batch_of(queue, 2), batch_of(queue, 3)]
     for batch in batches:
@@ -84,7 +84,7 @@ def test_beginning_again_numbers_unresolved_batches_anew() -> None:
     assert (queue.producer_id, queue.producer_epoch) == (8, 0)
 
 
-def test_sizes_err_on_the_large_side() -> None:
+def test_size_estimates_are_upper_bounds() -> None:
     rng = random.Random(1)
     for _ in range(200):
         key = None if rng.random() < 0.2 else rng.randbytes(rng.randrange(200))
@@ -96,7 +96,7 @@ def test_sizes_err_on_the_large_side() -> None:
         assert builder.size_bytes - empty <= size_of(key, value, headers)
 
 
-def test_everything_prints_on_one_line() -> None:
+def test_repr_of_queue_and_batch_is_one_line() -> None:
     queue = queue_of(4, 2)
     batch = batch_of(queue, 3)
     queue.waiting.append(batch)

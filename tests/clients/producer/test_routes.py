@@ -25,19 +25,19 @@ def topic_of(count: int, *starved: int) -> TopicQueues:
     return topic
 
 
-def test_explicit_routes_are_told_apart_from_hashes() -> None:
+def test_explicit_routes_differ_from_hashes() -> None:
     assert [chosen_partition(explicit_route(index)) for index in (0, 1, 99)] == [0, 1, 99]
     assert all(explicit_route(index) < UNKEYED for index in (0, 1, 99))
 
 
-def test_a_chosen_partition_goes_before_the_key() -> None:
+def test_explicit_partition_overrides_key() -> None:
     assert route_of(b"k", None) == murmur2(b"k") >= 0
     assert route_of(None, None) == UNKEYED
     assert route_of(b"k", 3) == route_of(None, 3) == explicit_route(3)
 
 
 @pytest.mark.parametrize("route", [explicit_route(1), murmur2(b"k")])
-def test_a_starved_partition_refuses_and_its_neighbours_do_not(route: int) -> None:
+def test_starved_partition_refuses_and_its_neighbours_do_not(route: int) -> None:
     home = chosen_partition(route) if route < 0 else topic_of(2).address(route)
     check_accepted(topic_of(2, 1 - home), route)
     with pytest.raises(KafkaError, match=f"partition {home}") as refused:
@@ -45,12 +45,12 @@ def test_a_starved_partition_refuses_and_its_neighbours_do_not(route: int) -> No
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-def test_a_record_without_a_key_is_refused_only_where_every_partition_starves() -> None:
+def test_keyless_record_is_refused_only_if_every_partition_starves() -> None:
     check_accepted(topic_of(2, 1), UNKEYED)
     with pytest.raises(KafkaError, match="every partition"):
         check_accepted(topic_of(2, 0, 1), UNKEYED)
 
 
-def test_a_partition_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_error_of_missing_partition_names_live_ones() -> None:
     assert "partition 2: it is retiring, removed, or never existed (live: 0 to 1)" in str(not_live(topic_of(2), 2))
     assert "(live: none)" in str(not_live(TopicQueues("t"), 2))

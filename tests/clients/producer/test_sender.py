@@ -127,7 +127,7 @@ def headers_of(broker: Broker) -> list[tuple[int, int, int, int]]:
     return found
 
 
-async def test_a_producer_without_an_id_asks_again_though_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_producer_id_request_is_repeated_without_other_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """It once slept until its records were too old, because only the first attempt woke it."""
     monkeypatch.setattr(sender, "_PRODUCER_ID_TIMEOUT_MS", 0)
     async with broker_and_producer() as (broker, producer):
@@ -145,14 +145,14 @@ async def test_requests_carry_generation_and_count() -> None:
     assert broker.produced[0].acks == -1
 
 
-async def test_modulo_carries_neither() -> None:
+async def test_modulo_partitioner_sends_neither_generation_nor_count() -> None:
     async with broker_and_producer(partitioner="modulo") as (broker, producer):
         await producer.send_and_wait("t", b"v", b"k")
     (topic,) = broker.produced[0].topic_data
     assert (topic.undeleted_partition_count, topic.partition_data[0].generation) == (-1, -1)
 
 
-async def test_a_request_has_one_batch_per_partition() -> None:
+async def test_request_has_one_batch_per_partition() -> None:
     async with broker_and_producer(batch_bytes=50) as (broker, producer):
         broker.hold = asyncio.Event()
         for _ in range(3):
@@ -169,7 +169,7 @@ async def test_a_request_has_one_batch_per_partition() -> None:
         assert sum(header[3] for header in headers_of(broker) if header[0] == partition) == 3
 
 
-async def test_five_requests_are_in_flight_at_most() -> None:
+async def test_at_most_five_requests_are_in_flight() -> None:
     async with broker_and_producer(batch_bytes=1) as (broker, producer):
         await producer.send_and_wait("t", b"v", partition=0)
         broker.hold = asyncio.Event()
@@ -186,7 +186,7 @@ async def test_five_requests_are_in_flight_at_most() -> None:
     assert [header[2] for header in headers_of(broker)] == list(range(10))
 
 
-async def test_after_a_lost_connection_the_same_bytes_are_sent_again() -> None:
+async def test_lost_connection_resends_same_bytes() -> None:
     async with broker_and_producer() as (broker, producer):
         broker.verdicts = ["drop"]
         assert (await producer.send_and_wait("t", b"v", partition=0)).offset == 5
@@ -195,14 +195,14 @@ async def test_after_a_lost_connection_the_same_bytes_are_sent_again() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["omit", ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
-async def test_what_is_not_settled_is_sent_again(verdict: ErrorCode | str) -> None:
+async def test_retriable_refusal_is_sent_again(verdict: ErrorCode | str) -> None:
     async with broker_and_producer() as (broker, producer):
         broker.verdicts = [verdict]
         await producer.send_and_wait("t", b"v", partition=0)
     assert len(broker.produced) == 2
 
 
-async def test_silence_ends_in_another_attempt() -> None:
+async def test_request_timeout_is_sent_again() -> None:
     async with broker_and_producer(request_timeout_ms=100) as (broker, producer):
         broker.hold = asyncio.Event()
         receipt = await producer.send("t", b"v", partition=0)
@@ -212,7 +212,7 @@ async def test_silence_ends_in_another_attempt() -> None:
     assert len(broker.produced) == 2
 
 
-async def test_who_waits_is_told_what_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_delayed_record_logs_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     told, heard = [], asyncio.Event()
 
     def hear(text: str, *words: object) -> None:
@@ -230,7 +230,7 @@ async def test_who_waits_is_told_what_for(monkeypatch: pytest.MonkeyPatch) -> No
     assert told == ["t-0: records wait for 0 s to be stored: its leader has not responded yet; timed out after 120 s"]
 
 
-async def test_acks_0_waits_for_nobody() -> None:
+async def test_acks_0_waits_for_no_response() -> None:
     async with broker_and_producer(acks=0) as (broker, producer):
         broker.hold = asyncio.Event()
         assert (await producer.send_and_wait("t", b"v", partition=0)).offset == -1
@@ -239,14 +239,14 @@ async def test_acks_0_waits_for_nobody() -> None:
     assert read_header(broker.produced[0].topic_data[0].partition_data[0].records or b"").producer_id == -1
 
 
-async def test_a_producer_id_is_asked_for_until_it_is_given() -> None:
+async def test_producer_id_request_is_repeated_until_granted() -> None:
     async with broker_and_producer() as (broker, producer):
         broker.producer_id_errors = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
         await producer.send_and_wait("t", b"v", partition=0)
     assert read_header(broker.produced[0].topic_data[0].partition_data[0].records or b"").producer_id == 77
 
 
-async def test_a_refused_producer_id_ends_the_producer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_producer_id_fails_the_producer(caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker()
     broker.producer_id_errors = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
     async with serve(broker.answer) as broker.peer, Producer(broker.peer.address) as producer:

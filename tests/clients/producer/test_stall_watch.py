@@ -16,7 +16,7 @@ def why(_queue: PartitionQueue, _batch: Batch, _now: float) -> str:
     return "the disk is full"
 
 
-def test_the_same_head_in_two_looks_is_told_once() -> None:
+def test_stalled_head_is_reported_once() -> None:
     watch, queue = StallWatch(), queue_of(3, 0.0, 1.0)
     assert watch.check([queue], 2.0, why) is None
     assert watch.check([queue], 4.0, why) == "t-3: records wait for 4 s to be stored: the disk is full"
@@ -26,7 +26,7 @@ def test_the_same_head_in_two_looks_is_told_once() -> None:
     assert watch.check([queue], 10.0, why) == "t-3: records wait for 9 s to be stored: the disk is full"
 
 
-def test_where_batches_go_on_nothing_is_told() -> None:
+def test_queue_with_progress_is_not_reported() -> None:
     watch, queue = StallWatch(), queue_of(0, *map(float, range(5)))
     for now in range(5):
         assert watch.check([queue], float(now), why) is None
@@ -34,14 +34,14 @@ def test_where_batches_go_on_nothing_is_told() -> None:
     assert watch.check([queue], 5.0, why) is None
 
 
-def test_the_oldest_is_told_with_the_number_of_the_others() -> None:
+def test_oldest_stalled_partition_is_reported_with_count_of_others() -> None:
     watch, queues = StallWatch(), [queue_of(1, 5.0), queue_of(2, 3.0), queue_of(4, 4.0)]
     watch.check(queues, 6.0, why)
     told = "t-2: records wait for 5 s to be stored: the disk is full, and 2 other partitions wait"
     assert watch.check(queues, 8.0, why) == told
 
 
-def test_what_lingers_or_waits_for_its_turn_does_not_stand_still() -> None:
+def test_lingering_or_queued_batch_is_no_stall() -> None:
     watch, queue = StallWatch(), queue_of(1)
     queue.waiting.append(Batch(queue, 0.0))
     assert watch.check([queue], 2.0, why) is watch.check([queue], 4.0, why) is None

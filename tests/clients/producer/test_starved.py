@@ -62,7 +62,7 @@ async def sixty_without_a_key(producer: Producer, size_bytes: int) -> set[int]:
 
 
 @pytest.mark.parametrize("size_bytes", [10, 1000], ids=["one batch", "many batches"])
-async def test_records_without_a_key_go_to_ready_partitions(size_bytes: int) -> None:
+async def test_keyless_records_go_to_ready_partitions(size_bytes: int) -> None:
     """Whether the producer starts before or after the follower stops."""
     async with starved_partition(delivery_timeout_ms=10_000, batch_bytes=2000) as (cluster, admin, before):
         assert before.metadata.topics["t"].in_sync_enough(0), "nobody has told it"
@@ -79,7 +79,7 @@ async def test_records_without_a_key_go_to_ready_partitions(size_bytes: int) -> 
                 pass
 
 
-async def test_records_without_a_key_wait_where_a_leader_is_when_no_partition_is_ready() -> None:
+async def test_keyless_records_wait_for_a_leader_if_no_partition_is_ready() -> None:
     async with starved_partition() as (cluster, admin, _):
         await cluster.stop_broker(3)
         await admin.wait_until(lambda metadata: metadata.topics["t"].partitions[1].isr == (1,), "t")
@@ -93,7 +93,7 @@ async def test_records_without_a_key_wait_where_a_leader_is_when_no_partition_is
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-async def test_without_acks_of_all_ready_is_what_has_a_leader(acks: int) -> None:
+async def test_without_acks_all_partition_with_leader_is_ready(acks: int) -> None:
     async with (
         starved_partition() as (cluster, _, _),
         Producer(cluster.bootstrap_servers, acks=acks, batch_bytes=2000) as other,
@@ -102,7 +102,7 @@ async def test_without_acks_of_all_ready_is_what_has_a_leader(acks: int) -> None
         assert other._accumulator.topics["t"].ready == (0, 1)
 
 
-async def test_the_buffer_no_longer_fills() -> None:
+async def test_refusing_starved_partitions_keeps_buffer_bounded() -> None:
     async with starved_partition(refuse_below_min_insync_replicas=True) as (cluster, _, producer):
         await until_known(producer)
         buffered = producer._accumulator.buffered_bytes
@@ -130,7 +130,7 @@ async def test_the_buffer_no_longer_fills() -> None:
                 break
 
 
-async def test_without_the_option_it_fills_and_stops_everybody() -> None:
+async def test_without_refusal_buffer_fills_and_blocks_every_send() -> None:
     async with starved_partition() as (cluster, _, producer):
         producer._config = replace(producer._config, max_block_ms=300)
         receipts = []
@@ -145,7 +145,7 @@ async def test_without_the_option_it_fills_and_stops_everybody() -> None:
         await asyncio.gather(*receipts)
 
 
-async def test_records_without_a_key_are_refused_when_no_partition_is_left() -> None:
+async def test_keyless_records_are_refused_if_no_partition_is_ready() -> None:
     async with starved_partition(refuse_below_min_insync_replicas=True) as (cluster, admin, producer):
         await until_known(producer)
         await cluster.stop_broker(3)
@@ -160,13 +160,13 @@ async def test_records_without_a_key_are_refused_when_no_partition_is_left() -> 
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-async def test_it_asks_for_nothing_where_followers_are_not_waited_for(acks: int) -> None:
+async def test_without_acks_all_starved_partition_accepts_records(acks: int) -> None:
     async with starved_partition(refuse_below_min_insync_replicas=True, acks=acks) as (_, _, producer):
         homes = {(await producer.send_and_wait("t", b"x" * 1000, key)).partition for key in KEYS.values()}
         assert homes == {0, 1}
 
 
-async def test_records_without_a_key_avoid_partitions_without_a_leader() -> None:
+async def test_keyless_records_avoid_partitions_without_leader() -> None:
     async with (
         asyncio.timeout(60),
         Cluster(2, seed=1) as cluster,

@@ -47,7 +47,7 @@ def run(world: World, seed: int, keys: tuple[int, ...] = KEYS, steps: int = 150)
 
 
 @pytest.mark.parametrize("counts", [(1, 2), (2, 1), (1, 2, 1), (4, 6, 8, 5), (3, 2, 1, 5)], ids=str)
-def test_giving_up_a_batch_costs_that_batch_only(counts: tuple[int, ...]) -> None:
+def test_expired_batch_loses_only_itself(counts: tuple[int, ...]) -> None:
     """Expiry during the switch (K510): the batch may or may not be stored; others stay in order, once each."""
     given_up = 0
     for seed in range(SEEDS):
@@ -136,7 +136,7 @@ Defect = Callable[[pytest.MonkeyPatch], None]
         pytest.param(classes_of_one_residue, [(3, 2), (5, 2, 7)], True, Rules(), id="classes of one residue"),
     ],
 )
-def test_each_known_mistake_is_caught(
+def test_each_planted_defect_is_detected(
     defect: Defect,
     chains: list[tuple[int, ...]],
     barrier: bool,
@@ -178,7 +178,7 @@ def resize(world: World) -> None:
     world.publish()
 
 
-def test_only_affected_partitions_are_touched() -> None:
+def test_only_affected_partitions_change() -> None:
     """4 -> 5 splits partition 0; others continue unchanged (I13)."""
     world = settled((4, 5))
     for key_hash in range(8):
@@ -196,7 +196,7 @@ def test_only_affected_partitions_are_touched() -> None:
     assert waiting(topic) == {0: [0], 1: [1, 5], 2: [2, 6], 3: [3, 7], 4: [4]}
 
 
-def test_a_child_is_closed_until_its_parent_is_resolved() -> None:
+def test_child_is_closed_until_its_parent_is_resolved() -> None:
     world = settled((1, 2))
     world.send(1)
     world.transmit()
@@ -216,7 +216,7 @@ def test_a_child_is_closed_until_its_parent_is_resolved() -> None:
     world.check()
 
 
-def test_a_fenced_producer_waits_for_metadata_and_asks_for_it() -> None:
+def test_fenced_producer_requests_metadata_and_waits_for_it() -> None:
     """The leader has the new generation before its publication: nothing is sent, nothing is lost."""
     world = settled((1, 2))
     world.send(1)
@@ -234,7 +234,7 @@ def test_a_fenced_producer_waits_for_metadata_and_asks_for_it() -> None:
     assert waiting(world.accumulator.topic(TOPIC)) == {1: [0, 1]}
 
 
-def test_the_fence_of_a_partition_never_falls() -> None:
+def test_fence_of_partition_never_decreases() -> None:
     """A late response to an older request does not lower the known generation."""
     world = settled((1, 2))
     queue = world.accumulator.topic(TOPIC).queue(0)
@@ -248,7 +248,7 @@ def test_the_fence_of_a_partition_never_falls() -> None:
     assert queue.fence == 2
 
 
-def test_records_that_move_keep_their_age() -> None:
+def test_moved_records_keep_their_age() -> None:
     """Neither waiting nor refused records restart their delivery timeout."""
     world = World((1, 2), random.Random(2), faults=False)  # both fit into one batch
     world.send(1)
@@ -268,7 +268,7 @@ def test_records_that_move_keep_their_age() -> None:
     assert refused.created_at == moved[0].created_at == 0.0
 
 
-def test_a_leader_that_is_behind_is_asked_again() -> None:
+def test_outdated_leader_is_retried_with_same_batch() -> None:
     """K508: its refusal leaves the batch unchanged; the generation shows which side is old."""
     world = settled((1, 2), barrier=False)
     world.plan()
@@ -291,7 +291,7 @@ def test_a_leader_that_is_behind_is_asked_again() -> None:
     world.check()
 
 
-def test_records_of_a_chosen_partition_never_move() -> None:
+def test_records_of_explicit_partition_never_move() -> None:
     world = settled((2, 1))
     world.send(0, explicit_route(1))
     world.send(0, explicit_route(0))
@@ -306,7 +306,7 @@ def test_records_of_a_chosen_partition_never_move() -> None:
         world.send(0, explicit_route(1))
 
 
-def test_records_without_a_key_leave_a_sealed_partition() -> None:
+def test_keyless_records_leave_sealed_partition() -> None:
     world = settled((2, 1))
     for _ in range(20):
         world.send(0, UNKEYED)
@@ -317,7 +317,7 @@ def test_records_without_a_key_leave_a_sealed_partition() -> None:
     assert len(waiting(topic)[0]) == 20
 
 
-def test_a_resize_during_a_switch_starts_over() -> None:
+def test_resize_during_switch_restarts_it() -> None:
     """1 -> 2 -> 1 while the first batch is unresolved: K503 and Pravega's nested seal."""
     world = settled((1, 2, 1))
     world.send(1)
@@ -333,7 +333,7 @@ def test_a_resize_during_a_switch_starts_over() -> None:
     assert [stored.number for stored in world.leaders[0].log] == [0, 1, 2]
 
 
-def test_another_topic_of_the_same_name_starts_afresh() -> None:
+def test_recreated_topic_starts_with_new_state() -> None:
     world = settled((1, 2))
     resize(world)
     world.learn(1)
@@ -346,7 +346,7 @@ def test_another_topic_of_the_same_name_starts_afresh() -> None:
     assert not topic.queue(1).established
 
 
-def test_receipts_are_told_once() -> None:
+def test_receipt_is_completed_once() -> None:
     receipt = Receipt()
     receipt.set_exception(ValueError())
     with pytest.raises(AssertionError, match="told twice"):

@@ -46,7 +46,9 @@ CURABLE, INCURABLE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHO
     ],
     ids=[step.value for step in Step],
 )
-def test_every_question_names_its_coordinator_and_who_asks(question: TransactionCall, key: str, key_type: int) -> None:
+def test_every_request_has_coordinator_key_and_producer_identity(
+    question: TransactionCall, key: str, key_type: int
+) -> None:
     request = question.request
     prefix = "v3_and_below_" if question.step is Step.ADD_PARTITIONS else ""
     fields = (f"{prefix}{field}" for field in ("transactional_id", "producer_id", "producer_epoch"))
@@ -54,7 +56,7 @@ def test_every_question_names_its_coordinator_and_who_asks(question: Transaction
     assert (question.key, question.key_type) == (key, key_type)
 
 
-def test_partitions_and_offsets_travel_by_topic() -> None:
+def test_partitions_and_offsets_are_grouped_by_topic() -> None:
     wanted = [TopicPartition("t", 2), TopicPartition("u", 0), TopicPartition("t", 1)]
     topics = questions.add_partitions(ASKER, wanted).request.v3_and_below_topics
     assert [(topic.name, topic.partitions) for topic in topics] == [("t", [2, 1]), ("u", [0])]
@@ -73,7 +75,7 @@ def test_partitions_and_offsets_travel_by_topic() -> None:
         ([TOLD_OF_OTHERS, FINE], (TOLD_OF_OTHERS, "t-0")),
     ],
 )
-def test_the_telling_error_of_many_partitions_decides(codes: list[ErrorCode], expected: tuple[ErrorCode, str]) -> None:
+def test_most_severe_partition_error_decides_outcome(codes: list[ErrorCode], expected: tuple[ErrorCode, str]) -> None:
     added: Any = AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
             AddPartitionsToTxnTopicResult(
@@ -100,5 +102,5 @@ def test_the_telling_error_of_many_partitions_decides(codes: list[ErrorCode], ex
     assert questions.outcome(Step.COMMIT_OFFSETS, committed) == expected
 
 
-def test_an_answer_about_one_thing_has_one_error() -> None:
+def test_single_result_response_has_one_error() -> None:
     assert questions.outcome(Step.END, EndTxnResponse(error_code=CURABLE)) == (CURABLE, "")

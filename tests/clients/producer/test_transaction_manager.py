@@ -67,7 +67,7 @@ def failing(code: ErrorCode, step: Step = Step.ADD_PARTITIONS) -> TransactionMan
 
 
 @pytest.mark.parametrize(("before", "after"), [*product(State, State)])
-def test_only_what_the_table_allows(before: State, after: State) -> None:
+def test_only_listed_state_transitions_are_allowed(before: State, after: State) -> None:
     transactions = TransactionManager("id", 1)
     transactions.state = before
     if after in LEGAL[before]:
@@ -78,12 +78,12 @@ def test_only_what_the_table_allows(before: State, after: State) -> None:
             transactions._move(after)
 
 
-def test_every_state_can_be_reached_and_only_failure_is_final() -> None:
+def test_every_state_is_reachable_and_only_failure_is_final() -> None:
     assert {after for following in LEGAL.values() for after in following} == set(State) - {State.UNINITIALIZED}
     assert [state for state, following in LEGAL.items() if not following] == [State.FATAL_ERROR]
 
 
-def test_partitions_are_added_once_and_together_before_they_are_sent_to() -> None:
+def test_partitions_are_added_once_and_together_before_first_send() -> None:
     transactions, coordinator = begun()
     assert not transactions.admits("t", 0)
     assert not transactions.admits("t", 1)
@@ -100,7 +100,7 @@ def test_partitions_are_added_once_and_together_before_they_are_sent_to() -> Non
     assert not transactions.admits("t", 1)
 
 
-def test_partitions_may_join_while_the_commit_waits_for_records() -> None:
+def test_partitions_may_be_added_while_commit_waits_for_records() -> None:
     """A resize moves records to partitions that were not in the transaction (K512)."""
     transactions, coordinator = begun()
     transactions.admits("t", 0)
@@ -111,7 +111,7 @@ def test_partitions_may_join_while_the_commit_waits_for_records() -> None:
     assert transactions.admits("t", 3)
 
 
-def test_offsets_are_announced_before_they_are_sent_and_before_the_end() -> None:
+def test_offsets_are_added_before_they_are_sent_and_before_end() -> None:
     transactions, coordinator = begun()
     transactions.add_offsets({SOURCE: 5}, GROUP)
     transactions.add_offsets({SOURCE: 6}, GROUP)
@@ -120,7 +120,7 @@ def test_offsets_are_announced_before_they_are_sent_and_before_the_end() -> None
     assert coordinator.committed == {SOURCE: 6}
 
 
-def test_an_empty_transaction_asks_nothing() -> None:
+def test_empty_transaction_sends_no_request() -> None:
     transactions, coordinator = begun()
     transactions.commit()
     assert ask(transactions, coordinator) == []
@@ -132,7 +132,7 @@ def test_an_empty_transaction_asks_nothing() -> None:
     assert transactions.identity == (7, 0)
 
 
-def test_an_abort_first_learns_whether_there_is_anything_to_abort() -> None:
+def test_abort_first_repeats_unanswered_add_partitions() -> None:
     """AddPartitionsToTxn was sent without a response."""
     transactions, coordinator = begun()
     transactions.admits("t", 0)
@@ -146,7 +146,7 @@ def test_an_abort_first_learns_whether_there_is_anything_to_abort() -> None:
     assert transactions.state is State.READY
 
 
-def test_an_end_whose_answer_was_lost_is_asked_for_again() -> None:
+def test_end_request_without_response_is_repeated() -> None:
     transactions, coordinator = begun()
     transactions.admits("t", 0)
     ask(transactions, coordinator)
@@ -165,7 +165,7 @@ def test_an_end_whose_answer_was_lost_is_asked_for_again() -> None:
     assert coordinator.ongoing
 
 
-def test_a_failed_batch_dooms_the_transaction_and_raises_the_epoch() -> None:
+def test_failed_batch_dooms_transaction_and_bumps_epoch() -> None:
     transactions, coordinator = begun()
     transactions.admits("t", 0)
     ask(transactions, coordinator)
@@ -181,7 +181,7 @@ def test_a_failed_batch_dooms_the_transaction_and_raises_the_epoch() -> None:
     transactions.begin()
 
 
-def test_a_batch_that_fails_while_aborting_raises_the_epoch_too() -> None:
+def test_batch_that_fails_during_abort_bumps_epoch() -> None:
     transactions, coordinator = begun()
     transactions.admits("t", 0)
     ask(transactions, coordinator)
@@ -190,7 +190,7 @@ def test_a_batch_that_fails_while_aborting_raises_the_epoch_too() -> None:
     assert ask(transactions, coordinator) == [Step.END, Step.INITIALIZE]
 
 
-def test_a_forgotten_producer_id_is_replaced_without_asking_for_an_end() -> None:
+def test_unknown_producer_id_is_replaced_without_end_request() -> None:
     transactions = failing(ErrorCode.INVALID_PRODUCER_ID_MAPPING, Step.END)
     with pytest.raises(AbortableError, match="INVALID_PRODUCER_ID_MAPPING"):
         transactions.commit()
@@ -202,7 +202,7 @@ def test_a_forgotten_producer_id_is_replaced_without_asking_for_an_end() -> None
 
 @pytest.mark.parametrize("step", [step for step in Step if step is not Step.INITIALIZE])
 @pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
-def test_a_fenced_producer_is_finished(step: Step, code: ErrorCode) -> None:
+def test_fenced_producer_fails(step: Step, code: ErrorCode) -> None:
     transactions = failing(code, step)
     for refused in (transactions.begin, transactions.commit, transactions.abort, transactions.check_open):
         with pytest.raises(ProducerFenced):
@@ -213,7 +213,7 @@ def test_a_fenced_producer_is_finished(step: Step, code: ErrorCode) -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID]
 )
-def test_offsets_of_an_old_member_abort_and_keep_the_epoch(code: ErrorCode) -> None:
+def test_offsets_of_stale_member_abort_and_keep_epoch(code: ErrorCode) -> None:
     transactions = failing(code, Step.COMMIT_OFFSETS)
     with pytest.raises(AbortableError, match=code.name):
         transactions.commit()
@@ -223,7 +223,7 @@ def test_offsets_of_an_old_member_abort_and_keep_the_epoch(code: ErrorCode) -> N
     assert (question.step, question.request.committed) == (Step.END, False)
 
 
-def test_the_offset_of_a_removed_partition_is_not_sent_for_ever() -> None:
+def test_offset_of_removed_partition_is_dropped_after_retries() -> None:
     """A coordinator may not know a new partition yet; after a while, an unknown one counts as removed."""
     transactions, coordinator = begun()
     transactions.add_offsets({SOURCE: 5}, GROUP)
@@ -246,7 +246,7 @@ def test_the_offset_of_a_removed_partition_is_not_sent_for_ever() -> None:
 
 
 @pytest.mark.parametrize(("step", "code"), [*product(Step, ErrorCode)])
-def test_every_code_means_something_and_what_is_retriable_is_retried(step: Step, code: ErrorCode) -> None:
+def test_every_error_code_has_a_verdict_and_retriable_ones_are_retried(step: Step, code: ErrorCode) -> None:
     verdict = verdict_of(step, code)
     if code not in VERDICTS[step]:
         expected = Verdict.ABORTABLE if step is Step.ADD_PARTITIONS else Verdict.FATAL
@@ -256,7 +256,7 @@ def test_every_code_means_something_and_what_is_retriable_is_retried(step: Step,
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION])
-def test_what_no_transaction_would_be_spared_is_fatal(code: ErrorCode) -> None:
+def test_batch_error_that_dooms_every_transaction_is_fatal(code: ErrorCode) -> None:
     transactions, _ = begun()
     transactions.batch_failed(code, "t-0")
     with pytest.raises(FatalError):
@@ -272,7 +272,7 @@ WEATHER = (
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_client_and_coordinator_agree_in_the_end(seed: int) -> None:
+def test_client_and_coordinator_agree_on_outcome(seed: int) -> None:
     """Reported commits are commits, aborts are aborts, and no other transaction ends."""
     rng = random.Random(seed)
     transactions, coordinator = ready()
@@ -325,7 +325,7 @@ def _stormy(rng: random.Random, transactions: TransactionManager, coordinator: C
 
 
 @pytest.mark.parametrize("end", [TransactionManager.commit, TransactionManager.abort])
-def test_an_end_that_came_unheard_may_be_asked_for_again_until_it_is_told(
+def test_timed_out_end_may_be_repeated_until_it_is_reported(
     end: Callable[[TransactionManager], None],
 ) -> None:
     """After a timeout, a repeated request returns the outcome, however old it is."""

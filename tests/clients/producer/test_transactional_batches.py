@@ -70,7 +70,7 @@ class Bench:
         return self.ask()
 
 
-def test_nothing_leaves_before_its_partition_is_part_of_the_transaction() -> None:
+def test_nothing_is_sent_before_its_partition_is_added_to_transaction() -> None:
     bench = Bench(partitions=2)
     bench.send(0)
     bench.send(1)
@@ -84,7 +84,7 @@ def test_nothing_leaves_before_its_partition_is_part_of_the_transaction() -> Non
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 0)
 
 
-def test_sequences_go_on_from_one_transaction_to_the_next() -> None:
+def test_sequences_continue_in_next_transaction() -> None:
     bench = Bench()
     for expected in range(3):
         bench.send()
@@ -96,7 +96,7 @@ def test_sequences_go_on_from_one_transaction_to_the_next() -> None:
         bench.transactions.begin()
 
 
-def test_an_abort_drops_what_was_not_sent_and_waits_for_what_was() -> None:
+def test_abort_drops_unsent_records_and_waits_for_sent_ones() -> None:
     bench = Bench()
     first = bench.send()
     (batch,) = bench.sent()
@@ -111,7 +111,7 @@ def test_an_abort_drops_what_was_not_sent_and_waits_for_what_was() -> None:
     assert bench.transactions.identity == (7, 0)
 
 
-def test_what_comes_back_for_a_retry_while_aborting_is_not_sent_again() -> None:
+def test_batch_lost_during_abort_is_not_sent_again() -> None:
     bench = Bench()
     receipt = bench.send()
     (batch,) = bench.sent()
@@ -129,7 +129,7 @@ def test_what_comes_back_for_a_retry_while_aborting_is_not_sent_again() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE]
 )
-def test_a_refused_batch_takes_the_whole_transaction_with_it(code: ErrorCode) -> None:
+def test_refused_batch_aborts_whole_transaction(code: ErrorCode) -> None:
     bench = Bench(partitions=2)
     refused, other = bench.send(0), bench.send(1)
     batch, beside = bench.sent()
@@ -146,7 +146,7 @@ def test_a_refused_batch_takes_the_whole_transaction_with_it(code: ErrorCode) ->
     assert bench.abort() == [Step.END, Step.INITIALIZE]
 
 
-def test_a_sequence_error_behind_an_older_batch_heals() -> None:
+def test_sequence_error_behind_older_batch_is_retried() -> None:
     bench = Bench()
     bench.send()
     (first,) = bench.sent()
@@ -162,7 +162,7 @@ def test_a_sequence_error_behind_an_older_batch_heals() -> None:
     assert bench.drain() == [second]
 
 
-def test_a_record_that_expires_dooms_the_transaction() -> None:
+def test_expired_record_dooms_transaction() -> None:
     bench = Bench()
     receipt = bench.send()
     bench.now = 11.0
@@ -171,7 +171,7 @@ def test_a_record_that_expires_dooms_the_transaction() -> None:
     assert bench.transactions.state is State.ABORTABLE_ERROR
 
 
-def test_a_resize_moves_records_to_partitions_that_join_the_transaction() -> None:
+def test_resize_moves_records_to_partitions_that_are_added_to_transaction() -> None:
     """K512: refused records are partitioned again; the child is added before records are sent to it."""
     bench = Bench()
     bench.send(0)

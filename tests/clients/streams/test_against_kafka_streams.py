@@ -75,7 +75,7 @@ def answer(placement: Placement) -> dict[str, Any]:
     }
 
 
-def test_the_high_availability_assignor_decides_as_kafkas(jars: Path) -> None:
+def test_high_availability_assignor_decides_as_in_kafka(jars: Path) -> None:
     clusters = [a_cluster(seed) for seed in range(CLUSTERS)]
     theirs = ask(jars, "decide", [question("high_availability", cluster) for cluster in clusters])
     comparable = equal = others = 0
@@ -103,7 +103,7 @@ def spread(cluster: Cluster, active: dict[str, list[str]]) -> float:
     return max(loads) - min(loads)
 
 
-def test_the_sticky_assignor_keeps_as_much_as_kafkas_and_is_as_even(jars: Path) -> None:
+def test_sticky_assignor_keeps_as_many_tasks_as_in_kafka_and_is_as_balanced(jars: Path) -> None:
     clusters = [a_cluster(seed, standbys=1, tags=False) for seed in range(CLUSTERS)]
     theirs = ask(jars, "decide", [question("sticky", cluster) for cluster in clusters])
     our_kept = their_kept = 0
@@ -120,7 +120,7 @@ def test_the_sticky_assignor_keeps_as_much_as_kafkas_and_is_as_even(jars: Path) 
     assert our_spread <= 1.02 * their_spread, f"{our_spread} tasks per thread between most and least, {their_spread}"
 
 
-def test_what_was_is_kept_as_kafka_keeps_it(jars: Path) -> None:
+def test_previous_assignment_is_kept_as_in_kafka(jars: Path) -> None:
     clusters = [a_cluster(seed, standbys=0, tags=False) for seed in range(100)]
     theirs = ask(jars, "decide", [question("as_before", cluster) for cluster in clusters])
     for cluster, expected in zip(clusters, theirs, strict=True):
@@ -137,7 +137,7 @@ def traffic(cluster: Cluster, active: dict[str, list[str]]) -> int:
 
 
 @pytest.mark.parametrize("name", ["high_availability", "sticky"])
-def test_as_little_goes_between_racks_as_with_kafka(jars: Path, name: str) -> None:
+def test_cross_rack_traffic_is_no_higher_than_in_kafka(jars: Path, name: str) -> None:
     clusters = [with_racks(a_cluster(seed, tags=False), seed) for seed in range(CLUSTERS)]
     theirs = ask(jars, "decide", [question(name, cluster) for cluster in clusters])
     assignor = assign_sticky if name == "sticky" else assign_highly_available
@@ -186,7 +186,7 @@ def threads_question(seed: int) -> dict[str, Any]:
     }
 
 
-def test_tasks_are_shared_out_among_threads_as_kafka_does(jars: Path) -> None:
+def test_tasks_are_distributed_to_threads_as_in_kafka(jars: Path) -> None:
     """Equal counts, and stable owners; for the remainder Kafka uses heap order."""
     questions = [threads_question(seed) for seed in range(CLUSTERS)]
     for asked, expected in zip(questions, ask(jars, "decide", questions), strict=True):

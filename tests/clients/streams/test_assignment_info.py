@@ -16,7 +16,7 @@ from tests.clients.streams.test_subscription_info import assignment, recorded
 
 
 @pytest.mark.parametrize("golden", recorded("assignment"))
-def test_assignments_are_kafkas_byte_for_byte(golden: Any) -> None:
+def test_assignments_equal_kafka_bytes(golden: Any) -> None:
     wire, info = bytes.fromhex(golden["wire"]), assignment(golden["values"])
     assert decode_assignment_info(wire) == info
     assert encode_assignment_info(info) == wire
@@ -33,7 +33,7 @@ def test_assignments_are_kafkas_byte_for_byte(golden: Any) -> None:
          "unknown topic index 7"),
     ],
 )  # fmt: skip
-def test_nonsense_for_an_assignment_is_refused_in_one_line(wire: str, reason: str) -> None:
+def test_malformed_assignment_is_refused_in_one_line(wire: str, reason: str) -> None:
     with pytest.raises(DecodeError) as caught:
         decode_assignment_info(bytes.fromhex(wire))
     assert reason in str(caught.value)
@@ -41,11 +41,11 @@ def test_nonsense_for_an_assignment_is_refused_in_one_line(wire: str, reason: st
 
 
 @pytest.mark.parametrize(("text", "host"), [("", None), ("a:1", Host("a", 1)), ("[::1]:80", Host("::1", 80))])
-def test_end_points(text: str, host: Host | None) -> None:
+def test_end_point_is_parsed(text: str, host: Host | None) -> None:
     assert Host.parse(text) == host
 
 
 @pytest.mark.parametrize("text", ["a", ":1", "a:", "a:b"])
-def test_what_is_no_end_point_does_not_parse(text: str) -> None:
+def test_malformed_end_point_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not host:port"):
         Host.parse(text)

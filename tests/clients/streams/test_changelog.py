@@ -16,25 +16,25 @@ from anabranch.clients.streams.changelog import (
 )
 
 
-def test_names_are_those_of_kafka_streams() -> None:
+def test_changelog_names_are_those_of_kafka_streams() -> None:
     assert changelog_topic("app", "counts") == "app-counts-changelog"
 
 
-def test_own_records_are_not_read_again() -> None:
+def test_own_changelog_records_are_not_read_again() -> None:
     checkpoint = Checkpoint(10)
     checkpoint.wrote([10, 11, 12], transactional=True)
     checkpoint.wrote([14], transactional=True)  # 13 is the marker
     assert (checkpoint.offset, checkpoint.gap) == (15, False)
 
 
-def test_without_transactions_there_are_no_markers() -> None:
+def test_without_transactions_changelog_has_no_markers() -> None:
     checkpoint = Checkpoint()
     checkpoint.wrote([0, 1], transactional=False)
     checkpoint.wrote([2], transactional=False)
     assert (checkpoint.offset, checkpoint.gap) == (3, False)
 
 
-def test_what_others_wrote_in_between_has_to_be_read() -> None:
+def test_foreign_changelog_records_between_own_ones_must_be_read() -> None:
     for foreign in ([10, 12], [11, 12]):
         checkpoint = Checkpoint(10)
         checkpoint.wrote(foreign, transactional=True)
@@ -47,7 +47,7 @@ def test_what_others_wrote_in_between_has_to_be_read() -> None:
 @given(
     st.lists(st.sampled_from(["own", "foreign", "foreign in between", "read", "aborted"]), max_size=30), st.booleans()
 )
-def test_no_foreign_record_is_ever_behind_the_checkpoint_unread(steps: list[str], transactional: bool) -> None:
+def test_no_unread_foreign_record_is_below_checkpoint(steps: list[str], transactional: bool) -> None:
     checkpoint, end, unread = Checkpoint(), 0, set[int]()
     for step in steps:
         if step == "read":
@@ -69,7 +69,7 @@ def test_no_foreign_record_is_ever_behind_the_checkpoint_unread(steps: list[str]
         assert all(offset >= checkpoint.offset for offset in unread), (step, checkpoint.offset, unread)
 
 
-def test_marks_say_who_has_passed_on_what() -> None:
+def test_marks_record_handed_over_and_arrived_key_epochs() -> None:
     rows = dict([arrived_mark(3, 1), arrived_mark(5, 2), arrived_mark(3, 4), departed_mark(4)])
     assert Marks.read(rows) == Marks({3: 4, 5: 2}, 4)
     assert Marks.read({}) == Marks({}, -1)

@@ -37,7 +37,7 @@ GONE, SHORT, AGAIN = (
     ],
 )
 @pytest.mark.parametrize("topic_id", [ID, b"", ZERO_UUID])
-def test_checkpoint_outside_of_the_bounds_is_a_reason(
+def test_checkpoint_outside_of_changelog_bounds_requires_reset(
     checkpoint: int, start: int, end: int, reason: str | None, topic_id: bytes
 ) -> None:
     found = reset_reason(checkpoint, topic_id, ChangelogBounds(ID, start, end))
@@ -48,7 +48,7 @@ def test_checkpoint_outside_of_the_bounds_is_a_reason(
     ("checkpoint", "start", "end", "whole"),
     [(5, 6, 6, True), (4, 6, 6, False), (5, 6, 7, False), (4, 5, 6, False), (7, 6, 6, False)],
 )
-def test_marker_that_ended_the_last_transaction_is_not_missed(
+def test_missing_marker_of_last_transaction_requires_no_reset(
     checkpoint: int, start: int, end: int, whole: bool
 ) -> None:
     """A transaction has a record and a marker, so one offset at the end is a marker."""
@@ -58,10 +58,10 @@ def test_marker_that_ended_the_last_transaction_is_not_missed(
 
 
 @pytest.mark.parametrize(("checkpoint", "start", "end"), [(0, 0, 0), (0, 0, 6), (3, 0, 6), (6, 6, 6), (9, 0, 6)])
-def test_another_topic_id_is_a_reason_whatever_the_offsets_are(checkpoint: int, start: int, end: int) -> None:
+def test_another_topic_id_requires_reset(checkpoint: int, start: int, end: int) -> None:
     assert AGAIN in (reset_reason(checkpoint, ID, ChangelogBounds(OTHER, start, end)) or "")
 
 
 @pytest.mark.parametrize("topic_id", [b"", ZERO_UUID])
-def test_unknown_topic_id_of_the_changelog_is_no_reason(topic_id: bytes) -> None:
+def test_unknown_topic_id_of_changelog_requires_no_reset(topic_id: bytes) -> None:
     assert reset_reason(3, ID, ChangelogBounds(topic_id, 0, 6)) is None

@@ -31,7 +31,7 @@ def state(number: int, capacity: int, *active: TaskId, lag: int = 0) -> ClientSt
     ],
     ids=["even", "turned around", "one each", "only turned around", "equal loads", "half a task", "more threads"],
 )
-def test_a_move_is_made_if_it_is_more_even_afterwards(
+def test_move_improves_balance_only_if_result_is_more_even(
     source: tuple[int, int], target: tuple[int, int], better: bool
 ) -> None:
     assert improves(source, target) is better
@@ -40,7 +40,7 @@ def test_a_move_is_made_if_it_is_more_even_afterwards(
         assert not improves(taken, moved), "nothing goes to and fro"
 
 
-def test_load_counts_tasks_of_both_kinds_by_threads() -> None:
+def test_load_counts_active_and_standby_tasks_per_thread() -> None:
     one, two = state(1, 1, TASK), state(2, 2, TASK)
     two.standby.add(OTHER)
     assert one.load == two.load == 1 and (two.active_load, two.count) == (0.5, 2)
@@ -49,12 +49,12 @@ def test_load_counts_tasks_of_both_kinds_by_threads() -> None:
     assert two.holds(OTHER) and two.holds(TASK) and not one.holds(OTHER)
 
 
-def test_who_is_caught_up_could_run_a_task_at_once() -> None:
+def test_client_within_acceptable_lag_is_caught_up() -> None:
     for lag, acceptable, caught_up in [(RUNNING, 0, True), (5, 5, True), (6, 5, False), (6, UNBOUNDED_LAG, True)]:
         assert state(1, 1, lag=lag).is_caught_up(TASK, acceptable) is caught_up
 
 
-def test_clients_are_in_the_order_of_their_processes_as_java_has_it() -> None:
+def test_clients_are_sorted_by_process_id_as_in_java() -> None:
     states = states_of([state(number, 1).client for number in (1, 200, 2)])
     assert [one.client.process_id[0] for one in states] == [200, 1, 2], "halves of a UUID are signed"
     states[0].active.add(TASK)

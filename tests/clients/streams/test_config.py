@@ -28,17 +28,17 @@ def config(**settings: Any) -> StreamsConfig:
         ({"errors_dead_letter_queue_topic_name": "dead"}, "if, and only if"),
     ],
 )
-def test_what_is_refused(settings: dict[str, str], says: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         config(**settings)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../other", "/etc", "a/b", "a\0b"])
-def test_application_id_that_is_no_name_of_a_directory_is_refused(name: str) -> None:
+def test_application_id_that_is_no_directory_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="application_id names a directory"):
         StreamsConfig(application_id=name, bootstrap_servers="b:1", state_dir=Path("s"))
 
 
-def test_what_goes_together_is_taken() -> None:
+def test_consistent_settings_are_accepted() -> None:
     assert config().exactly_once and not config(processing_guarantee=AT_LEAST_ONCE).exactly_once
     config(deserialization_handler="dead-letter", errors_dead_letter_queue_topic_name="dead")

@@ -17,7 +17,7 @@ def undecodable() -> Undecodable:
     return error
 
 
-def test_by_default_an_instance_ends_over_it_and_says_what_would_go_on() -> None:
+def test_by_default_failed_record_ends_instance_and_names_handler() -> None:
     failures = Failures()
     with pytest.raises(RecordFailed, match=r"in-2 at offset 7, key b'k', cannot be processed: ValueError: no") as ended:
         failures.handle(RECORD, ValueError("no"))
@@ -28,7 +28,7 @@ def test_by_default_an_instance_ends_over_it_and_says_what_would_go_on() -> None
     assert failures.dropped == 0 and not failures.undoing
 
 
-def test_each_kind_has_its_own_handler() -> None:
+def test_each_kind_of_failure_has_its_own_handler() -> None:
     failures = Failures(deserialization_handler=SKIP)
     assert failures.handle(RECORD, undecodable()) is None
     with pytest.raises(RecordFailed):
@@ -37,7 +37,7 @@ def test_each_kind_has_its_own_handler() -> None:
     assert Failures(processing_handler=SKIP).undoing
 
 
-def test_a_dead_letter_says_where_it_comes_from_and_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_dead_letter_headers_have_origin_and_exception(caplog: pytest.LogCaptureFixture) -> None:
     failures = Failures(processing_handler=DEAD_LETTER, dead_letter_topic="dead")
     headers = dict(failures.handle(RECORD, ValueError("two\nlines")) or ())
     assert headers["__streams.errors.exception"] == b"ValueError: two lines"
@@ -46,6 +46,6 @@ def test_a_dead_letter_says_where_it_comes_from_and_why(caplog: pytest.LogCaptur
     assert "it is in dead" in caplog.text
 
 
-def test_a_long_key_is_shortened_for_people() -> None:
+def test_long_key_is_shortened_in_messages() -> None:
     text = place_of(RECORD._replace(key=b"x" * 10_000))
     assert len(text) < KEY_LENGTH_MAX + 50 and "..." in text

@@ -20,7 +20,7 @@ SCHEDULES = 300
 NOTICED_WITHIN = 100
 
 
-def test_three_hundred_schedules() -> None:
+def test_three_hundred_schedules_of_a_streams_group() -> None:
     seen: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         try:
@@ -58,7 +58,7 @@ PLANTED: list[tuple[str, Any, str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("name", "where", "what", "mistake", "complaint"), PLANTED, ids=[one[0] for one in PLANTED])
-def test_mistakes_are_noticed(
+def test_planted_defects_are_detected(
     name: str, where: Any, what: str, mistake: Any, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(where, what, mistake)

@@ -42,13 +42,13 @@ def flights() -> list[Flight]:
         pytest.skip(f"NO FLIGHTS WERE AGGREGATED BY INSTANCES: {missing}")
 
 
-async def test_the_aggregate_is_exact_through_kills_and_resizes(flights: list[Flight], tmp_path: Path) -> None:
+async def test_aggregate_is_exact_through_kills_and_resizes(flights: list[Flight], tmp_path: Path) -> None:
     common = {**SETTINGS, "session_timeout_ms": 6000, "transaction_timeout_ms": 6000}
     settings = {"one": common, "two": common}
     await play("examples/flights.py:topology", settings, flights, example.batch(flights), tmp_path)
 
 
-async def test_nothing_is_lost_or_overtaken_at_least_once(flights: list[Flight], tmp_path: Path) -> None:
+async def test_at_least_once_neither_loses_nor_reorders_records(flights: list[Flight], tmp_path: Path) -> None:
     """This guarantee does not fence former owners, so slow members must not be removed. Killed ones return under their
     name.
     """

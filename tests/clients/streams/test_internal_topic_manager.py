@@ -28,7 +28,7 @@ class WatchedAdmin(Admin):
             raise
 
 
-async def test_changelog_is_made_once_the_deletion_of_its_predecessor_has_ended() -> None:
+async def test_changelog_is_created_once_deletion_of_its_predecessor_has_ended() -> None:
     """A stopped broker has the old topic's logs, so it cannot be created yet."""
     async with (
         asyncio.timeout(100),

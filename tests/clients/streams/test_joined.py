@@ -121,7 +121,7 @@ class Application:
 
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
-def test_the_one_state_of_a_key_is_complete_wherever_it_goes(first: int) -> None:
+def test_single_state_of_a_key_is_complete_after_every_move(first: int) -> None:
     ahead = 0
     for seed in range(first, first + 50):
         rng = random.Random(seed)
@@ -146,7 +146,7 @@ GROWN = FOUR.resized(1, 8)
 SHRUNK = GROWN.resized(2, 3)
 
 
-def test_one_topic_may_be_ahead_of_another_on_the_same_way() -> None:
+def test_one_topic_may_be_resized_ahead_of_another() -> None:
     assert joined.mismatch({"in": FOUR, "prices": FOUR}) is None
     assert joined.mismatch({"in": FOUR, "prices": SHRUNK, "rates": GROWN}) is None
     assert joined.mismatch({"in": None, "prices": FOUR}) is None, "Kafka's rules are enough"
@@ -164,27 +164,27 @@ def test_one_topic_may_be_ahead_of_another_on_the_same_way() -> None:
     ],
     ids=str,
 )
-def test_topics_that_went_another_way_are_named_with_what_to_do(other: Lineage | None) -> None:
+def test_topics_with_different_histories_are_named_with_remedy(other: Lineage | None) -> None:
     reason = joined.mismatch({"in": SHRUNK, "prices": other})
     assert reason is not None
     assert "in (4, then 8, then 3) and prices (" in reason
     assert "repartition both" in reason
 
 
-def test_nobody_waits_for_a_topic_that_nobody_resizes() -> None:
+def test_own_repartition_topic_must_have_same_partition_count() -> None:
     assert joined.mismatch({"in": GROWN, "again": GROWN}, own={"again"}) is None
     assert joined.mismatch({"in": GROWN, "again": FOUR}, own={"again"}) is not None
     assert joined.mismatch({"in": GROWN, "again": Lineage(1, [(0, 8)])}, own={"again"}) is not None
 
 
-def test_the_slowest_says_how_far_a_task_is() -> None:
+def test_slowest_input_determines_progress_of_task() -> None:
     behind, ahead = (FOUR, KeyEpoch(0, 0)), (SHRUNK, KeyEpoch(0, 2))
     assert joined.slowest([ahead, behind]) == joined.slowest([behind, ahead]) == behind
     assert joined.slowest([ahead]) == ahead
     assert joined.slowest([ahead, None]) is None, "one is not there yet"
 
 
-def test_a_partition_that_is_gone_is_read_to_its_end() -> None:
+def test_removed_partition_is_read_to_its_end() -> None:
     assert joined.removed(SHRUNK, 5, range(3)) == (SHRUNK, KeyEpoch(5, 2))
     assert joined.removed(SHRUNK, 5, range(6)) is None, "it is still there"
     assert joined.removed(SHRUNK, 2, ()) is None, "it is not known yet"

@@ -67,7 +67,7 @@ def one(tmp_path: Path) -> Iterator[Resized]:
     made.close()
 
 
-def test_arrival_that_the_giver_handed_over_and_the_changelog_lost_is_waited_for_no_longer(
+def test_arrival_missing_in_changelog_after_hand_over_is_not_awaited(
     one: Resized, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.take(start=6)
@@ -86,7 +86,7 @@ def test_arrival_that_the_giver_handed_over_and_the_changelog_lost_is_waited_for
     assert one.release() == [Resume([place(2)]), Follow()]
 
 
-def test_arrival_that_stands_in_the_changelog_after_all_is_read(one: Resized, caplog: pytest.LogCaptureFixture) -> None:
+def test_late_arrival_in_changelog_is_read(one: Resized, caplog: pytest.LogCaptureFixture) -> None:
     one.take(start=6)
     one.look()
     one.logged(0, departed_mark(1))
@@ -101,7 +101,7 @@ def test_arrival_that_stands_in_the_changelog_after_all_is_read(one: Resized, ca
     assert "was deleted" not in caplog.text
 
 
-def test_arrival_that_is_still_to_come_is_waited_for(one: Resized) -> None:
+def test_pending_arrival_is_awaited(one: Resized) -> None:
     one.take(start=6)
     one.look()
     one.logged(0, departed_mark(0))
@@ -110,13 +110,13 @@ def test_arrival_that_is_still_to_come_is_waited_for(one: Resized) -> None:
         one.restore_all(6)
 
 
-def test_task_whose_changelog_is_whole_waits_and_copies_nothing(one: Resized) -> None:
+def test_task_with_complete_changelog_waits_and_copies_nothing(one: Resized) -> None:
     one.take(start=0)
     assert one[2].restored
     assert one.look() == [] == one.release()
 
 
-def test_nothing_is_concluded_while_a_commit_is_under_way(one: Resized) -> None:
+def test_lost_arrival_is_not_concluded_during_commit(one: Resized) -> None:
     """The giver's mark may be part of the transaction, and be aborted."""
     one.take(start=6)
     one.look()

@@ -34,7 +34,7 @@ def modulo(count: int) -> Callable[[bytes], int]:
     return lambda key: murmur2(key) % count
 
 
-def test_a_key_belongs_where_linear_hashing_had_put_it_when_its_key_epoch_was_written() -> None:
+def test_key_belongs_to_partition_of_its_key_epoch_by_linear_hashing() -> None:
     places = KeyPlaces(GROWN)
     (key, *_) = [one for one in KEYS if GROWN.until(0).address(murmur2(one)) == 0 and GROWN.address(murmur2(one)) == 4]
 
@@ -88,7 +88,7 @@ async def ended(one: Streams, *kinds: type[Exception]) -> str:
     return str(told.value)
 
 
-async def test_a_topic_that_stock_producers_doubled_is_counted_right_when_it_becomes_ordered(tmp_path: Path) -> None:
+async def test_topic_doubled_by_stock_producers_is_counted_correctly_when_ordered(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world, stock_producer(world) as stock, world.instance(counts()) as one:
         await send(world, stock, modulo(4))
         await world.counted(one)
@@ -104,7 +104,7 @@ async def test_a_topic_that_stock_producers_doubled_is_counted_right_when_it_bec
 
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
 @pytest.mark.parametrize("begun", ["before", "after"])
-async def test_a_topic_that_stock_producers_grew_otherwise_ends_the_application_at_the_first_key_elsewhere(
+async def test_topic_grown_oddly_by_stock_producers_fails_at_first_misplaced_key(
     guarantee: str, begun: str, tmp_path: Path
 ) -> None:
     async def whole(one: Streams) -> None:
@@ -131,7 +131,7 @@ async def test_a_topic_that_stock_producers_grew_otherwise_ends_the_application_
             await whole(one)
 
 
-async def test_without_the_records_that_lie_elsewhere_the_rest_is_counted_right(tmp_path: Path) -> None:
+async def test_skipping_misplaced_records_counts_the_others_correctly(tmp_path: Path) -> None:
     async with (
         streams_world(tmp_path) as world,
         stock_producer(world) as stock,
@@ -148,7 +148,7 @@ async def test_without_the_records_that_lie_elsewhere_the_rest_is_counted_right(
         assert one.dropped == len(lost) > 0
 
 
-async def test_state_of_keys_that_were_placed_by_another_hash_ends_the_application_when_it_would_move(
+async def test_state_of_keys_placed_by_other_hash_ends_application_on_resize(
     tmp_path: Path,
 ) -> None:
     async with streams_world(tmp_path) as world, stock_producer(world) as stock:
@@ -164,7 +164,7 @@ async def test_state_of_keys_that_were_placed_by_another_hash_ends_the_applicati
             assert one.moves.keys == 0
 
 
-async def test_a_repartitioned_stream_counts_right_wherever_keys_were_placed(tmp_path: Path) -> None:
+async def test_repartitioned_stream_counts_correctly_for_any_key_placement(tmp_path: Path) -> None:
     topology = Topology()
     topology.stream("in").repartition("again").count("counts").to("out")
     async with streams_world(tmp_path) as world, stock_producer(world) as stock, world.instance(topology) as one:

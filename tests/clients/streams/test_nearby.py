@@ -18,7 +18,7 @@ from tests.clients.streams.world import World, counts, until
 RACK_OF = {0: "a", 1: "a", 2: "b", 3: "b"}
 
 
-async def test_tasks_go_where_the_replicas_of_their_inputs_are(tmp_path: Path) -> None:
+async def test_tasks_run_in_rack_of_their_input_replicas(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(100),
         Cluster(brokers=2, racks=("a", "b"), seed=1) as cluster,

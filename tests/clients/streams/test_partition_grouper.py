@@ -27,7 +27,7 @@ def info(sources: str, sinks: str = "", changelogs: str = "", **repartition: int
     )
 
 
-def test_a_task_reads_its_index_of_every_source() -> None:
+def test_task_reads_its_partition_of_every_source() -> None:
     tasks = partitions_of_tasks([info("wide narrow"), info("odd")], {"wide": range(3), "narrow": [0], "odd": [1, 5]})
     assert {str(task): [str(one) for one in partitions] for task, partitions in tasks.items()} == {
         "0_0": ["narrow-0", "wide-0"],
@@ -38,7 +38,7 @@ def test_a_task_reads_its_index_of_every_source() -> None:
     }
 
 
-def test_changelogs_are_as_wide_as_the_highest_task() -> None:
+def test_changelog_has_partitions_up_to_highest_task() -> None:
     topology = [info("plain"), info("in", changelogs="a b")]
     tasks = partitions_of_tasks(topology, {"plain": [0], "in": [0, 4]})
     changelogs = changelogs_of_tasks(topology, tasks)
@@ -49,24 +49,24 @@ def test_changelogs_are_as_wide_as_the_highest_task() -> None:
     assert changelog_counts(changelogs) == {"a": 5, "b": 5}
 
 
-def test_repartition_topics_are_as_wide_as_the_widest_that_feeds_them() -> None:
+def test_repartition_topic_has_partition_count_of_its_widest_source() -> None:
     topology = [info("in other", sinks="first"), info("", sinks="second", first=None), info("", second=None)]
     assert repartition_counts(topology, {"in": range(4), "other": range(7)}) == {"first": 7, "second": 7}
 
 
-def test_a_width_waits_for_all_that_it_depends_on() -> None:
+def test_partition_count_is_computed_after_its_dependencies() -> None:
     topology = [info("wide", sinks="first"), info("", sinks="last", first=None), info("narrow", sinks="last")]
     last = info("", last=None)
     counts = repartition_counts([topology[2], last, *topology[:2]], {"wide": range(7), "narrow": range(2)})
     assert counts == {"first": 7, "last": 7}
 
 
-def test_a_repartition_topic_has_the_width_that_was_said() -> None:
+def test_repartition_topic_has_configured_partition_count() -> None:
     topology = [info("in", sinks="first"), info("", sinks="second", first=3), info("", second=None)]
     assert repartition_counts(topology, {"in": range(4)}) == {"first": 3, "second": 3}
 
 
-def test_topics_that_are_joined_get_the_same_width() -> None:
+def test_joined_topics_get_equal_partition_counts() -> None:
     joined = TopicsInfo(
         source_topics=frozenset({"table", "again"}),
         repartition_topics={"again": None},
@@ -83,7 +83,7 @@ def _fields(one: TopicsInfo) -> dict[str, object]:
     return {"source_topics": one.source_topics, "repartition_topics": one.repartition_topics}
 
 
-def test_what_is_joined_must_fit() -> None:
+def test_joined_topics_with_different_counts_are_refused() -> None:
     joined = TopicsInfo(source_topics=frozenset({"a", "b"}), copartitioned=(frozenset({"a", "b"}),))
     with pytest.raises(TaskAssignmentError, match="a has 2, b has 3"):
         repartition_counts([joined], {"a": range(2), "b": range(3)})
@@ -96,7 +96,7 @@ def test_what_is_joined_must_fit() -> None:
         repartition_counts([info("in", sinks="again"), said], {"a": range(2), "in": [0]})
 
 
-def test_topics_that_are_joined_may_be_resized_one_after_the_other() -> None:
+def test_joined_topics_may_be_resized_one_after_another() -> None:
     joined = TopicsInfo(source_topics=frozenset({"a", "b"}), copartitioned=(frozenset({"a", "b"}),))
     before, wider = Lineage(1, [(0, 2)]), Lineage(1, [(0, 2), (1, 4)])
     ahead = {"a": range(4), "b": range(2)}
@@ -112,7 +112,7 @@ def test_missing_sources_are_named() -> None:
         repartition_counts([info("in lost"), info("gone")], {"in": [0]})
 
 
-def test_a_width_that_nothing_says_is_an_error() -> None:
+def test_undetermined_partition_count_is_an_error() -> None:
     with pytest.raises(TaskAssignmentError, match="cannot compute the partition counts of: a, b"):
         repartition_counts([info("", sinks="b", a=None), info("", sinks="a", b=None)], {})
     with pytest.raises(TaskAssignmentError, match="cannot compute the partition counts of: orphan"):

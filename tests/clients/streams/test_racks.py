@@ -34,7 +34,7 @@ def crossing(cluster: Cluster, task: TaskId, client: Client) -> int:
 
 
 @pytest.mark.parametrize("assignor", [assign_highly_available, assign_sticky])
-def test_everybody_keeps_as_many_and_less_goes_between_racks(assignor: TaskAssignor) -> None:
+def test_rack_aware_assignment_keeps_balance_and_reduces_cross_rack_traffic(assignor: TaskAssignor) -> None:
     blind_total = total = 0
     for seed in range(CLUSTERS):
         cluster = with_racks(a_cluster(seed, tags=False), seed)
@@ -48,7 +48,7 @@ def test_everybody_keeps_as_many_and_less_goes_between_racks(assignor: TaskAssig
     assert total < 0.95 * blind_total, f"{total} of {blind_total}"
 
 
-def test_no_other_way_costs_less() -> None:
+def test_rack_aware_assignment_has_minimal_cost() -> None:
     """Compares with every other assignment of the same places."""
     looked_at = 0
     for seed in range(CLUSTERS):
@@ -78,7 +78,7 @@ def test_no_other_way_costs_less() -> None:
 
 
 @pytest.mark.parametrize("unknown", ["client", "replica"])
-def test_nothing_is_swapped_where_a_rack_is_not_known(unknown: str) -> None:
+def test_unknown_rack_disables_rack_aware_swaps(unknown: str) -> None:
     for seed in range(50):
         cluster = with_racks(a_cluster(seed, tags=False), seed)
         if unknown == "client":
@@ -90,7 +90,7 @@ def test_nothing_is_swapped_where_a_rack_is_not_known(unknown: str) -> None:
         assert active(assign_highly_available, cluster) == active(assign_highly_available, cluster, "none")
 
 
-def test_it_takes_three_to_turn_when_no_two_can_swap() -> None:
+def test_rotation_of_three_tasks_is_found_where_no_two_can_swap() -> None:
     tasks = [TaskId(0, index) for index in range(3)]
     clients = [
         Client(process_id=bytes([number]) * 16, capacity=1, lags=dict.fromkeys(tasks, 0), rack=rack)
@@ -106,6 +106,6 @@ def test_it_takes_three_to_turn_when_no_two_can_swap() -> None:
     assert [sorted(placed[client.process_id]) for client in clients] == [[task] for task in tasks]
 
 
-def test_the_strategy_has_to_be_known() -> None:
+def test_unknown_rack_aware_strategy_is_refused() -> None:
     with pytest.raises(ValueError, match="'balance' is not one of"):
         AssignorConfig(rack_aware_assignment_strategy="balance")

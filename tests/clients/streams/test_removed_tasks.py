@@ -30,7 +30,7 @@ def shrunk(*gone: int) -> ClusterMetadata:
     return ClusterMetadata(topics={"in": dataclasses.replace(topic, partitions=there, lineage=HISTORY)})
 
 
-def test_what_is_gone_and_nobodys_goes_along_with_who_has_its_keys() -> None:
+def test_removed_task_without_owner_moves_with_owner_of_merge_target() -> None:
     zero, one = TaskId(0, 0), TaskId(0, 1)
 
     def found(*gone: int, owned: int = -1, topology: list[TopicsInfo] = TOPOLOGY) -> dict[TaskId, TaskId]:
@@ -44,7 +44,7 @@ def test_what_is_gone_and_nobodys_goes_along_with_who_has_its_keys() -> None:
     assert removed_tasks(TOPOLOGY, metadata(**{"in": 2}).topics, ()) == {}, "Kafka's own topics only grow"
 
 
-def test_of_several_topics_all_have_to_be_gone() -> None:
+def test_removed_task_of_joined_topics_requires_all_partitions_removed() -> None:
     joined = [TopicsInfo(source_topics=frozenset({"in", "other"}), changelog_topics=frozenset({"counts"}))]
 
     def found(*gone: int, lineage: Lineage = HISTORY, owned: int = -1) -> dict[TaskId, TaskId]:
@@ -60,7 +60,7 @@ def test_of_several_topics_all_have_to_be_gone() -> None:
     assert removed_tasks(joined, shrunk(4, 5).topics, ()) == {}, "one is not known"
 
 
-def test_the_leader_gives_them_to_one_member_each() -> None:
+def test_leader_assigns_each_removed_task_to_one_member() -> None:
     cluster = Cluster()
     threads = [Thread(number, name, cluster) for number, name in enumerate("ab", 1)]
     threads[0].runs(0)
@@ -73,7 +73,7 @@ def test_the_leader_gives_them_to_one_member_each() -> None:
     assert threads[0].tasks.generation == 7
 
 
-def test_a_task_waits_until_nobody_claims_its_partition_and_its_heir_has_an_owner() -> None:
+def test_removed_task_waits_until_its_partition_is_unowned_and_merge_target_owned() -> None:
     cluster = Cluster()
     one, other = Thread(1, "a", cluster), Thread(2, "b", cluster)
     one.runs(0, 1, 5)
@@ -87,7 +87,7 @@ def test_a_task_waits_until_nobody_claims_its_partition_and_its_heir_has_an_owne
     assert {task.partition % 2 for task in tasks} == kept
 
 
-def test_tasks_are_finished_only_in_the_generation_in_which_they_were_given() -> None:
+def test_removed_tasks_are_finished_only_in_their_assigned_generation() -> None:
     removed, consumer = RemovedTasks(counts().build("app")), View()
     assert removed.member(consumer) is None, "nothing was given"
     removed.assign(AssignedTasks(removed={TaskId(0, 5)}, generation=7))
@@ -96,7 +96,7 @@ def test_tasks_are_finished_only_in_the_generation_in_which_they_were_given() ->
     assert removed.member(consumer) is None
 
 
-async def test_the_group_has_to_agree_when_state_of_a_removed_partition_is_handed_over(tmp_path: Path) -> None:
+async def test_hand_over_of_removed_partition_state_commits_with_group_generation(tmp_path: Path) -> None:
     with removals_soon():
         async with streams_world(tmp_path) as world:
             await world.feed(300)

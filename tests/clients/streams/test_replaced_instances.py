@@ -95,9 +95,7 @@ async def everything(world: World, topic: str) -> list[tuple[int, bytes | None, 
 
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
 @pytest.mark.parametrize("protocol", ["eager", "cooperative"])
-async def test_an_instance_that_slept_past_its_session_adds_nothing(
-    guarantee: str, protocol: str, tmp_path: Path
-) -> None:
+async def test_instance_frozen_past_its_session_writes_nothing(guarantee: str, protocol: str, tmp_path: Path) -> None:
     async with streams_world(tmp_path, group_min_session_timeout_ms=str(SESSION_MS)) as world:
         settings = {"processing_guarantee": guarantee, "rebalance_protocol": protocol}
         sleeper = Sleeper(world, **settings)

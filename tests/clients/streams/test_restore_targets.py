@@ -69,7 +69,7 @@ def aim(
 
 
 @pytest.mark.parametrize("policy", [RESET_EARLIEST, RESET_NONE])
-def test_store_of_its_changelog_is_restored_from_its_checkpoint_to_the_end(task: Task, policy: str) -> None:
+def test_store_is_restored_from_checkpoint_to_end_of_changelog(task: Task, policy: str) -> None:
     assert aim(task, 1, 9, policy=policy) == []
     assert (task.targets, task.unchecked) == ({"counts": 9}, False)
     assert task.has_state("counts")
@@ -84,7 +84,7 @@ def test_store_of_its_changelog_is_restored_from_its_checkpoint_to_the_end(task:
         (5, 9, OTHER, "created again"),
     ],
 )
-def test_store_that_its_changelog_cannot_restore_is_begun_anew_with_a_warning(
+def test_store_that_changelog_cannot_restore_is_reset_with_warning(
     task: Task, start: int, end: int, topic_id: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -96,7 +96,7 @@ def test_store_that_its_changelog_cannot_restore_is_begun_anew_with_a_warning(
     assert (task.disk.checkpoint("counts"), task.disk.topic_id("counts")) == (start, topic_id)
 
 
-def test_store_that_misses_nothing_but_the_marker_of_its_transaction_runs_with_its_state(tmp_path: Path) -> None:
+def test_store_that_lacks_only_a_transaction_marker_keeps_its_state(tmp_path: Path) -> None:
     task = make(tmp_path)
     aim(task, 0, 0)
     task.run()
@@ -109,7 +109,7 @@ def test_store_that_misses_nothing_but_the_marker_of_its_transaction_runs_with_i
 
 
 @pytest.mark.parametrize(("start", "end", "topic_id"), [(6, 6, ID), (0, 2, ID), (0, 9, OTHER)])
-def test_store_that_may_not_be_begun_anew_ends_the_instance_and_stays(
+def test_store_that_must_not_be_reset_ends_instance_and_is_kept(
     task: Task, start: int, end: int, topic_id: bytes
 ) -> None:
     with pytest.raises(StreamsError, match=r"0_3: the state of store counts .* changelog_auto_offset_reset=earliest"):
@@ -118,7 +118,7 @@ def test_store_that_may_not_be_begun_anew_ends_the_instance_and_stays(
     assert (task.disk.checkpoint("counts"), task.disk.topic_id("counts")) == (3, ID)
 
 
-def test_empty_store_begins_where_its_changelog_begins_whatever_the_setting_says(
+def test_empty_store_starts_at_changelog_start_under_any_policy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     task = make(tmp_path)
@@ -130,7 +130,7 @@ def test_empty_store_begins_where_its_changelog_begins_whatever_the_setting_says
 
 
 @pytest.mark.parametrize("policy", [RESET_EARLIEST, RESET_NONE])
-def test_bounds_from_before_keys_came_to_the_store_do_not_begin_it_anew(task: Task, policy: str) -> None:
+def test_bounds_from_before_arrival_of_keys_do_not_reset_store(task: Task, policy: str) -> None:
     """A resize copies keys to the store while the end of its changelog is looked up."""
     task.take_over("counts", {b"new": b"1"}, {}, [3])
     assert aim(task, 0, 3, policy=policy, before=3) == []
@@ -138,20 +138,20 @@ def test_bounds_from_before_keys_came_to_the_store_do_not_begin_it_anew(task: Ta
     assert task.stores["counts"].get(b"new") == b"1"
 
 
-def test_store_that_has_moved_since_is_looked_up_again_before_it_is_begun_anew(task: Task) -> None:
+def test_store_changed_since_lookup_is_looked_up_again_before_reset(task: Task) -> None:
     task.take_over("counts", {b"new": b"1"}, {}, [3])
     assert aim(task, 4, 9, before=3) == []
     assert (task.targets, task.has_state("counts")) == (None, True)
 
 
-def test_no_store_is_begun_anew_while_a_commit_is_under_way(task: Task) -> None:
+def test_no_store_is_reset_during_commit(task: Task) -> None:
     assert aim(task, 0, 2, committing=True) == []
     assert (task.targets, task.has_state("counts")) == (None, True)
     assert aim(task, 0, 9, committing=True) == []
     assert task.targets == {"counts": 9}
 
 
-def test_task_of_which_a_changelog_has_no_leader_stays_without_target(task: Task) -> None:
+def test_task_whose_changelog_has_no_leader_has_no_target(task: Task) -> None:
     one = targets()
     assert one.aim(task, one.checkpoints([task]), {}, committing=False) == []
     assert task.targets is None
@@ -166,7 +166,7 @@ def test_task_of_which_a_changelog_has_no_leader_stays_without_target(task: Task
         ([], {CHANGELOG.topic: OTHER}, True),
     ],
 )
-def test_store_is_doubted_when_its_reader_finds_nothing_or_another_topic(
+def test_store_is_checked_when_its_reader_finds_nothing_or_another_topic(
     task: Task, lost: list[TopicPartition], topic_ids: dict[str, bytes], doubted: bool
 ) -> None:
     aim(task, 0, 9)
@@ -177,7 +177,7 @@ def test_store_is_doubted_when_its_reader_finds_nothing_or_another_topic(
     assert not task.stores["counts"].doubted
 
 
-def test_topic_id_is_learnt_by_a_store_of_an_earlier_version(tmp_path: Path) -> None:
+def test_store_of_earlier_version_records_topic_id(tmp_path: Path) -> None:
     task = make(tmp_path, State.STANDBY)
     task.restore("counts", [Record(0, 0, b"k", b"1", ())], 3)
     assert task.unchecked

@@ -94,7 +94,7 @@ async def count_anew(world: World, name: str) -> Streams:
 
 
 @pytest.mark.parametrize("name", ["behind", "elsewhere"])
-async def test_instance_runs_on_changelogs_that_retention_emptied_behind_aborted_transactions(
+async def test_instance_runs_with_changelogs_emptied_behind_aborted_transactions(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with streams_world(tmp_path) as world:
@@ -107,7 +107,7 @@ async def test_instance_runs_on_changelogs_that_retention_emptied_behind_aborted
         await count_records(world, name, "one")
 
 
-async def test_instance_that_has_all_state_goes_on_where_retention_emptied_its_changelogs(
+async def test_instance_with_complete_state_continues_where_retention_emptied_changelogs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It was killed after its last commit, and never reads that marker."""
@@ -123,14 +123,14 @@ async def test_instance_that_has_all_state_goes_on_where_retention_emptied_its_c
         assert "store counts begins" not in caplog.text
 
 
-async def test_aborted_transactions_at_the_end_of_changelogs_are_read_over(tmp_path: Path) -> None:
+async def test_aborted_transactions_at_changelog_end_are_skipped(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         await count_records(world, "one")
         await abort_records(world)
         await count_records(world, "elsewhere", "one")
 
 
-async def test_state_of_a_changelog_that_was_made_again_ends_the_instance_or_is_begun_anew(
+async def test_recreated_changelog_ends_instance_or_resets_its_state(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The new changelog is longer, so only its topic id differs."""
@@ -147,7 +147,7 @@ async def test_state_of_a_changelog_that_was_made_again_ends_the_instance_or_is_
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("records", [0, 300])
-async def test_running_instance_has_the_state_that_its_changelog_has_after_that_was_made_again(
+async def test_running_instance_has_state_of_recreated_changelog(
     records: int, guarantee: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Lower offsets show it, or the topic id if the new changelog is longer."""
@@ -172,7 +172,7 @@ async def test_running_instance_has_the_state_that_its_changelog_has_after_that_
             assert {task.id: dict(task.stores["counts"].items()) for task in other.tasks.values()} == held
 
 
-async def test_changelog_that_was_deleted_is_named_and_made_again_when_its_stores_are_restored(
+async def test_deleted_changelog_is_named_and_recreated_when_its_stores_are_restored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with streams_world(tmp_path) as world:
@@ -195,7 +195,7 @@ async def test_changelog_that_was_deleted_is_named_and_made_again_when_its_store
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-async def test_instance_whose_changelog_is_deleted_while_it_writes_names_it_and_what_to_do(
+async def test_instance_whose_changelog_is_deleted_during_write_names_it_and_remedy(
     guarantee: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committer, "SLOW_S", 0.1)
@@ -205,7 +205,7 @@ async def test_instance_whose_changelog_is_deleted_while_it_writes_names_it_and_
             await world.counted(again)
 
 
-async def test_instance_whose_deleted_changelog_is_created_automatically_says_to_delete_it(tmp_path: Path) -> None:
+async def test_instance_with_auto_created_changelog_advises_to_delete_it(tmp_path: Path) -> None:
     async with streams_world(tmp_path, auto_create_topics_enable="true") as world:
         await fail_without_changelog(world, AT_LEAST_ONCE, f"other partitions .*{CHANGELOG}.* delete it")
 
@@ -230,9 +230,7 @@ async def fail_without_changelog(world: World, guarantee: str, reason: str) -> N
 
 
 @pytest.mark.parametrize("partitions", [0, 2, 12])
-async def test_state_that_was_resized_is_begun_anew_when_its_changelog_was_made_again(
-    partitions: int, tmp_path: Path
-) -> None:
+async def test_resized_state_is_reset_when_its_changelog_was_recreated(partitions: int, tmp_path: Path) -> None:
     """With fewer partitions, with more, and deleted only: then the instance creates it."""
     async with streams_world(tmp_path) as world:
         await world.feed(200, keys=KEYS)
@@ -258,7 +256,7 @@ async def count_records_and_resize(world: World) -> None:
         await until(lambda: idle(one), "all is committed")
 
 
-async def test_task_whose_arrived_state_retention_deleted_runs_without_it(
+async def test_task_whose_arrived_state_was_deleted_by_retention_runs_without_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The giving partitions have recorded it; no more state arrives."""
@@ -273,7 +271,7 @@ async def test_task_whose_arrived_state_retention_deleted_runs_without_it(
         assert "0_4: the state that came from partition 0 at generation 1 was deleted" in caplog.text
 
 
-async def test_marks_that_retention_deleted_are_in_the_changelog_again_once_their_task_has_run(tmp_path: Path) -> None:
+async def test_marks_deleted_by_retention_are_written_again_once_task_has_run(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         await count_records_and_resize(world)
         await empty(world, *range(8))

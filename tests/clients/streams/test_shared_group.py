@@ -183,7 +183,7 @@ def from_the_future(info: SubscriptionInfo) -> bytes:
 
 
 @pytest.mark.parametrize("latest_version", [7, 9, LATEST_VERSION, LATEST_VERSION + 1])
-async def test_kafka_streams_leads_and_we_share_its_group(
+async def test_group_led_by_kafka_streams_is_shared(
     latest_version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jars = jars_or_skip()
@@ -211,7 +211,7 @@ async def test_kafka_streams_leads_and_we_share_its_group(
 
 
 @pytest.mark.parametrize("latest_version", [7, LATEST_VERSION])
-async def test_we_lead_and_kafka_streams_shares_our_group(
+async def test_group_led_by_our_member_is_shared_with_kafka_streams(
     latest_version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jars = jars_or_skip()

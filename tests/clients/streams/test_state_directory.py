@@ -13,7 +13,7 @@ from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol.file_paths import InvalidPath
 
 
-def test_an_instance_is_the_same_process_after_a_restart_and_another_elsewhere(tmp_path: Path) -> None:
+def test_process_id_survives_restart_and_differs_between_directories(tmp_path: Path) -> None:
     first = StateDirectory(tmp_path, "app", random.Random(1))
     with pytest.raises(DirectoryInUse):
         StateDirectory(tmp_path, "app", random.Random(2))
@@ -27,14 +27,14 @@ def test_an_instance_is_the_same_process_after_a_restart_and_another_elsewhere(t
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../other", "a/b", "a\0b"])
-def test_application_id_that_leads_out_of_the_state_directory_is_refused(name: str, tmp_path: Path) -> None:
+def test_application_id_outside_of_state_directory_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidPath):
         StateDirectory(tmp_path / "state", name, random.Random(1))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["../../evil", "../evil", "a/b"])
-def test_task_whose_name_leads_out_of_the_directory_is_neither_opened_nor_deleted(name: str, tmp_path: Path) -> None:
+def test_task_name_outside_of_directory_is_neither_opened_nor_deleted(name: str, tmp_path: Path) -> None:
     """The group's leader names tasks, and may be any client."""
     directory = StateDirectory(tmp_path / "state", "app", random.Random(1))
     task = TaskId(0, 1, name)
@@ -48,7 +48,7 @@ def test_task_whose_name_leads_out_of_the_directory_is_neither_opened_nor_delete
     directory.close()
 
 
-def test_directory_that_is_named_after_no_task_is_left_alone(tmp_path: Path) -> None:
+def test_directory_not_named_after_a_task_is_ignored(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path, "app", random.Random(1))
     (directory.path / "lost+found").mkdir()
     directory.open(TaskId(0, 1), ("counts",)).close()
@@ -56,7 +56,7 @@ def test_directory_that_is_named_after_no_task_is_left_alone(tmp_path: Path) -> 
     directory.close()
 
 
-def test_tasks_that_left_something_are_found_until_they_are_forgotten(tmp_path: Path) -> None:
+def test_tasks_with_state_are_listed_until_forgotten(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path, "app", random.Random(1))
     assert directory.tasks() == []
     for task in (TaskId(1, 0), TaskId(0, 10), TaskId(0, 9)):

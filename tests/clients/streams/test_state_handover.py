@@ -115,13 +115,13 @@ def check(seed: int) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 400, 100))
-def test_state_is_complete_wherever_its_key_goes(first: int) -> None:
+def test_state_is_complete_after_every_move_of_its_key(first: int) -> None:
     for seed in range(first, first + 100):
         check(seed)
 
 
 @pytest.mark.parametrize(("base", "counts"), [(1, (4, 8, 3)), (3, (3, 2, 5)), (5, (10, 2, 7))], ids=str)
-def test_no_more_moves_than_has_to(base: int, counts: tuple[int, ...]) -> None:
+def test_resize_moves_minimum_of_keys(base: int, counts: tuple[int, ...]) -> None:
     """4 -> 8 -> 3: half of the keys move, then those of five partitions. 3 -> 2 -> 5: a third, then the new ones'."""
     rng = random.Random(1)
     lineage = Lineage(base, list(enumerate(counts)))
@@ -137,7 +137,7 @@ def test_no_more_moves_than_has_to(base: int, counts: tuple[int, ...]) -> None:
         )
 
 
-def test_a_partition_waits_for_those_whose_keys_it_gets() -> None:
+def test_partition_waits_for_partitions_whose_keys_it_receives() -> None:
     lineage = Lineage(1, [(0, 1), (1, 2), (2, 1)])
     nothing = Marks({}, -1)
     assert state_handover.missing(lineage, KeyEpoch(0, 0), nothing) == []

@@ -30,7 +30,7 @@ from tests.clients.streams.world import World, counts, streams_world, until
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
-async def test_state_comes_from_the_disk_or_from_the_changelog(guarantee: str, tmp_path: Path) -> None:
+async def test_state_is_restored_from_disk_or_changelog(guarantee: str, tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         await world.feed(2000)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
@@ -47,7 +47,7 @@ async def test_state_comes_from_the_disk_or_from_the_changelog(guarantee: str, t
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
-async def test_state_follows_its_keys_through_resizes(
+async def test_state_moves_with_its_keys_through_resizes(
     guarantee: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committer_module, "HANDOVER_KEYS", 30)  # several transactions each
@@ -73,7 +73,7 @@ async def test_state_follows_its_keys_through_resizes(
             assert sum(map(len, held.values())) == len(world.expected), "a key is in two stores"
 
 
-async def test_state_follows_its_keys_below_the_odd_part_and_back(tmp_path: Path) -> None:
+async def test_state_moves_with_its_keys_below_the_odd_part_and_back(tmp_path: Path) -> None:
     """3 -> 2 -> 1 -> 5: partitions with keys of several residues give and get them."""
     widths = (3, 2, 1, 5)
     async with streams_world(tmp_path, topics=("out",)) as world:
@@ -95,9 +95,7 @@ async def test_state_follows_its_keys_below_the_odd_part_and_back(tmp_path: Path
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
-async def test_a_task_that_begins_where_its_changelog_was_just_made_can_be_committed(
-    guarantee: str, tmp_path: Path
-) -> None:
+async def test_task_that_starts_with_a_new_changelog_can_commit(guarantee: str, tmp_path: Path) -> None:
     """Only such tasks get records: nothing else reports the new partitions to the producer."""
     async with streams_world(tmp_path) as world:
         await world.feed(500)
@@ -122,7 +120,7 @@ def moved(world: World, before: int, after: int, *, base: int = 1) -> int:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2"])
-async def test_who_has_lost_its_tasks_hands_nothing_over(guarantee: str, tmp_path: Path) -> None:
+async def test_instance_that_lost_its_tasks_hands_over_nothing(guarantee: str, tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         await world.feed(500)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
@@ -151,7 +149,7 @@ async def test_who_has_lost_its_tasks_hands_nothing_over(guarantee: str, tmp_pat
             assert one.moves.keys == expected
 
 
-async def test_a_second_instance_takes_its_share_and_gives_it_back_while_records_come(tmp_path: Path) -> None:
+async def test_second_instance_gets_its_share_and_returns_it_under_load(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         enough = asyncio.Event()
 
@@ -173,7 +171,7 @@ async def test_a_second_instance_takes_its_share_and_gives_it_back_while_records
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
-async def test_a_commit_that_a_rebalance_puts_off_waits_for_its_end(guarantee: str, tmp_path: Path) -> None:
+async def test_commit_delayed_by_rebalance_follows_its_end(guarantee: str, tmp_path: Path) -> None:
     rarely = {"commit_interval_ms": 600_000, "transaction_timeout_ms": 600_000, "processing_guarantee": guarantee}
     async with (
         streams_world(tmp_path) as world,
@@ -211,7 +209,7 @@ async def test_a_commit_that_a_rebalance_puts_off_waits_for_its_end(guarantee: s
         await world.counted(one, two)  # not in ten minutes, but as soon as the rebalance is over
 
 
-async def test_who_commits_rarely_commits_when_stopped(tmp_path: Path) -> None:
+async def test_instance_with_long_commit_interval_commits_when_stopped(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         loop = asyncio.get_running_loop()
         async with world.instance(counts(), commit_interval_ms=600_000, transaction_timeout_ms=600_000) as one:
@@ -227,7 +225,7 @@ def running(one: Streams) -> int:
     return sum(task.state is State.RUNNING for task in one.tasks.values())
 
 
-async def test_a_standby_takes_over_without_restoring(tmp_path: Path) -> None:
+async def test_standby_takes_over_without_restoring(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         await world.feed(1000)
         async with world.instance(counts(), num_standby_replicas=1) as one:
@@ -254,7 +252,7 @@ def copies(one: Streams, two: Streams) -> bool:
     return len(one.tasks) == len(two.tasks) == 4
 
 
-async def test_a_transaction_that_fails_never_happened(tmp_path: Path) -> None:
+async def test_failed_transaction_leaves_no_trace(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         await world.feed(1000)
         async with world.instance(counts(), commit_interval_ms=200) as one:
@@ -291,7 +289,7 @@ async def test_words_are_counted_and_rows_joined(tmp_path: Path) -> None:
             await world.output("bills", lambda table: table == {b"apple": 42}, one)
 
 
-async def test_a_join_of_topics_that_do_not_fit_ends_loudly(tmp_path: Path) -> None:
+async def test_join_of_topics_with_different_counts_ends_with_error(tmp_path: Path) -> None:
     topology = Topology()
     prices = topology.table("prices")
     topology.stream("in").join(prices, lambda amount, price: price).to("out")
@@ -302,7 +300,7 @@ async def test_a_join_of_topics_that_do_not_fit_ends_loudly(tmp_path: Path) -> N
                 await one.failed()
 
 
-async def test_joined_topics_are_resized_one_after_the_other(tmp_path: Path) -> None:
+async def test_joined_topics_are_resized_one_after_another(tmp_path: Path) -> None:
     """The joined price follows from the records before each cut."""
     keys = [b"key-%d" % number for number in range(40)]
     topology = Topology()
@@ -343,7 +341,7 @@ async def test_joined_topics_are_resized_one_after_the_other(tmp_path: Path) -> 
             assert one.moves.keys + two.moves.keys > len(keys)
 
 
-async def test_a_join_of_topics_that_are_resized_in_another_way_ends_loudly_and_a_repartitioned_one_goes_on(
+async def test_differently_resized_join_ends_with_error_unless_repartitioned(
     tmp_path: Path,
 ) -> None:
     def bills(*, apart: bool) -> Topology:
@@ -377,7 +375,7 @@ async def test_a_join_of_topics_that_are_resized_in_another_way_ends_loudly_and_
             await world.output("out", lambda table: table == {b"apple": 5}, one)
 
 
-async def test_what_failed_is_not_committed(tmp_path: Path) -> None:
+async def test_failed_record_is_not_committed(tmp_path: Path) -> None:
     topology, failing = Topology(), [True]
 
     def add(key: bytes, value: bytes, count: int) -> int:
@@ -425,7 +423,9 @@ def brittle() -> Topology:
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
 @pytest.mark.parametrize("handler", [SKIP, DEAD_LETTER])
-async def test_records_that_fail_are_left_out_or_put_aside(handler: str, guarantee: str, tmp_path: Path) -> None:
+async def test_failed_records_are_skipped_or_sent_to_dead_letter_topic(
+    handler: str, guarantee: str, tmp_path: Path
+) -> None:
     async with streams_world(tmp_path) as world:
         settings: dict[str, Any] = {"deserialization_handler": handler, "processing_handler": handler}
         if handler == DEAD_LETTER:
@@ -459,7 +459,7 @@ async def test_records_that_fail_are_left_out_or_put_aside(handler: str, guarant
                 assert facts["message"] in facts["stacktrace"]
 
 
-async def test_what_cannot_be_decoded_ends_an_instance_by_default(tmp_path: Path) -> None:
+async def test_undecodable_record_ends_instance_by_default(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         await world.topics("seen")
         place = await world.producer.send_and_wait("in", b"{", b"key")
@@ -470,7 +470,7 @@ async def test_what_cannot_be_decoded_ends_an_instance_by_default(tmp_path: Path
                     await one.failed()
 
 
-async def test_the_topic_for_what_is_put_aside_is_made_before(tmp_path: Path) -> None:
+async def test_dead_letter_topic_must_exist_before_start(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         one = world.instance(brittle(), processing_handler=DEAD_LETTER, errors_dead_letter_queue_topic_name="nowhere")
         with pytest.raises(StreamsError, match="nowhere does not exist"):
@@ -485,18 +485,18 @@ async def test_the_topic_for_what_is_put_aside_is_made_before(tmp_path: Path) ->
         ({"processing_handler": FAIL, "errors_dead_letter_queue_topic_name": "t"}, "only if, a handler is dead-letter"),
     ],
 )
-def test_handlers_that_make_no_sense_are_named(settings: dict[str, str], complaint: str, tmp_path: Path) -> None:
+def test_inconsistent_handler_settings_are_refused(settings: dict[str, str], complaint: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=complaint):
         StreamsConfig(application_id="app", bootstrap_servers="x", state_dir=tmp_path, **settings)  # type: ignore[arg-type]
 
 
-async def test_two_instances_do_not_share_a_directory(tmp_path: Path) -> None:
+async def test_second_instance_in_same_directory_is_refused(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world, world.instance(counts()):
         with pytest.raises(DirectoryInUse, match="another node of this process"):
             await world.instance(counts()).start()
 
 
-def test_settings_that_make_no_sense_are_named(tmp_path: Path) -> None:
+def test_unknown_setting_values_are_refused(tmp_path: Path) -> None:
     for setting in ("processing_guarantee", "task_assignor", "rebalance_protocol", "rack_aware_assignment_strategy"):
         with pytest.raises(ValueError, match=setting):
             StreamsConfig(application_id="a", bootstrap_servers="h:1", state_dir=tmp_path, **{setting: "no"})  # type: ignore[arg-type]

@@ -119,13 +119,13 @@ def read(answer: MemberAssignment) -> AssignmentInfo:
     return decode_assignment_info(answer.user_data or b"")
 
 
-def test_it_is_called_stream_and_does_both_protocols(cluster: Cluster) -> None:
+def test_assignor_is_named_stream_and_supports_both_protocols(cluster: Cluster) -> None:
     assignor = Thread(1, "a", cluster).assignor
     assert assignor.name == "stream"
     assert assignor.protocols == {RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE}
 
 
-def test_a_subscription_says_who_and_how_far_and_never_the_same_twice(cluster: Cluster) -> None:
+def test_subscription_has_process_and_offset_sums_and_is_always_unique(cluster: Cluster) -> None:
     thread = Thread(7, "a", cluster, end_point="h:80", tags={"zone": "x"})
     thread.sums = {TaskId(0, 1): 55}
     said = [thread.assignor.subscription_user_data(("in",)) for _ in range(300)]
@@ -135,7 +135,7 @@ def test_a_subscription_says_who_and_how_far_and_never_the_same_twice(cluster: C
     assert all(one != another for one, another in itertools.pairwise(said))
 
 
-def test_the_leader_prepares_topics_and_asks_only_for_the_ends_of_old_ones(cluster: Cluster) -> None:
+def test_leader_creates_topics_and_requests_end_offsets_of_existing_ones_only(cluster: Cluster) -> None:
     thread = Thread(1, "a", cluster)
     thread.lead()
     assert cluster.prepared == [{"counts": 4}]
@@ -144,14 +144,14 @@ def test_the_leader_prepares_topics_and_asks_only_for_the_ends_of_old_ones(clust
     assert cluster.asked == [TopicPartition("counts", index) for index in range(4)]
 
 
-def test_a_source_topic_that_is_its_own_changelog_is_not_made(cluster: Cluster) -> None:
+def test_source_topic_that_is_its_own_changelog_is_not_created(cluster: Cluster) -> None:
     table = [TopicsInfo(source_topics=frozenset({"in"}), changelog_topics=frozenset({"in"}))]
     Thread(1, "a", cluster, topology=table).lead()
     assert cluster.prepared == []
     assert cluster.asked == [TopicPartition("in", index) for index in range(4)]
 
 
-def test_tasks_are_spread_and_told_to_everybody(cluster: Cluster) -> None:
+def test_tasks_are_balanced_and_every_member_gets_all_hosts(cluster: Cluster) -> None:
     one, other = Thread(1, "a", cluster, end_point="h:1"), Thread(2, "b", cluster, end_point="h:2")
     answers = one.lead(other)
     assert one.assignor.on_assignment(answers["a"], 5) is None
@@ -162,7 +162,7 @@ def test_tasks_are_spread_and_told_to_everybody(cluster: Cluster) -> None:
     assert set(one.tasks.partitions_by_host[Host("h", 2)]) == set(answers["b"].partitions)
 
 
-def test_a_newcomer_warms_up_and_the_leader_looks_again(cluster: Cluster) -> None:
+def test_new_member_warms_up_and_leader_schedules_probing_rebalance(cluster: Cluster) -> None:
     old, new = Thread(1, "a", cluster), Thread(2, "b", cluster)
     cluster.existing.add("counts")
     old.runs(0, 1, 2, 3)
@@ -185,7 +185,7 @@ def test_a_newcomer_warms_up_and_the_leader_looks_again(cluster: Cluster) -> Non
     assert old.assignor.last_led is not None and old.assignor.last_led.stable
 
 
-def test_nothing_is_given_that_another_member_still_has(cluster: Cluster) -> None:
+def test_partition_still_owned_by_another_member_is_not_assigned(cluster: Cluster) -> None:
     threads = [Thread(1 + number // 2, f"m{number}", cluster, assignor=assign_sticky) for number in range(4)]
     threads[0].runs(0, 1, 2, 3)
     answers = threads[1].lead(*threads[2:], threads[0])
@@ -195,7 +195,7 @@ def test_nothing_is_given_that_another_member_still_has(cluster: Cluster) -> Non
     assert sum(len(answer.partitions) for answer in answers.values()) == 1
 
 
-def test_a_task_with_one_partition_elsewhere_waits_as_a_whole(cluster: Cluster) -> None:
+def test_task_with_one_partition_owned_elsewhere_waits_as_a_whole(cluster: Cluster) -> None:
     joined = [TopicsInfo(source_topics=frozenset({"in", "side"}))]
     one, other = Thread(1, "a", cluster, topology=joined), Thread(2, "b", cluster, topology=joined)
     other.owned = (TopicPartition("side", 0), TopicPartition("in", 1), TopicPartition("side", 1))
@@ -205,7 +205,7 @@ def test_a_task_with_one_partition_elsewhere_waits_as_a_whole(cluster: Cluster) 
     assert set(answers["b"].partitions) == {TopicPartition("in", 1), TopicPartition("side", 1)}
 
 
-def test_only_one_thread_of_the_leader_is_asked_to_look_again(cluster: Cluster) -> None:
+def test_one_thread_of_leader_schedules_probing_rebalance(cluster: Cluster) -> None:
     threads = [Thread(1, "a", cluster), Thread(1, "b", cluster), Thread(2, "c", cluster)]
     cluster.existing.add("counts")
     threads[0].runs(0, 1)
@@ -215,7 +215,7 @@ def test_only_one_thread_of_the_leader_is_asked_to_look_again(cluster: Cluster) 
     assert times == {"a": NOW_MS + 600_000, "b": NO_REBALANCE_MS, "c": NO_REBALANCE_MS}
 
 
-def test_who_joins_again_at_once_is_not_asked_to_look_again_later(cluster: Cluster) -> None:
+def test_member_that_rejoins_at_once_schedules_no_probing_rebalance(cluster: Cluster) -> None:
     threads = [Thread(1, "a", cluster), Thread(1, "b", cluster), Thread(2, "c", cluster)]
     cluster.existing.add("counts")
     threads[1].runs(0, 1, 2, 3)
@@ -226,7 +226,7 @@ def test_who_joins_again_at_once_is_not_asked_to_look_again_later(cluster: Clust
     assert led is not None and led.waiting == {"a"} and led.probing_at_ms is not None
 
 
-def test_tasks_without_state_stay_where_they_are_read(cluster: Cluster) -> None:
+def test_stateless_tasks_stay_with_their_owners(cluster: Cluster) -> None:
     stateless = [TopicsInfo(source_topics=frozenset({"in"}))]
     threads = [Thread(process, name, cluster, topology=stateless, assignor=assign_sticky) for process, name in
                ((1, "a"), (2, "b"))]  # fmt: skip
@@ -236,7 +236,7 @@ def test_tasks_without_state_stay_where_they_are_read(cluster: Cluster) -> None:
     assert [answers[thread.name].partitions for thread in threads] == [thread.owned for thread in threads]
 
 
-def test_without_end_offsets_everything_stays_and_is_looked_at_again(cluster: Cluster) -> None:
+def test_without_end_offsets_tasks_stay_and_a_probing_rebalance_follows(cluster: Cluster) -> None:
     one, other = Thread(1, "a", cluster), Thread(2, "b", cluster)
     cluster.existing.add("counts")
     cluster.unreachable = True
@@ -248,7 +248,7 @@ def test_without_end_offsets_everything_stays_and_is_looked_at_again(cluster: Cl
     assert len(sticky.lead(one)["a"].partitions) == 2, "the sticky assignor does not go by lags anyway"
 
 
-def test_a_missing_topic_is_told_to_everybody(cluster: Cluster) -> None:
+def test_missing_topic_is_reported_to_every_member(cluster: Cluster) -> None:
     one, other = Thread(1, "a", cluster), Thread(2, "b", cluster)
     answers = one.lead(other, cluster=metadata(other=1))
     assert other.assignor.on_assignment(answers["b"], 1) is None
@@ -256,7 +256,7 @@ def test_a_missing_topic_is_told_to_everybody(cluster: Cluster) -> None:
     assert one.assignor.last_led is not None and one.assignor.last_led.error is other.tasks.error
 
 
-def test_nonsense_from_one_member_is_an_error_for_all_that_names_it(
+def test_malformed_subscription_is_an_error_for_all_that_names_member(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = Thread(1, "a", cluster)
@@ -265,7 +265,7 @@ def test_nonsense_from_one_member_is_an_error_for_all_that_names_it(
     assert "subscription of bad" in caplog.text
 
 
-def test_one_member_asks_all_to_stop(cluster: Cluster) -> None:
+def test_shutdown_request_of_one_member_reaches_all(cluster: Cluster) -> None:
     one, other = Thread(1, "a", cluster), Thread(2, "b", cluster)
     other.assignor.error = AssignorError.SHUTDOWN_REQUESTED
     answers = one.lead(other)
@@ -273,7 +273,7 @@ def test_one_member_asks_all_to_stop(cluster: Cluster) -> None:
     assert one.tasks.error is AssignorError.SHUTDOWN_REQUESTED
 
 
-def test_repartition_topics_are_prepared_before_their_tasks_are_made(cluster: Cluster) -> None:
+def test_repartition_topics_are_created_before_their_tasks(cluster: Cluster) -> None:
     topology = [
         TopicsInfo(source_topics=frozenset({"in"}), sink_topics=frozenset({"again"})),
         TopicsInfo(source_topics=frozenset({"again"}), repartition_topics={"again": None}),
@@ -291,7 +291,7 @@ def in_racks(*racks: str | None) -> ClusterMetadata:
     return ClusterMetadata(nodes=nodes, topics={"in": Topic("in", ZERO_UUID, partitions)})
 
 
-def test_tasks_run_where_the_replicas_of_their_partitions_are(cluster: Cluster) -> None:
+def test_tasks_run_in_rack_of_their_partition_replicas(cluster: Cluster) -> None:
     config = AssignorConfig(rack_aware_assignment_strategy="min_traffic")
     threads = [Thread(number, name, cluster, config=config) for number, name in enumerate("ab")]
 
@@ -320,7 +320,7 @@ def rolling(cluster: Cluster, *threads: Thread) -> int:
 
 
 @pytest.mark.parametrize("old", range(3, LATEST_VERSION))
-def test_a_group_speaks_what_all_can_whoever_leads(cluster: Cluster, old: int) -> None:
+def test_group_uses_highest_common_version_under_any_leader(cluster: Cluster, old: int) -> None:
     for leader_is_new in (True, False):
         threads = [Thread(1, "a", cluster), Thread(2, "b", cluster, latest_version=old)]
         ordered = threads if leader_is_new else threads[::-1]
@@ -331,7 +331,7 @@ def test_a_group_speaks_what_all_can_whoever_leads(cluster: Cluster, old: int) -
         assert [one.assignor.used_version for one in (threads[0], restarted)] == [LATEST_VERSION] * 2
 
 
-def test_what_members_from_the_future_own_is_not_given_away(cluster: Cluster) -> None:
+def test_partitions_owned_by_member_of_newer_version_are_not_reassigned(cluster: Cluster) -> None:
     old, new = Thread(1, "a", cluster, latest_version=8), Thread(2, "b", cluster)
     new.runs(0, 1)
     answers = old.lead(new)
@@ -342,7 +342,7 @@ def test_what_members_from_the_future_own_is_not_given_away(cluster: Cluster) ->
     assert new.assignor.used_version == 8
 
 
-def test_a_member_too_old_to_agree_with_one_from_the_future_is_an_error(cluster: Cluster) -> None:
+def test_member_with_no_version_in_common_with_newer_one_is_an_error(cluster: Cluster) -> None:
     old = encode_subscription_info(SubscriptionInfo(version=2, latest_supported_version=-1, process_id=b"x" * 16))
     group = Group([MemberView("old", (), (), old), MemberView("new", (), (), b"\0\0\0\x0c\0\0\0\x0c")])
     with pytest.raises(TaskAssignmentError, match="1 members have versions newer than 11, and another has version 2"):
@@ -353,7 +353,9 @@ def test_a_member_too_old_to_agree_with_one_from_the_future_is_an_error(cluster:
     ("version", "common", "complaint"),
     [(11, 11, "used version 9 with 11"), (9, 12, "all members support version 12")],
 )
-def test_a_leader_that_says_too_much_is_refused(cluster: Cluster, version: int, common: int, complaint: str) -> None:
+def test_inconsistent_assignment_of_leader_is_refused(
+    cluster: Cluster, version: int, common: int, complaint: str
+) -> None:
     thread = Thread(1, "a", cluster)
     thread.assignor.used_version = 9
     info = AssignmentInfo(version=version, commonly_supported_version=common)
@@ -369,7 +371,7 @@ def test_partitions_without_tasks_are_refused(cluster: Cluster) -> None:
         Thread(1, "a", cluster).assignor.on_assignment(MemberAssignment(), 1)
 
 
-def test_a_member_whose_end_point_the_group_does_not_know_joins_again(cluster: Cluster) -> None:
+def test_member_whose_end_point_is_missing_in_assignment_rejoins(cluster: Cluster) -> None:
     thread = Thread(1, "a", cluster, end_point="here:2")
     for hosts, answer in (({Host("here", 1): ()}, REJOIN_NOW), ({Host("here", 2): ()}, None), ({}, None)):
         wire = encode_assignment_info(AssignmentInfo(partitions_by_host=hosts))
@@ -383,11 +385,11 @@ def test_a_member_whose_end_point_the_group_does_not_know_joins_again(cluster: C
     ("offset_sum", "end_sum", "lag"),
     [(RUNNING, 5, RUNNING), (UNKNOWN_SUM, 5, UNKNOWN_SUM), (3, 10, 7), (10, 10, 0), (11, 10, 10), (0, 0, 0)],
 )
-def test_lags(offset_sum: int, end_sum: int, lag: int) -> None:
+def test_lag_is_end_sum_minus_offset_sum(offset_sum: int, end_sum: int, lag: int) -> None:
     assert lag_of(offset_sum, end_sum) == lag
 
 
-def test_end_sums() -> None:
+def test_end_sums_add_up_changelog_end_offsets() -> None:
     first, second = TopicPartition("a", 0), TopicPartition("b", 0)
     changelogs = {TaskId(0, 0): (first, second)}
     assert end_sums_of(changelogs, {first: 3, second: 4}) == {TaskId(0, 0): 7}
@@ -396,7 +398,7 @@ def test_end_sums() -> None:
     assert end_sums_of(changelogs, None) == {TaskId(0, 0): UNKNOWN_SUM}
 
 
-def test_threads_get_back_what_they_had_within_equal_shares() -> None:
+def test_threads_keep_previous_tasks_within_equal_shares() -> None:
     tasks = [TaskId(0, index) for index in range(5)]
     threads = Threads(["b", "a"], {"b": [tasks[4], tasks[3], tasks[2]], "a": []})
     shares = threads.share(tasks, stateful=True)
@@ -404,13 +406,13 @@ def test_threads_get_back_what_they_had_within_equal_shares() -> None:
     assert {len(share) for share in threads.share([TaskId(1, 0)], stateful=False).values()} == {0, 1}
 
 
-def test_a_process_of_two_threads_is_one_client_of_two(cluster: Cluster) -> None:
+def test_process_with_two_threads_gets_two_shares(cluster: Cluster) -> None:
     threads = [Thread(1, "a", cluster), Thread(1, "b", cluster), Thread(2, "c", cluster)]
     answers = threads[0].lead(*threads[1:], cluster=metadata(**{"in": 6}))
     assert {name: len(answer.partitions) for name, answer in answers.items()} == {"a": 2, "b": 2, "c": 2}
 
 
-def test_standbys_come_with_the_source_partitions_of_their_tasks(cluster: Cluster) -> None:
+def test_standbys_have_source_partitions_of_their_tasks(cluster: Cluster) -> None:
     one, other = Thread(1, "a", cluster, config=AssignorConfig(num_standby_replicas=1)), Thread(2, "b", cluster)
     info = read(one.lead(other)["a"])
     assert len(info.standby_tasks) == 2

@@ -78,19 +78,19 @@ def assignment(values: dict[str, Any]) -> AssignmentInfo:
 
 
 @pytest.mark.parametrize("golden", recorded("subscription"))
-def test_subscriptions_are_kafkas_byte_for_byte(golden: Any) -> None:
+def test_subscriptions_equal_kafka_bytes(golden: Any) -> None:
     wire, info = bytes.fromhex(golden["wire"]), subscription(golden["values"])
     assert decode_subscription_info(wire) == info
     assert encode_subscription_info(info) == wire
 
 
 @pytest.mark.kafka_jars
-def test_the_golden_bytes_are_what_kafka_streams_writes() -> None:
+def test_golden_bytes_are_those_of_kafka_streams() -> None:
     assert ask(jars_or_skip(), "golden") == RECORDED
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_old_subscriptions_say_running_or_not(version: int) -> None:
+def test_old_subscription_versions_distinguish_only_active_and_standby(version: int) -> None:
     info = SubscriptionInfo(
         version=version,
         latest_supported_version=-1 if version < 3 else 6,
@@ -103,7 +103,7 @@ def test_old_subscriptions_say_running_or_not(version: int) -> None:
     assert read.task_offset_sums[TaskId(2, 0)] == UNKNOWN_SUM
 
 
-def test_a_subscription_from_the_future_tells_its_versions() -> None:
+def test_subscription_of_newer_version_is_decoded_to_its_versions() -> None:
     wire = bytes.fromhex("0000000c0000000d") + b"whatever comes in version 12"
     read = decode_subscription_info(wire)
     assert (read.version, read.latest_supported_version, read.process_id) == (12, 13, b"")
@@ -128,7 +128,7 @@ def test_a_subscription_from_the_future_tells_its_versions() -> None:
         ("00000001" + "00" * 16 + "00" * 8 + "00", "1 bytes left over"),
     ],
 )
-def test_nonsense_for_a_subscription_is_refused_in_one_line(wire: str, reason: str) -> None:
+def test_malformed_subscription_is_refused_in_one_line(wire: str, reason: str) -> None:
     with pytest.raises(DecodeError) as caught:
         decode_subscription_info(bytes.fromhex(wire))
     assert reason in str(caught.value)
@@ -136,7 +136,7 @@ def test_nonsense_for_a_subscription_is_refused_in_one_line(wire: str, reason: s
 
 
 @pytest.mark.parametrize("golden", RECORDED, ids=lambda one: f"{one['message']}-v{one['values']['version']}")
-def test_every_truncation_is_refused_and_nothing_large_is_allocated(golden: Any) -> None:
+def test_every_truncation_is_refused_without_large_allocation(golden: Any) -> None:
     wire = bytes.fromhex(golden["wire"])
     decode = decode_subscription_info if golden["message"] == "subscription" else decode_assignment_info
     decode(wire)
@@ -156,7 +156,7 @@ def test_every_truncation_is_refused_and_nothing_large_is_allocated(golden: Any)
     assert peak < 300_000
 
 
-def test_what_a_version_cannot_say_is_refused() -> None:
+def test_field_unsupported_by_version_is_refused() -> None:
     named = {TaskId(0, 0, "a"): 1}
     for version in VERSIONS:
         latest = -1 if version < 3 else 11
@@ -176,14 +176,14 @@ def test_what_a_version_cannot_say_is_refused() -> None:
         streams_protocol.encode(StreamsAssignment(version=12, active_tasks=[], standby_tasks=[]))
 
 
-def test_versions_must_fit_together() -> None:
+def test_inconsistent_versions_are_refused() -> None:
     info = SubscriptionInfo(process_id=PROCESS)
     for version, latest in ((0, 11), (12, 11), (3, -1), (2, 1)):
         with pytest.raises(ValueError, match="version"):
             dataclasses.replace(info, version=version, latest_supported_version=latest)
 
 
-def test_tasks_and_partitions_stand_side_by_side() -> None:
+def test_active_tasks_and_partitions_are_parallel_lists() -> None:
     info = AssignmentInfo(active_tasks=(TaskId(0, 0), TaskId(0, 1), TaskId(0, 0)))
     sides = [TopicPartition("b", 0), TopicPartition("a", 1), TopicPartition("a", 0)]
     assert info.partitions_of_tasks(sides) == {

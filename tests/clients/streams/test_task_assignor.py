@@ -95,7 +95,7 @@ def owners(placed: Mapping[bytes, frozenset[TaskId]]) -> dict[TaskId, list[bytes
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_every_task_runs_once_and_copies_are_elsewhere(assignor: TaskAssignor) -> None:
+def test_every_task_is_active_once_and_standbys_are_on_other_clients(assignor: TaskAssignor) -> None:
     for cluster, placement in the_placements(assignor):
         active, standby = owners(placement.active), owners(placement.standby)
         assert active.keys() == cluster.tasks.every, cluster
@@ -106,13 +106,13 @@ def test_every_task_runs_once_and_copies_are_elsewhere(assignor: TaskAssignor) -
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_nothing_depends_on_the_order_in_which_clients_are_named(assignor: TaskAssignor) -> None:
+def test_assignment_does_not_depend_on_order_of_clients(assignor: TaskAssignor) -> None:
     for cluster, placement in the_placements(assignor):
         turned = dataclasses.replace(cluster, clients=cluster.clients[::-1])
         assert place(assignor, turned) == placement, cluster
 
 
-def test_balance_within_one_task_between_equal_clients() -> None:
+def test_equal_clients_differ_by_at_most_one_task() -> None:
     for cluster in the_even_clusters():
         placement = place(assign_highly_available, caught_up(cluster))
         assert not placement.probing, cluster
@@ -122,7 +122,7 @@ def test_balance_within_one_task_between_equal_clients() -> None:
         assert max(stateful) - min(stateful) <= 1, cluster
 
 
-def test_no_move_of_a_task_would_be_more_even_between_any_clients() -> None:
+def test_no_single_move_improves_balance() -> None:
     for cluster, placement in the_ideal_placements():
         load = {
             client.process_id: (len(placement.active[client.process_id] & cluster.tasks.stateful), client.capacity)
@@ -134,7 +134,7 @@ def test_no_move_of_a_task_would_be_more_even_between_any_clients() -> None:
             assert not (much and 0 <= moved < skew), cluster
 
 
-def test_a_task_runs_where_its_state_is() -> None:
+def test_task_runs_where_its_state_is() -> None:
     """Caught up, or with no client further ahead: no avoidable restoration."""
     for cluster, placement in the_placements(assign_highly_available):
         for client in cluster.clients:
@@ -143,14 +143,14 @@ def test_a_task_runs_where_its_state_is() -> None:
                 assert lag <= bound or lag == min(other.lags[task] for other in cluster.clients), (task, str(cluster))
 
 
-def test_warmups_stay_within_their_budget() -> None:
+def test_warmup_replicas_stay_within_limit() -> None:
     for cluster, placement in the_placements(assign_highly_available):
         replicas = min(cluster.config.num_standby_replicas, len(cluster.clients) - 1)
         copies = Counter(task for tasks in placement.standby.values() for task in tasks)
         assert sum(max(0, count - replicas) for count in copies.values()) <= cluster.config.max_warmup_replicas, cluster
 
 
-def test_nothing_moves_without_cause() -> None:
+def test_ideal_assignment_is_left_unchanged() -> None:
     """A correct assignment is left unchanged, with any leader."""
     for cluster, placement in the_ideal_placements():
         assert place(assign_highly_available, after(cluster, placement)) == placement, cluster
@@ -159,7 +159,7 @@ def test_nothing_moves_without_cause() -> None:
         assert place(assign_sticky, again).active == sticky.active, cluster
 
 
-def test_probing_rebalances_converge_and_stop_nothing_before_its_time() -> None:
+def test_probing_rebalances_converge_and_move_tasks_only_to_caught_up_clients() -> None:
     """Rounds until the assignment is right; tasks move only to caught-up clients."""
     most = 0
     for (cluster, placement), (_, ideal) in zip(
@@ -182,7 +182,7 @@ def test_probing_rebalances_converge_and_stop_nothing_before_its_time() -> None:
     assert most > 10, "some groups need many rounds, or nothing was shown"
 
 
-def test_each_task_has_its_standbys() -> None:
+def test_each_stateful_task_has_its_standbys() -> None:
     for cluster, placement in the_ideal_placements():
         copies = owners(placement.standby)
         replicas = min(cluster.config.num_standby_replicas, len(cluster.clients) - 1)
@@ -190,7 +190,7 @@ def test_each_task_has_its_standbys() -> None:
             assert len(copies.get(task, ())) == replicas, (task, str(cluster))
 
 
-def test_copies_are_in_as_many_zones_as_there_are() -> None:
+def test_standbys_are_in_as_many_zones_as_possible() -> None:
     looked_at = 0
     for cluster in the_clusters():
         if cluster.config.rack_aware_assignment_tags != ("zone",):
@@ -206,7 +206,7 @@ def test_copies_are_in_as_many_zones_as_there_are() -> None:
     assert looked_at > CLUSTERS / 4
 
 
-def test_sticky_keeps_equal_shares_where_they_were() -> None:
+def test_sticky_keeps_equal_shares_of_previous_owners() -> None:
     for cluster, placement in the_placements(assign_sticky):
         quota = len(cluster.tasks.every) // sum(client.capacity for client in cluster.clients)
         for client in cluster.clients:
@@ -215,7 +215,7 @@ def test_sticky_keeps_equal_shares_where_they_were() -> None:
             assert kept >= min(len(had), quota * client.capacity), (client.process_id.hex(), str(cluster))
 
 
-def test_sticky_is_within_one_task_of_balance_and_keeps_all_that_this_allows() -> None:
+def test_sticky_is_balanced_within_one_task_and_keeps_maximum() -> None:
     """Equal clients, with a task per thread: each gets a share; larger shares go to previous owners."""
     looked_at = 0
     for cluster in the_even_clusters(standbys=0):
@@ -234,14 +234,14 @@ def test_sticky_is_within_one_task_of_balance_and_keeps_all_that_this_allows() -
     assert looked_at > CLUSTERS / 2
 
 
-def test_as_before_is_as_before() -> None:
+def test_previous_assignment_is_kept_unchanged() -> None:
     for cluster, placement in the_placements(assign_as_before):
         assert placement.probing
         for client in cluster.clients:
             assert client.previous_active <= placement.active[client.process_id], cluster
 
 
-def test_a_new_client_gets_copies_first_and_tasks_when_it_is_ready() -> None:
+def test_new_client_gets_warmups_first_and_tasks_when_caught_up() -> None:
     """KIP-441's example: two of six tasks move to the new client without downtime."""
     tasks = frozenset(TaskId(0, partition) for partition in range(6))
     old = Client(process_id=b"\1" * 16, capacity=1, previous_active=tasks, lags=dict.fromkeys(tasks, RUNNING))
@@ -257,7 +257,7 @@ def test_a_new_client_gets_copies_first_and_tasks_when_it_is_ready() -> None:
     assert sorted(placement.active[new.process_id]) == [TaskId(0, 1), TaskId(0, 3), TaskId(0, 5)]
 
 
-def test_processes_sort_as_java_sorts_them() -> None:
+def test_process_ids_are_sorted_as_in_java() -> None:
     assert sorted([b"\x00" * 16, b"\xff" * 16, b"\x7f" * 16, b"\x80" * 16], key=process_order) == [
         b"\x80" * 16,
         b"\xff" * 16,
@@ -276,12 +276,12 @@ def test_processes_sort_as_java_sorts_them() -> None:
         ("rack_aware_assignment_tags", tuple("abcdef")),
     ],
 )
-def test_settings_are_checked(setting: str, value: object) -> None:
+def test_invalid_assignor_settings_are_refused(setting: str, value: object) -> None:
     with pytest.raises(ValueError, match="than"):
         AssignorConfig(**{setting: value})
 
 
-def test_a_dimension_without_values_left_constrains_nothing() -> None:
+def test_exhausted_rack_tag_no_longer_constrains_standbys() -> None:
     """Two zones, three racks, two copies: the second copy may share a zone, but not a rack."""
     task = TaskId(0, 0)
     where = ("a1", "b1", "b2", "a2", "a3")

@@ -31,7 +31,7 @@ for round in itertools.count(1):
 """
 
 
-def test_everything_of_a_write_is_there_after_a_kill(tmp_path: Path) -> None:
+def test_committed_write_is_complete_after_kill(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         told = 0
@@ -49,7 +49,7 @@ def test_everything_of_a_write_is_there_after_a_kill(tmp_path: Path) -> None:
             assert dict(disk.items(store)) == {b"%d" % key: b"%d" % stored for key in range(300)}
 
 
-def test_a_store_survives_its_process_and_forgets_on_demand(tmp_path: Path) -> None:
+def test_store_survives_restart_and_forgets_on_request(tmp_path: Path) -> None:
     with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
         disk.write(Write(changes={"a": {b"k": b"1", b"gone": b"2"}}, checkpoints={"a": 7}))
         disk.write(Write(changes={"a": {b"gone": None}}, marks={"a": {b"m": b"1"}, "b": {b"n": b"2"}}))
@@ -62,7 +62,7 @@ def test_a_store_survives_its_process_and_forgets_on_demand(tmp_path: Path) -> N
     assert checkpoints_on_disk(tmp_path / "nothing", STORES) == {}
 
 
-def test_keys_that_lmdb_does_not_take(tmp_path: Path) -> None:
+def test_keys_that_lmdb_rejects_are_stored(tmp_path: Path) -> None:
     rows = {b"": b"empty", b"x" * 511: b"longest", b"x" * 512: b"too long", b"y" * 5000: b""}
     with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
         disk.write(Write(changes={"a": rows}))
@@ -74,7 +74,7 @@ def test_keys_that_lmdb_does_not_take(tmp_path: Path) -> None:
         assert set(dict(disk.items("a"))) == {b"x" * 511, b"x" * 512}
 
 
-def test_a_store_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_grows_beyond_its_first_map_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_module, "FIRST_MAP_BYTES", 1 << 16)
     with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
         for first in range(0, 5000, 500):
@@ -82,7 +82,7 @@ def test_a_store_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert disk.entries("a") == 5000
 
 
-def test_what_is_read_while_others_write_is_of_one_moment(tmp_path: Path) -> None:
+def test_reader_sees_a_consistent_snapshot_during_writes(tmp_path: Path) -> None:
     with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
         disk.write(Write(changes={"a": {b"1": b"old", b"2": b"old"}}))
         rows = disk.items("a")
@@ -91,7 +91,7 @@ def test_what_is_read_while_others_write_is_of_one_moment(tmp_path: Path) -> Non
         assert [first, *rows] == [(b"1", b"old"), (b"2", b"old")]
 
 
-def test_a_store_that_was_open_when_the_machine_went_down_is_not_trusted(tmp_path: Path) -> None:
+def test_store_open_during_machine_crash_is_not_trusted(tmp_path: Path) -> None:
     disk = TaskDisk(tmp_path, STORES)
     disk.write(Write(changes={"a": {b"k": b"1"}}, checkpoints={"a": 7}))
     disk.close()

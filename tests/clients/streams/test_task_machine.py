@@ -160,7 +160,7 @@ def joins(tmp_path: Path) -> Iterator[Instance]:
 # processing
 
 
-def test_a_task_processes_when_its_positions_are_known_and_its_stores_complete(one: Instance) -> None:
+def test_task_processes_once_positions_are_known_and_stores_restored(one: Instance) -> None:
     assert one.assign(0) == [Open(TaskId(0, 0), State.CATCHING_UP), Pause([place(0)]), Follow()]
     assert not one.machine.is_without_target(one.view), "an earlier owner may have a transaction open"
     one.reads(0, 5)
@@ -173,7 +173,7 @@ def test_a_task_processes_when_its_positions_are_known_and_its_stores_complete(o
     assert counted(0) not in one.machine.to_follow(), "it writes its changelog itself now"
 
 
-def test_ends_that_were_asked_for_an_earlier_ownership_are_not_believed(one: Instance) -> None:
+def test_end_offsets_requested_under_earlier_ownership_are_ignored(one: Instance) -> None:
     one.assign(0)
     one.reads(0, 5)
     one.machine.give_back([place(0)], lost=False)
@@ -186,7 +186,7 @@ def test_ends_that_were_asked_for_an_earlier_ownership_are_not_believed(one: Ins
     assert one[0].targets == {"counts": 0}
 
 
-def test_a_task_to_which_keys_come_waits_for_their_state(one: Instance) -> None:
+def test_task_that_receives_keys_waits_for_their_state(one: Instance) -> None:
     one.view.lineages["in"] = GROWN
     one.assign(2)
     one.reads(2, 0, KeyEpoch(2, 1))
@@ -197,7 +197,7 @@ def test_a_task_to_which_keys_come_waits_for_their_state(one: Instance) -> None:
     assert one.release() == [Resume([place(2)]), Follow()]
 
 
-def test_a_running_task_stops_when_keys_are_to_come_and_catches_up_when_its_changes_are_committed(
+def test_running_task_stops_for_arriving_keys_and_catches_up_after_commit(
     one: Instance,
 ) -> None:
     one.view.lineages["in"] = SHRUNK
@@ -211,13 +211,13 @@ def test_a_running_task_stops_when_keys_are_to_come_and_catches_up_when_its_chan
     assert one[0].state is State.CATCHING_UP
 
 
-def test_records_for_a_task_that_does_not_run_are_a_mistake_of_ours(one: Instance) -> None:
+def test_records_for_a_task_that_is_not_running_are_an_assertion_error(one: Instance) -> None:
     one.assign(0)
     with pytest.raises(AssertionError, match="0_0 is catching up and was given records"):
         one.machine.process(one.view, {place(0): [record(0, b"a")]})
 
 
-def test_of_joined_topics_the_one_that_is_ahead_waits(joins: Instance) -> None:
+def test_joined_topic_that_is_ahead_is_held_back(joins: Instance) -> None:
     joins.view.lineages = {"in": GROWN.until(0), "other": GROWN.until(0)}
     joins.runs(0)
     joins.view.lineages["in"] = GROWN
@@ -235,7 +235,7 @@ def test_of_joined_topics_the_one_that_is_ahead_waits(joins: Instance) -> None:
 # commits
 
 
-def test_a_commit_has_what_changed_and_there_is_none_of_nothing(one: Instance) -> None:
+def test_commit_contains_changes_and_is_omitted_without_any(one: Instance) -> None:
     one.runs(0, 1)
     assert one.commit() is None
     one.reads(0, 7)
@@ -247,7 +247,7 @@ def test_a_commit_has_what_changed_and_there_is_none_of_nothing(one: Instance) -
     assert one.commit(sent=True) is not None, "output was sent for records that changed nothing else"
 
 
-def test_while_a_commit_is_under_way_nothing_else_touches_the_tasks(one: Instance) -> None:
+def test_commit_in_progress_blocks_changes_to_tasks(one: Instance) -> None:
     one.runs(0)
     one.assign(0, 1)
     one.reads(0, 7)
@@ -263,7 +263,7 @@ def test_while_a_commit_is_under_way_nothing_else_touches_the_tasks(one: Instanc
     assert one.release() == [Resume([place(1)]), Follow()]
 
 
-def test_a_commit_that_failed_is_taken_up_from_the_last_one(one: Instance) -> None:
+def test_failed_commit_resumes_from_last_committed_offset(one: Instance) -> None:
     one.runs(0)
     one.reads(0, 7)
     one[0].stores["counts"].put(b"k", b"1")
@@ -278,9 +278,7 @@ def test_a_commit_that_failed_is_taken_up_from_the_last_one(one: Instance) -> No
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
-def test_while_the_group_rebalances_a_commit_waits_but_no_transaction_until_it_times_out(
-    guarantee: str, tmp_path: Path
-) -> None:
+def test_commit_waits_for_rebalance_unless_transaction_would_time_out(guarantee: str, tmp_path: Path) -> None:
     one = Instance(tmp_path, transaction_timeout_ms=10_000, processing_guarantee=guarantee)
     one.view.rebalancing = True
     assert not one.machine.may_commit(one.view, 1.0)
@@ -292,7 +290,7 @@ def test_while_the_group_rebalances_a_commit_waits_but_no_transaction_until_it_t
     assert not one.machine.put_off
 
 
-def test_who_gave_up_commits_nothing(one: Instance) -> None:
+def test_instance_that_gave_up_commits_nothing(one: Instance) -> None:
     one.runs(0)
     one.machine.give_up()
     assert not one.machine.may_commit(one.view, 1.0)
@@ -301,7 +299,7 @@ def test_who_gave_up_commits_nothing(one: Instance) -> None:
 # hand-overs
 
 
-def test_keys_are_handed_over_when_everything_before_the_cut_is_read(one: Instance) -> None:
+def test_keys_are_handed_over_when_everything_before_the_cut_is_processed(one: Instance) -> None:
     one.view.lineages["in"] = GROWN
     one.runs(0, 1)
     one.reads(0, 4)
@@ -319,7 +317,7 @@ def test_keys_are_handed_over_when_everything_before_the_cut_is_read(one: Instan
     assert one.machine.commit_due == 3.0, "one transaction takes only so many keys"
 
 
-def test_a_hand_over_has_the_group_agree_though_its_offset_is_committed(one: Instance) -> None:
+def test_hand_over_commits_offset_again_to_verify_generation(one: Instance) -> None:
     one.view.lineages["in"] = GROWN
     one.runs(0)
     one.reads(0, 5)
@@ -332,7 +330,7 @@ def test_a_hand_over_has_the_group_agree_though_its_offset_is_committed(one: Ins
     assert commit.offsets == {place(0): 5}
 
 
-def test_what_has_not_arrived_is_not_handed_on(one: Instance) -> None:
+def test_state_that_has_not_arrived_is_not_handed_over(one: Instance) -> None:
     grown_again = GROWN.resized(2, 8)
     one.view.lineages["in"] = grown_again
     one.assign(2)
@@ -346,7 +344,7 @@ def test_what_has_not_arrived_is_not_handed_on(one: Instance) -> None:
     assert [due.opened for due in commit.departures] == [KeyEpoch(2, 2)]
 
 
-def test_a_removed_partition_is_finished_in_the_generation_in_which_it_was_given(one: Instance) -> None:
+def test_removed_partition_is_finished_in_its_assigned_generation(one: Instance) -> None:
     one.view.lineages["in"] = SHRUNK
     one.runs(0)
     one.reads(0, 4)
@@ -375,7 +373,7 @@ def test_a_removed_partition_is_finished_in_the_generation_in_which_it_was_given
     assert commit.offsets == {place(0): 4}, "something has to be committed for the group to be asked"
 
 
-def test_state_of_keys_that_lie_elsewhere_is_not_moved(one: Instance) -> None:
+def test_state_of_misplaced_keys_is_not_moved(one: Instance) -> None:
     key = next(b"%d" % number for number in range(100) if GROWN.until(0).address(murmur2(b"%d" % number)) == 1)
     one.view.lineages["in"] = GROWN.until(0)
     one.runs(0)
@@ -396,7 +394,7 @@ def test_state_of_keys_that_lie_elsewhere_is_not_moved(one: Instance) -> None:
 # assignments
 
 
-def test_tasks_are_opened_kept_and_closed_as_the_leader_says(one: Instance) -> None:
+def test_tasks_are_opened_kept_and_closed_as_assigned(one: Instance) -> None:
     one.runs(0, 1)
     kept, closed = one[0], one[1]
     del one.view.positions[place(1)]
@@ -410,7 +408,7 @@ def test_tasks_are_opened_kept_and_closed_as_the_leader_says(one: Instance) -> N
 
 
 @pytest.mark.parametrize("protocol", ["eager", "cooperative"])
-def test_the_leader_is_told_what_runs_and_how_far_the_rest_is(protocol: str, tmp_path: Path) -> None:
+def test_offset_sums_report_running_tasks_and_checkpoints_of_others(protocol: str, tmp_path: Path) -> None:
     one = Instance(tmp_path, rebalance_protocol=protocol)
     one.runs(0, 1)
     one.assign(0, 1, standby=[2])
@@ -425,7 +423,7 @@ def test_the_leader_is_told_what_runs_and_how_far_the_rest_is(protocol: str, tmp
     one.close()
 
 
-def test_the_group_is_asked_to_assign_anew_when_the_last_copy_is_complete(one: Instance) -> None:
+def test_rejoin_is_requested_when_last_warmup_has_caught_up(one: Instance) -> None:
     one.assign(standby=[0, 1])
     assert one.machine.note_lags({counted(0): 0}) == [], "the lag of one is not known"
     assert one.machine.note_lags({counted(1): 10_001}) == []
@@ -433,7 +431,7 @@ def test_the_group_is_asked_to_assign_anew_when_the_last_copy_is_complete(one: I
     assert one.machine.note_lags({counted(1): 0}) == [], "once"
 
 
-def test_marks_are_written_again_on_a_changelog_that_was_cut_off(one: Instance) -> None:
+def test_marks_are_written_again_to_truncated_changelog(one: Instance) -> None:
     """Other instances read there what was handed over."""
     one.assign(0)
     one.reads(0, 0)
@@ -447,7 +445,7 @@ def test_marks_are_written_again_on_a_changelog_that_was_cut_off(one: Instance) 
     assert not one[0].stores["counts"].log_marks
 
 
-def test_copy_is_compared_with_its_changelog_when_it_is_opened_and_when_it_is_doubted(one: Instance) -> None:
+def test_standby_is_compared_with_changelog_when_opened_or_doubted(one: Instance) -> None:
     one.assign(standby=[0])
     assert one.machine.is_without_target(one.view) == [one[0]]
     one.answer(0, 3)
@@ -458,7 +456,7 @@ def test_copy_is_compared_with_its_changelog_when_it_is_opened_and_when_it_is_do
     assert one.machine.is_without_target(one.view) == []
 
 
-def test_running_task_whose_offsets_went_back_is_stopped_and_compared_with_its_changelog(one: Instance) -> None:
+def test_running_task_whose_offsets_decreased_is_stopped_and_compared_with_changelog(one: Instance) -> None:
     one.runs(0)
     one[0].stores["counts"].put(b"k", b"1")
     one[0].committed({"counts": [0, 1, 2]}, transactional=True)

@@ -50,7 +50,7 @@ def running(task: Task) -> Task:
     return task
 
 
-def test_a_task_runs_when_it_has_read_to_its_target(task: Task) -> None:
+def test_task_runs_when_restored_to_its_target(task: Task) -> None:
     assert not task.restored, "the target is not known"
     task.aim({"counts": 3})
     task.restore("counts", [logged(0, b"k", b"4"), logged(1, b"gone", b"1")], 2)
@@ -62,7 +62,7 @@ def test_a_task_runs_when_it_has_read_to_its_target(task: Task) -> None:
     assert task.stores["counts"].get(b"gone") is None
 
 
-def test_changes_reach_the_disk_with_the_commit(task: Task) -> None:
+def test_changes_reach_disk_with_commit(task: Task) -> None:
     running(task).process(records(b"a", b"a", b"b"))
     assert (task.changed, task.disk.entries("counts")) == (True, 0)
     assert task.stores["counts"].changes == {b"a": b"2", b"b": b"1"}
@@ -72,7 +72,7 @@ def test_changes_reach_the_disk_with_the_commit(task: Task) -> None:
     assert task.disk.checkpoint("counts") == 2
 
 
-def test_an_abort_leaves_what_was_committed_and_reads_the_changelog_again(task: Task) -> None:
+def test_abort_keeps_committed_state_and_rereads_changelog(task: Task) -> None:
     running(task).process(records(b"a"))
     task.committed({"counts": [0]}, transactional=True)
     task.process(records(b"a", b"b"))
@@ -85,7 +85,7 @@ def test_an_abort_leaves_what_was_committed_and_reads_the_changelog_again(task: 
     assert task.restored
 
 
-def test_after_an_abort_that_left_nothing_a_task_has_nothing_to_wait_for(task: Task) -> None:
+def test_after_abort_of_first_transaction_task_is_restored_at_once(task: Task) -> None:
     running(task).process(records(b"a"))
     task.aborted()
     assert not task.restored
@@ -93,12 +93,12 @@ def test_after_an_abort_that_left_nothing_a_task_has_nothing_to_wait_for(task: T
     assert task.restored, "nobody will ever write the record whose reading would end the doubt"
 
 
-def test_a_task_that_does_not_run_is_given_nothing(task: Task) -> None:
+def test_task_that_is_not_running_refuses_records(task: Task) -> None:
     with pytest.raises(AssertionError, match="catching up"):
         task.process(records(b"a"))
 
 
-def test_keys_from_a_neighbour_are_copied_only_if_nothing_stands_before_them(task: Task) -> None:
+def test_keys_from_neighbour_are_copied_only_without_records_before_them(task: Task) -> None:
     mark = dict([arrived_mark(1, 2)])
     assert not task.take_over("counts", {b"a": b"7"}, mark, [5, 6])
     assert not task.take_over("counts", {b"a": b"7"}, mark, [0, 2])
@@ -109,7 +109,7 @@ def test_keys_from_a_neighbour_are_copied_only_if_nothing_stands_before_them(tas
     assert (task.stores["counts"].get(b"a"), task.disk.checkpoint("counts")) == (b"7", 2)
 
 
-def test_a_copy_is_what_the_changelog_says_marks_included(tmp_path: Path) -> None:
+def test_standby_equals_changelog_including_marks(tmp_path: Path) -> None:
     copy = make(tmp_path, State.STANDBY)
     assert copy.warming
     key, value = arrived_mark(1, 2)
@@ -125,7 +125,7 @@ def test_a_copy_is_what_the_changelog_says_marks_included(tmp_path: Path) -> Non
     again.close()
 
 
-def test_what_was_changed_hides_what_is_on_disk(task: Task) -> None:
+def test_uncommitted_changes_hide_values_on_disk(task: Task) -> None:
     store = running(task).stores["counts"]
     store.put(b"a", b"1")
     store.put(b"b", b"1")
@@ -136,7 +136,7 @@ def test_what_was_changed_hides_what_is_on_disk(task: Task) -> None:
     assert dict(store.items()) == {b"b": b"1", b"c": b"1"}
 
 
-def test_a_record_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_record_leaves_no_changes(tmp_path: Path) -> None:
     """Neither in a store (with a value on disk, in memory, or none) nor in the output."""
     topology = Topology()
 
@@ -177,7 +177,7 @@ def test_a_record_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     task.close()
 
 
-def test_a_store_that_has_had_keys_from_elsewhere_takes_no_more_of_them_once_the_topic_is_resized(task: Task) -> None:
+def test_store_with_misplaced_keys_accepts_no_more_after_resize(task: Task) -> None:
     lineage = Lineage(1, [(0, 4), (1, 5)])
     (elsewhere, *_) = [key for key in map(str.encode, "abcdefgh") if lineage.until(0).address(murmur2(key)) != 3]
     running(task).process(records(elsewhere), lineage.until(0))

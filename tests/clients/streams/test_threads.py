@@ -14,24 +14,24 @@ def tasks(*numbers: int) -> list[TaskId]:
     return [TaskId(0, number) for number in numbers]
 
 
-def test_threads_keep_what_they_had_as_far_as_that_is_even() -> None:
+def test_threads_keep_previous_tasks_within_balance() -> None:
     threads = Threads(("b", "a"), {"a": tasks(3, 1, 0), "b": tasks(2)})
     assert threads.share(tasks(0, 1, 2, 3), stateful=True) == {"a": tasks(3, 1), "b": tasks(2, 0)}
 
 
-def test_what_is_left_over_stays_with_the_thread_that_had_it() -> None:
+def test_remaining_task_stays_with_its_previous_thread() -> None:
     threads = Threads(("a", "b"), {"a": tasks(2), "b": tasks(0, 1)})
     assert threads.share(tasks(0, 1, 2), stateful=True) == {"a": tasks(2), "b": tasks(0, 1)}
 
 
-def test_tasks_without_state_go_where_there_is_least_to_do() -> None:
+def test_stateless_tasks_go_to_thread_with_fewest_tasks() -> None:
     threads = Threads(("a", "b"), {"a": tasks(0)})
     threads.share(tasks(0), stateful=True)
     assert threads.share(tasks(7, 8, 9), stateful=False) == {"a": tasks(7), "b": tasks(8, 9)}
 
 
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)), st.integers(1, 6), st.randoms(use_true_random=False))
-def test_every_task_has_one_thread_and_none_has_two_more_than_another(
+def test_every_task_has_one_thread_and_counts_differ_by_at_most_one(
     stateful: set[int], stateless: set[int], count: int, rng: object
 ) -> None:
     members = [f"m{number}" for number in range(count)]
@@ -49,10 +49,10 @@ def test_every_task_has_one_thread_and_none_has_two_more_than_another(
     assert max(loads) - min(loads) <= 1
 
 
-def test_what_a_thread_had_and_is_not_to_be_shared_now_is_passed_over() -> None:
+def test_previous_task_that_is_no_longer_shared_is_ignored() -> None:
     assert Threads(("a",), {"a": tasks(5)}).share(tasks(1), stateful=True) == {"a": tasks(1)}
 
 
 @pytest.mark.parametrize("stateful", [True, False])
-def test_nothing_is_shared_without_tasks(stateful: bool) -> None:
+def test_no_tasks_give_empty_shares(stateful: bool) -> None:
     assert Threads(("a", "b"), {}).share([], stateful=stateful) == {"a": [], "b": []}

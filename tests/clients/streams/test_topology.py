@@ -56,7 +56,7 @@ def test_steps_change_drop_and_multiply_records() -> None:
     ]
 
 
-def test_an_aggregate_is_kept_and_sent_on_and_can_end() -> None:
+def test_aggregate_is_stored_forwarded_and_deleted_by_none() -> None:
     def add(key: bytes, value: bytes, total: int) -> int | None:
         return None if value == b"end" else total + 1
 
@@ -67,7 +67,7 @@ def test_an_aggregate_is_kept_and_sent_on_and_can_end() -> None:
     assert bench.stores["totals"] == {}
 
 
-def test_a_join_takes_the_row_of_now() -> None:
+def test_join_uses_current_row() -> None:
     topology = Topology()
     prices = topology.table("prices", value=JSON)
     orders = topology.stream("orders", value=JSON)
@@ -87,7 +87,7 @@ def test_a_join_takes_the_row_of_now() -> None:
     ] == [None, b"5", None]
 
 
-def test_a_step_of_ones_own_sees_its_stores() -> None:
+def test_custom_step_accesses_its_stores() -> None:
     def first_only(context: Context, key: bytes | None, value: Any, forward: Handler) -> None:
         seen = context.store("seen")
         if key is not None and seen.get(key) is None:
@@ -100,7 +100,7 @@ def test_a_step_of_ones_own_sees_its_stores() -> None:
     assert bench.sent == [("out", b"a", b"7"), ("out", b"b", b"7")]
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_topologies_are_refused() -> None:
     topology = Topology()
     topology.stream("in")
     topology.stream("in")
@@ -112,7 +112,7 @@ def test_mistakes_are_named() -> None:
         again.stream("b").repartition("r")
 
 
-def test_values_are_multiplied_under_their_key() -> None:
+def test_flat_map_values_keeps_key() -> None:
     topology = Topology()
     topology.stream("lines", value=TEXT).flat_map_values(str.split).count("words").to("out")
     assert run(topology, ("lines", b"k", b"to be or")).sent[-1] == ("out", b"k", b"3")

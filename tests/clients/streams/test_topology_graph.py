@@ -14,7 +14,7 @@ from anabranch.clients.streams.topology_graph import INTERNAL
 from tests.clients.streams.test_topology import run
 
 
-def test_what_shares_a_store_is_one_subtopology_and_a_repartition_begins_another() -> None:
+def test_steps_sharing_a_store_form_one_subtopology_and_repartition_starts_another() -> None:
     topology = Topology()
     words = topology.stream("lines").map(lambda key, value: (value, value)).repartition("words")
     words.count("counts").to("counts")
@@ -42,7 +42,7 @@ def test_what_shares_a_store_is_one_subtopology_and_a_repartition_begins_another
     ],
     ids=["aggregate", "further down", "join", "process"],
 )
-def test_a_changed_key_does_not_meet_a_store_before_it_is_with_its_task(
+def test_changed_key_must_be_repartitioned_before_a_store(
     use: Callable[[Topology, Stream], object],
 ) -> None:
     for change in ("map", "flat_map"):
@@ -69,7 +69,7 @@ def swap(key: bytes | None, value: bytes) -> tuple[bytes | None, bytes | None]:
     ],
     ids=["table", "aggregate", "process"],
 )
-def test_a_store_has_one_step_that_keeps_it(other: Callable[[Topology], object]) -> None:
+def test_store_used_by_two_steps_is_refused(other: Callable[[Topology], object]) -> None:
     topology = Topology()
     topology.stream("in").count("s")
     other(topology)
@@ -77,7 +77,7 @@ def test_a_store_has_one_step_that_keeps_it(other: Callable[[Topology], object])
         topology.build("app")
 
 
-def test_steps_of_ones_own_may_share_a_store_and_joins_a_table() -> None:
+def test_custom_steps_may_share_a_store_and_joins_a_table() -> None:
     topology = Topology()
     rows = topology.table("rows", store="s")
     for name in ("a", "b"):
@@ -86,7 +86,7 @@ def test_steps_of_ones_own_may_share_a_store_and_joins_a_table() -> None:
 
 
 @pytest.mark.parametrize("name", ["../../evil", "a/b", "a\0b", "a b", "x" * 250])
-def test_store_or_repartition_whose_topic_cannot_be_is_refused_when_the_topology_is_built(name: str) -> None:
+def test_store_or_repartition_with_invalid_topic_name_is_refused_at_build(name: str) -> None:
     counting, repartitioned = Topology(), Topology()
     counting.stream("in").count(name)
     repartitioned.stream("in").repartition(name)
