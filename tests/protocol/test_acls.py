@@ -44,7 +44,7 @@ PATTERNS = {
         (AclFilter(name="ORDERS", pattern_type=MATCH), {"*"}),
     ],
 )
-def test_which_patterns_a_filter_means(asked: AclFilter, covered: set[str]) -> None:
+def test_filter_covers_matching_patterns(asked: AclFilter, covered: set[str]) -> None:
     assert {name for name, pattern in PATTERNS.items() if asked.covers(pattern)} == covered
 
 
@@ -60,16 +60,16 @@ def test_which_patterns_a_filter_means(asked: AclFilter, covered: set[str]) -> N
         (AclFilter(permission=Permission.DENY), False),
     ],
 )
-def test_which_entries_a_filter_means(asked: AclFilter, picked: bool) -> None:
+def test_filter_picks_matching_entries(asked: AclFilter, picked: bool) -> None:
     assert asked.picks(Acl("User:a", "*", Operation.READ, Permission.ALLOW)) is picked
 
 
-def test_names_are_kafkas() -> None:
+def test_enum_names_equal_those_of_kafka() -> None:
     assert to_camel(ResourceType.TRANSACTIONAL_ID) == "TransactionalId"
     assert from_camel(Operation, "describeconfigs") is Operation.DESCRIBE_CONFIGS
     with pytest.raises(ValueError, match="'Frobnicate' is not a Operation"):
         from_camel(Operation, "Frobnicate")
 
 
-def test_every_type_has_operations() -> None:
+def test_every_resource_type_has_operations() -> None:
     assert SUPPORTED.keys() == set(ResourceType)

@@ -57,7 +57,7 @@ runs = st.lists(deliveries, min_size=1, max_size=6).map(run_of)
 
 @settings(deadline=None)
 @given(runs)
-def test_a_run_comes_back_as_it_went(run: list[audit.Delivery]) -> None:
+def test_run_of_events_survives_the_round_trip(run: list[audit.Delivery]) -> None:
     wire = audit.encode_events(run)
     assert audit.decode_events(wire) == run
     for cut in range(1, len(wire)):
@@ -69,7 +69,7 @@ def test_a_run_comes_back_as_it_went(run: list[audit.Delivery]) -> None:
 
 @settings(deadline=None)
 @given(deliveries)
-def test_an_event_of_version_1_is_still_understood(delivery: audit.Delivery) -> None:
+def test_event_of_version_1_is_decoded(delivery: audit.Delivery) -> None:
     wire = audit.encode_delivery(delivery)
     hashed = audit.key_hash(delivery.key, delivery.partition)
     expected = replace(delivery, group_generation=-1, number=-1, begun=-1, key_hash=hashed)
@@ -80,7 +80,7 @@ def test_an_event_of_version_1_is_still_understood(delivery: audit.Delivery) -> 
             audit.decode_events(wire[:cut])
 
 
-def test_events_in_a_row_from_one_place_name_it_once() -> None:
+def test_consecutive_events_of_one_origin_store_it_once() -> None:
     base = audit.Delivery(
         generation=0,
         partition=0,
@@ -103,17 +103,17 @@ def test_events_in_a_row_from_one_place_name_it_once() -> None:
 
 
 @given(u64, u64)
-def test_a_header_comes_back_as_it_went(producer: int, sequence: int) -> None:
+def test_header_survives_the_round_trip(producer: int, sequence: int) -> None:
     assert audit.decode_header(audit.encode_header(producer, sequence)) == (producer, sequence)
 
 
 @pytest.mark.parametrize("header", [None, b"", b"damaged", bytes(17)])
-def test_who_has_no_sound_header_is_not_numbered(header: bytes | None) -> None:
+def test_record_without_valid_header_has_no_number(header: bytes | None) -> None:
     assert audit.decode_header(audit.sound_mark(header)) == (audit.NO_PRODUCER, audit.NO_SEQUENCE)
     assert audit.sound_mark(audit.encode_header(1, 2)) == audit.encode_header(1, 2)
 
 
-def test_nonsense_is_refused() -> None:
+def test_malformed_audit_data_is_refused() -> None:
     with pytest.raises(DecodeError, match="3 bytes"):
         audit.decode_header(b"abc")
     with pytest.raises(DecodeError, match="version 9"):
@@ -138,7 +138,7 @@ def about(*numbers: int, keys: dict[int, tuple[int, bytes]]) -> bytes:
     return audit.encode_run(NOBODY, 0, [audit.Place(0, 6, 0, len(numbers))], events, told)
 
 
-def test_the_keys_of_a_run_are_there_and_in_order() -> None:
+def test_keys_of_a_run_must_be_present_and_in_order() -> None:
     keys = {3: (30, b"c"), 7: (70, b"gg")}
     run = about(7, audit.NO_KEY, 3, 7, keys=keys)
     found = [(one.key, one.key_hash) for one in audit.decode_events(run)]
@@ -169,7 +169,7 @@ NUMBERS = (
 )
 
 
-def test_fingerprints_tell_payloads_apart() -> None:
+def test_fingerprints_of_different_payloads_differ() -> None:
     assert audit.fingerprint(b"a") != audit.fingerprint(b"b")
     assert audit.fingerprint(None) == 0
     assert audit.fingerprint(b"abc") == 0xB4963F3F3FAD7867  # MurmurHash3's own test vector, seed 0

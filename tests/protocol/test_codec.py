@@ -49,7 +49,7 @@ def test_generated_codec_equals_the_reference_at_every_version(message: type[Any
 @pytest.mark.parametrize("message", [m for m in MESSAGES if api_of(m).flexible_from is not None], ids=name)
 @settings(max_examples=6)
 @given(data=st.data())
-def test_tags_from_the_future_are_skipped_in_every_struct(message: type[Any], data: st.DataObject) -> None:
+def test_unknown_tags_are_skipped_in_every_struct(message: type[Any], data: st.DataObject) -> None:
     api = api_of(message)
     sent = as_sent(data.draw(values_of(message)), api.last_version)
     wire = layout.encode(sent, api.last_version, extra_tags=UNKNOWN_TAGS)
@@ -95,7 +95,7 @@ def test_every_truncation_is_refused(version: int) -> None:
             codec.decode(FetchRequest, version, wire[:size])
 
 
-def test_the_error_names_the_field_and_shows_the_bytes() -> None:
+def test_error_names_the_field_and_shows_the_bytes() -> None:
     wire = codec.encode(a_fetch(), 12)
     at = wire.index((2).to_bytes(4, "big") + b"\xff\xff\xff\xff" + (100).to_bytes(8, "big"))
     # the count is honest, so the cut is only noticed inside of the last partition, whose tags claim to be there
@@ -123,7 +123,9 @@ def test_the_error_names_the_field_and_shows_the_bytes() -> None:
         (ProduceRequest, 3, "ffff0001000003e8000000010001740000000100000000000000ff", "records", "length 255"),
     ],
 )
-def test_nonsense_is_refused_where_it_stands(cls: type[Any], version: int, wire: str, path: str, reason: str) -> None:
+def test_malformed_field_is_refused_with_its_path(
+    cls: type[Any], version: int, wire: str, path: str, reason: str
+) -> None:
     with pytest.raises(DecodeError) as caught:
         codec.decode(cls, version, bytes.fromhex(wire))
     assert caught.value.path.endswith(path)
@@ -131,7 +133,7 @@ def test_nonsense_is_refused_where_it_stands(cls: type[Any], version: int, wire:
 
 
 @pytest.mark.parametrize("size", ["03", "05"], ids=["too small", "too large"])
-def test_a_tagged_value_must_fill_its_declared_size(size: str) -> None:
+def test_tagged_value_must_fill_its_declared_size(size: str) -> None:
     wire = codec.encode(a_fetch(0), 12)
     assert wire.count(bytes.fromhex("e2130400000004")) == 1
     broken = wire.replace(bytes.fromhex("e21304"), bytes.fromhex("e213" + size))
@@ -140,7 +142,7 @@ def test_a_tagged_value_must_fill_its_declared_size(size: str) -> None:
 
 
 @pytest.mark.parametrize(("message", "version"), VERSIONS, ids=str)
-def test_a_count_beyond_the_frame_is_refused_before_anything_is_allocated(message: type[Any], version: int) -> None:
+def test_count_beyond_the_frame_is_refused_before_allocation(message: type[Any], version: int) -> None:
     hostile = [b"\x7f\xff\xff\xff" * 5, b"\xff\xff\xff\xff\x07" * 4, b"\x00" * 6 + b"\x7f\xff\xff\xff" * 4]
     codec.decode(message, version, codec.encode(as_received(smallest(message), version), version))  # compiles
     tracemalloc.start()
@@ -167,7 +169,7 @@ def smallest(message: type[Any]) -> Any:
     )
 
 
-def test_records_are_not_copied_on_the_way_in_or_out() -> None:
+def test_records_are_neither_copied_by_encode_nor_by_decode() -> None:
     records = memoryview(bytearray(5000))
     request = ProduceRequest(
         acks=-1,
@@ -183,7 +185,7 @@ def test_records_are_not_copied_on_the_way_in_or_out() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_buffer_decodes(kind: Any) -> None:
+def test_any_buffer_type_is_decoded(kind: Any) -> None:
     wire = codec.encode(a_fetch(), 15)
     assert codec.decode(FetchRequest, 15, kind(wire))[0] == codec.decode(FetchRequest, 15, wire)[0]
 
@@ -197,18 +199,18 @@ def test_defaults_of_decoded_messages_are_not_shared() -> None:
     assert two.forgotten_topics_data == [] and two.replica_state.replica_id == -1
 
 
-def test_a_version_that_does_not_exist_is_our_own_mistake() -> None:
+def test_unsupported_version_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="Fetch has versions 0 to 18"):
         codec.encode(a_fetch(), 19)
 
 
-def test_null_topics_before_they_were_possible_are_the_callers_mistake() -> None:
+def test_null_topics_before_they_are_nullable_are_a_type_error() -> None:
     with pytest.raises(TypeError):
         codec.encode(MetadataRequest(topics=None), 0)
     assert codec.encode(MetadataRequest(topics=None), 1) == b"\xff\xff\xff\xff"
     assert codec.encode(MetadataRequest(topics=[MetadataRequestTopic(name="a")]), 0).hex() == "00000001000161"
 
 
-def test_large_compact_text_is_refused_like_kafka_does() -> None:
+def test_large_compact_text_is_refused_as_in_kafka() -> None:
     with pytest.raises(DecodeError, match="text of 32768 bytes"):
         codec.decode(DescribeGroupsRequest, 5, b"\x02\x81\x80\x02" + b"a" * 32768 + b"\x00\x00")

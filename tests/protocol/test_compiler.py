@@ -15,13 +15,13 @@ from anabranch.protocol.registry import api_of
 from tests.protocol.messages import MESSAGES
 
 
-def test_fixed_width_neighbours_are_read_at_once() -> None:
+def test_adjacent_fixed_width_fields_are_decoded_together() -> None:
     source = source_of(FetchRequest, 4)
     assert "partition.partition, partition.fetch_offset, partition.partition_max_bytes = read_iqi(buf, pos)" in source
     assert "session_id" not in source.split("def encode")[1]
 
 
-def test_a_value_that_does_not_fit_fails_on_a_line_that_can_be_read() -> None:
+def test_invalid_value_fails_on_a_readable_source_line() -> None:
     request = FetchRequest(max_wait_ms=2**40, min_bytes=1, topics=[])
     try:
         codec.encode(request, 0)
@@ -34,13 +34,13 @@ def test_a_value_that_does_not_fit_fails_on_a_line_that_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.__name__)
-def test_a_version_outside_the_range_has_no_codec(message: type) -> None:
+def test_version_outside_of_range_has_no_codec(message: type) -> None:
     for version in (-1, api_of(message).last_version + 1):
         with pytest.raises(ValueError, match="has versions 0 to"):
             source_of(message, version)
 
 
-def test_nothing_heavy_is_imported_to_talk() -> None:
+def test_protocol_imports_no_heavy_modules() -> None:
     code = (
         "import sys, anabranch.protocol.connection, anabranch.protocol.apis.fetch as f;"
         "from anabranch.protocol import codec;"

@@ -43,7 +43,7 @@ def send(client: ClientConnection, server: ServerConnection, message: Any, versi
 
 @pytest.mark.parametrize("client_id", ["me", "", None, "grüße"])
 @pytest.mark.parametrize("version", range(5))
-def test_a_request_and_its_answer(version: int, client_id: str | None) -> None:
+def test_request_and_response_survive_the_round_trip(version: int, client_id: str | None) -> None:
     client, server = ends(client_id)
     correlation_id = send(client, server, HEARTBEAT, version)
     request = server.next_request()
@@ -55,7 +55,7 @@ def test_a_request_and_its_answer(version: int, client_id: str | None) -> None:
     assert client.in_flight == 0
 
 
-def test_the_header_without_a_client_id() -> None:
+def test_header_has_null_client_id() -> None:
     client, server = ends()
     send(client, server, ControlledShutdownRequest(broker_id=5), 0)
     request = server.next_request()
@@ -88,7 +88,7 @@ def test_produce_without_acks_is_not_answered() -> None:
     assert client.receive(b"".join(chunks)) == [(after, HeartbeatResponse(error_code=0))]
 
 
-def test_records_leave_as_the_buffer_they_are() -> None:
+def test_records_are_sent_as_the_same_buffer() -> None:
     client, server = ends()
     send(client, server, FETCH, 12)
     server.next_request()
@@ -101,7 +101,7 @@ def test_records_leave_as_the_buffer_they_are() -> None:
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767])
-def test_a_newer_api_versions_learns_what_there_is(version: int) -> None:
+def test_api_versions_of_newer_version_gets_supported_versions(version: int) -> None:
     """KIP-511: the body is not decoded, and the response is v0."""
     server = ServerConnection({18: (0, 4), 3: (0, 12)})
     head = b"\0\x12" + version.to_bytes(2, "big") + (77).to_bytes(4, "big")
@@ -114,7 +114,7 @@ def test_a_newer_api_versions_learns_what_there_is(version: int) -> None:
     assert answer == frame((77).to_bytes(4, "big") + codec.encode(expected, 0))
 
 
-def test_a_client_that_guessed_too_high_understands_the_answer() -> None:
+def test_client_with_unsupported_version_decodes_the_answer() -> None:
     client = ClientConnection("me")
     server = ServerConnection({18: (0, 2)})
     send(client, server, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
@@ -145,7 +145,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("payload", "reason"), HOSTILE)
-def test_a_request_that_makes_no_sense(payload: bytes, reason: str) -> None:
+def test_malformed_request_is_refused(payload: bytes, reason: str) -> None:
     server = ServerConnection(SERVED)
     server.receive(frame(payload))
     with pytest.raises(DecodeError) as caught:
@@ -155,14 +155,14 @@ def test_a_request_that_makes_no_sense(payload: bytes, reason: str) -> None:
     assert server.open is None
 
 
-def test_an_api_that_is_not_served_is_unknown() -> None:
+def test_api_that_is_not_served_is_unknown() -> None:
     server = ServerConnection({18: (0, 4)})
     server.receive(b"".join(ClientConnection("me").request(FETCH, 12)[1]))
     with pytest.raises(DecodeError, match=r"unknown API Fetch \(1\) v12"):
         server.next_request()
 
 
-def test_bytes_after_the_body_are_ignored_as_kafka_does() -> None:
+def test_bytes_after_the_body_are_ignored_as_in_kafka() -> None:
     server = ServerConnection(SERVED)
     raw = b"".join(ClientConnection("me").request(HEARTBEAT, 0)[1])
     server.receive(frame(raw[4:] + b"more"))
@@ -170,7 +170,7 @@ def test_bytes_after_the_body_are_ignored_as_kafka_does() -> None:
     assert request is not None and request.body == HEARTBEAT
 
 
-def test_answers_must_come_in_order() -> None:
+def test_responses_must_come_in_order() -> None:
     client, server = ends()
     send(client, server, HEARTBEAT, 0)
     send(client, server, HEARTBEAT, 0)
@@ -190,7 +190,7 @@ def test_answers_must_come_in_order() -> None:
         (b"\0\0\0\0\1\0\7", "Heartbeat v4 response: tag 0 of 7 bytes"),
     ],
 )
-def test_an_answer_that_makes_no_sense(payload: bytes, reason: str) -> None:
+def test_malformed_response_is_refused(payload: bytes, reason: str) -> None:
     client, server = ends()
     send(client, server, HEARTBEAT, 4)
     with pytest.raises(DecodeError) as caught:
@@ -198,19 +198,21 @@ def test_an_answer_that_makes_no_sense(payload: bytes, reason: str) -> None:
     assert reason in str(caught.value)
 
 
-def test_an_answer_that_nobody_asked_for() -> None:
+def test_response_without_open_request_is_refused() -> None:
     with pytest.raises(DecodeError, match="without an open request"):
         ClientConnection("me").receive(frame(bytes(8)))
 
 
-def test_correlation_ids_wrap_before_they_turn_negative() -> None:
+def test_correlation_ids_wrap_before_they_are_negative() -> None:
     client, server = ends()
     client._next_id = 2**31 - 1
     assert [send(client, server, HEARTBEAT, 0) for _ in range(2)] == [2**31 - 1, 0]
 
 
 @given(st.binary(max_size=120), st.sampled_from(sorted(SERVED)), st.integers(0, 17), st.integers(-2, 3))
-def test_noise_behind_a_plausible_header(noise: bytes, key: int, version: int, cut: int) -> None:
+def test_random_body_behind_valid_header_is_decoded_or_a_decode_error(
+    noise: bytes, key: int, version: int, cut: int
+) -> None:
     server = ServerConnection(SERVED)
     payload = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\1\xff\xff\0" + noise
     server.receive(frame(payload[:cut] if cut < 0 else payload))
@@ -223,7 +225,7 @@ def test_noise_behind_a_plausible_header(noise: bytes, key: int, version: int, c
 
 
 @given(st.binary(max_size=200))
-def test_noise(noise: bytes) -> None:
+def test_random_stream_is_decoded_or_a_decode_error(noise: bytes) -> None:
     server = ServerConnection(SERVED, frame_bytes_max=1000)
     server.receive(noise)
     try:
@@ -233,7 +235,7 @@ def test_noise(noise: bytes) -> None:
         assert str(error)
 
 
-def test_transports_that_read_into_the_connection() -> None:
+def test_transport_reads_into_buffer_of_connection() -> None:
     client, server = ends()
     _, chunks = client.request(HEARTBEAT, 4)
     for byte in b"".join(chunks):
@@ -251,7 +253,7 @@ def client_answers(client: ClientConnection, data: bytes) -> list[tuple[int, Any
     return client.buffer_updated(len(data))
 
 
-def test_only_produces_are_taken_up_behind_an_open_request_and_answers_keep_the_order() -> None:
+def test_only_produce_requests_are_pipelined_and_responses_keep_order() -> None:
     client, server = ends()
     first = send(client, server, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[]), 8)
     second = send(client, server, ProduceRequest(acks=-1, timeout_ms=2, topic_data=[]), 9)
@@ -273,7 +275,7 @@ def test_only_produces_are_taken_up_behind_an_open_request_and_answers_keep_the_
     assert server.held_bytes == 0
 
 
-def test_a_produce_that_is_not_whole_is_not_taken_up() -> None:
+def test_incomplete_produce_request_is_not_pipelined() -> None:
     client, server = ends()
     send(client, server, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[]), 8)
     assert server.next_request() is not None

@@ -63,17 +63,17 @@ CASES: dict[str, tuple[Any, Any, str, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bytes(name: str) -> None:
+def test_records_equal_kafka_bytes(name: str) -> None:
     check_bytes(*CASES[name])
 
 
-def test_what_kafka_4_0_wrote_of_topics_is_passed_over() -> None:
+def test_topic_metadata_of_kafka_4_0_is_skipped() -> None:
     key = decode_key(bytes.fromhex("0004000167"))
     assert key == records.ConsumerGroupPartitionMetadataKey(group_id="g")
     assert group_records.decode_value(key, b"anything") is None
 
 
-def test_values_of_newer_software_and_no_values_are_refused() -> None:
+def test_newer_or_missing_values_are_refused() -> None:
     key = records.ConsumerGroupMetadataKey(group_id="g")
     for data in (b"", b"\0", bytes.fromhex("000100000003")):
         with pytest.raises(DecodeError):

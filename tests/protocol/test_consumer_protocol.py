@@ -21,24 +21,24 @@ ASSIGNMENT = cp.ConsumerProtocolAssignment(
 )
 
 
-def test_both_are_read_as_they_were_written() -> None:
+def test_subscription_and_assignment_survive_the_round_trip() -> None:
     assert cp.decode_subscription(cp.encode_subscription(SUBSCRIPTION)) == SUBSCRIPTION
     assert cp.decode_assignment(cp.encode_assignment(ASSIGNMENT)) == ASSIGNMENT
 
 
-def test_a_subscription_of_version_0_is_what_kafka_writes() -> None:
+def test_subscription_of_version_0_has_kafka_layout() -> None:
     data = struct.pack(">hih", 0, 1, 1) + b"a" + struct.pack(">i", -1)
     found = cp.decode_subscription(data)
     assert (found.topics, found.user_data, found.owned_partitions, found.generation_id) == (["a"], None, [], -1)
 
 
-def test_a_later_version_is_read_as_the_last_one_that_is_known() -> None:
+def test_newer_version_is_read_as_newest_known_one() -> None:
     data = bytearray(cp.encode_subscription(SUBSCRIPTION)) + b"more"
     struct.pack_into(">h", data, 0, 99)
     assert cp.decode_subscription(bytes(data)) == SUBSCRIPTION
 
 
-def test_generations_stand_behind_an_assignment_and_disturb_nobody() -> None:
+def test_generations_behind_an_assignment_are_ignored_by_others() -> None:
     data = cp.encode_assignment(ASSIGNMENT, b"generations")
     assert cp.decode_assignment(data) == ASSIGNMENT
     assert cp.decode_generations(data) == b"generations"
@@ -48,14 +48,14 @@ def test_generations_stand_behind_an_assignment_and_disturb_nobody() -> None:
     )
 
 
-def test_no_bytes_are_no_partitions_and_nonsense_is_refused() -> None:
+def test_empty_assignment_has_no_partitions_and_malformed_one_is_refused() -> None:
     assert cp.decode_assignment(b"").assigned_partitions == []
     for data in (b"\0", struct.pack(">h", -1), cp.encode_assignment(ASSIGNMENT)[:-1], b"\0\0\xff\xff\xff\xff"):
         with pytest.raises(DecodeError):
             cp.decode_assignment(data)
 
 
-def test_an_assignment_is_made_smaller_and_nothing_else_of_it_changes() -> None:
+def test_filtered_assignment_keeps_everything_else() -> None:
     mine = [cp.TopicPartitions(topic="t", partitions=[0, 1, 2]), cp.TopicPartitions(topic="u", partitions=[1])]
     data = cp.encode_assignment(
         cp.ConsumerProtocolAssignment(assigned_partitions=mine, user_data=b"own"), b"generations"

@@ -83,7 +83,7 @@ def ours(message: type[Any], version: int) -> Iterator[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("api", "kind"), COVERED, ids=lambda item: item if isinstance(item, str) else item.name)
-def test_every_version_has_kafkas_fields_in_kafkas_order(api: Api, kind: str) -> None:
+def test_every_version_has_fields_and_order_of_kafka(api: Api, kind: str) -> None:
     loaded = schema(api, kind)
     common = {struct["name"]: struct["fields"] for struct in loaded.get("commonStructs", [])}
     message = api.request if kind == "Request" else api.response
@@ -93,7 +93,7 @@ def test_every_version_has_kafkas_fields_in_kafkas_order(api: Api, kind: str) ->
 
 
 @pytest.mark.parametrize(("api", "kind"), COVERED, ids=lambda item: item if isinstance(item, str) else item.name)
-def test_what_an_absent_field_means(api: Api, kind: str) -> None:
+def test_defaults_of_absent_fields_are_those_of_kafka(api: Api, kind: str) -> None:
     loaded = schema(api, kind)
     common = {struct["name"]: struct["fields"] for struct in loaded.get("commonStructs", [])}
     _compare_defaults(loaded["fields"], api.request if kind == "Request" else api.response, common)
@@ -133,6 +133,6 @@ BETWEEN_BROKERS = {"AlterPartition"}
 
 
 @pytest.mark.parametrize("api", [api for api in APIS if api.key < OWN_TAGS], ids=lambda api: api.name)
-def test_an_answer_with_tags_of_ours_has_a_request_that_can_ask_for_them(api: Api) -> None:
+def test_response_with_own_tags_has_a_request_that_enables_them(api: Api) -> None:
     if set(declared_own_tags(api.response)) and api.name not in BETWEEN_BROKERS:
         assert set(declared_own_tags(api.request)), api.name

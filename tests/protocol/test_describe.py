@@ -27,7 +27,7 @@ from tests.protocol.test_codec import smallest
 from tests.protocol.test_golden import AIOKAFKA_BATCH, CAPTURED, EVERYTHING, RDKAFKA_BATCH
 
 
-def test_a_captured_produce_as_a_tree() -> None:
+def test_captured_produce_is_shown_as_a_tree() -> None:
     shown = describe_request(bytes.fromhex(CAPTURED[3][0]))
     assert shown.splitlines() == [
         'Produce v10 request, correlation id 3, client id "rdkafka"',
@@ -46,12 +46,12 @@ def test_a_captured_produce_as_a_tree() -> None:
     ]
 
 
-def test_the_length_in_front_makes_no_difference() -> None:
+def test_length_prefix_is_optional() -> None:
     frame = bytes.fromhex(CAPTURED[3][0])
     assert describe_request(len(frame).to_bytes(4, "big") + frame) == describe_request(frame)
 
 
-def test_a_response_as_a_tree_names_its_error() -> None:
+def test_response_tree_names_its_error() -> None:
     frame = bytes.fromhex("00000005" + "00" + "00000000" + "001b" + "00")
     shown = describe_response(frame, BY_NAME["Heartbeat"], 4)
     assert shown.splitlines() == [
@@ -87,13 +87,13 @@ def test_every_message_can_be_shown(message: type) -> None:
     assert {one[1] for one in shown if one} == {field.name for field in fields_of(message) if field.exists(0)}
 
 
-def test_batches_in_short() -> None:
+def test_batches_are_summarized_in_one_line() -> None:
     assert batches_line(RDKAFKA_BATCH + AIOKAFKA_BATCH) == "2 batches, offsets 0..0, 2 records, 160 bytes"
     assert batches_line(b"") == "0 bytes"
     assert "not batches" in batches_line(b"\xff" * 100)
 
 
-def test_a_broken_checksum_is_said() -> None:
+def test_broken_checksum_is_shown() -> None:
     broken = bytearray(RDKAFKA_BATCH)
     broken[-2] ^= 1
     assert any("CRC WRONG" in line for line in batches_tree(broken))
@@ -103,12 +103,12 @@ def test_a_broken_checksum_is_said() -> None:
     assert sum(line.startswith("batch ") for line in lines) == 2
 
 
-def test_a_transaction_marker_says_what_it_ends() -> None:
+def test_transaction_marker_shows_its_outcome() -> None:
     marker = build_end_transaction(commit=False, producer_id=5, producer_epoch=1, coordinator_epoch=3, timestamp_ms=1)
     assert "  ABORT, coordinator epoch 3" in list(batches_tree(marker))
 
 
-def test_values_for_people() -> None:
+def test_values_are_formatted_for_readers() -> None:
     request = ProduceRequest(
         transactional_id="tx",
         acks=-1,

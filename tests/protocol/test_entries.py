@@ -33,7 +33,7 @@ def decoded(message: object, version: int) -> DecodedRequest:
 
 
 @pytest.mark.parametrize("version", [0, 9, 12])
-def test_a_request_may_name_so_much_and_no_more(version: int) -> None:
+def test_element_count_of_request_is_limited(version: int) -> None:
     topics = [MetadataRequestTopic(name="t") for _ in range(LIMIT)]
     assert len(decoded(MetadataRequest(topics=topics), version).body.topics) == LIMIT
     with pytest.raises(DecodeError, match=f"Metadata v{version} topics: 1 {TOO_MANY}"):
@@ -66,7 +66,7 @@ def test_tagged_fields_count(place: str) -> None:
         decode_request(frame(131_073 if place == "header" else LIMIT + 1), SERVED, LIMIT)
 
 
-def test_a_refused_request_costs_nothing_but_its_bytes() -> None:
+def test_refused_request_allocates_no_more_than_its_bytes() -> None:
     """Six megabytes that once took two gigabytes and a minute."""
     body = struct.pack(">i", 2_000_000) + b"\0\x01t" * 2_000_000
     frame = struct.pack(">hhih", 3, 1, 1, -1) + body
@@ -80,7 +80,7 @@ def test_a_refused_request_costs_nothing_but_its_bytes() -> None:
     assert peak_bytes < 1_000_000
 
 
-def test_orders_of_a_controller_name_what_a_node_has() -> None:
+def test_controller_requests_have_a_higher_limit() -> None:
     states = [
         StopReplicaPartitionState(partition_index=number, leader_epoch=1, delete_partition=False)
         for number in range(3 * LIMIT)

@@ -9,7 +9,7 @@ from anabranch.protocol.apis.write_txn_markers import WriteTxnMarkersResponse
 from anabranch.protocol.error_codes import error_codes
 
 
-def test_codes_at_every_level() -> None:
+def test_error_codes_are_found_at_every_level() -> None:
     partitions = [PartitionProduceResponse(index=0, error_code=code, base_offset=0) for code in (0, 6)]
     produced = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=partitions)])
     assert list(error_codes(produced, ProduceResponse)) == [0, 6]

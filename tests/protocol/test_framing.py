@@ -32,7 +32,7 @@ sizes = st.integers(0, 40) | st.integers(BUFFER_BYTES - 8, BUFFER_BYTES + 8) | s
 
 
 @given(st.lists(sizes, max_size=6), st.lists(st.integers(1, 150_000), min_size=1, max_size=8), st.booleans())
-def test_any_cutting_gives_the_same_frames(lengths: list[int], cuts: list[int], buffered: bool) -> None:
+def test_frames_do_not_depend_on_chunks(lengths: list[int], cuts: list[int], buffered: bool) -> None:
     frames = [bytes([index]) * length for index, length in enumerate(lengths, 1)]
     stream, reader, found, turn = framed(*frames), FrameReader(), [], 0
     while stream:
@@ -54,7 +54,7 @@ def test_any_cutting_gives_the_same_frames(lengths: list[int], cuts: list[int], 
     assert reader.buffered == 0
 
 
-def test_one_byte_at_a_time() -> None:
+def test_frames_are_read_byte_by_byte() -> None:
     reader, found = FrameReader(), []
     for byte in framed(b"abc", b"", b"d"):
         reader.feed(bytes((byte,)))
@@ -63,7 +63,7 @@ def test_one_byte_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 101, 2**31 - 1])
-def test_a_length_that_is_negative_or_too_large_is_refused(length: int) -> None:
+def test_negative_or_too_large_length_is_refused(length: int) -> None:
     reader = FrameReader(frame_bytes_max=100)
     reader.feed(framed(b"good"))
     reader.feed(length.to_bytes(4, "big", signed=True))
@@ -83,7 +83,7 @@ def test_a_length_that_is_negative_or_too_large_is_refused(length: int) -> None:
         (b"\x7f\x03\x01\x02", r"allowed are 0 to 104857600 \[7f"),
     ],
 )
-def test_other_protocols_are_named(begin: bytes, named: str) -> None:
+def test_other_protocols_are_named_in_the_error(begin: bytes, named: str) -> None:
     reader = FrameReader()
     reader.feed(framed(b"good") + begin)
     assert reader.next_frame() == b"good"
@@ -91,7 +91,7 @@ def test_other_protocols_are_named(begin: bytes, named: str) -> None:
         reader.next_frame()
 
 
-def test_what_was_no_frame_is_given_back_once() -> None:
+def test_bytes_that_are_no_frame_are_returned_once() -> None:
     reader = FrameReader()
     reader.feed(struct.pack(">i", 3) + b"one" + b"\x16\x03\x01 hello")
     assert reader.next_frame() == b"one"
@@ -101,14 +101,14 @@ def test_what_was_no_frame_is_given_back_once() -> None:
     assert reader.next_frame() == b"two"
 
 
-def test_the_largest_allowed_frame_passes() -> None:
+def test_largest_allowed_frame_is_accepted() -> None:
     reader = FrameReader(frame_bytes_max=100)
     reader.feed(framed(bytes(100)))
     assert reader.next_frame() == bytes(100)
 
 
 @pytest.mark.parametrize("arrived", [9, BUFFER_BYTES, 3 * BUFFER_BYTES])
-def test_a_claimed_length_reserves_no_more_than_what_arrived(arrived: int) -> None:
+def test_declared_length_reserves_no_more_than_received_bytes(arrived: int) -> None:
     landing = ReceiveBuffer()
     tracemalloc.start()
     try:
@@ -125,7 +125,7 @@ def test_a_claimed_length_reserves_no_more_than_what_arrived(arrived: int) -> No
     assert held < 3 * (2 * arrived + 2 * BUFFER_BYTES)
 
 
-def test_the_buffer_of_a_large_frame_is_given_back() -> None:
+def test_buffer_of_large_frame_is_released() -> None:
     reader = FrameReader()
     tracemalloc.start()
     try:
@@ -154,7 +154,7 @@ def test_growing_copies_each_byte_a_bounded_number_of_times() -> None:
     assert len(reader.next_frame() or b"") == 8_000_000
 
 
-def test_a_frame_is_not_touched_by_what_arrives_later() -> None:
+def test_frame_is_not_changed_by_later_bytes() -> None:
     reader = FrameReader()
     reader.feed(framed(b"first"))
     frame = reader.next_frame()
@@ -162,7 +162,7 @@ def test_a_frame_is_not_touched_by_what_arrives_later() -> None:
     assert frame == b"first" and reader.next_frame() == b"other"
 
 
-def test_small_frames_use_one_buffer() -> None:
+def test_small_frames_share_one_buffer() -> None:
     reader = FrameReader()
     reader.feed(framed(b"x"))
     reader.next_frame()
@@ -175,7 +175,7 @@ def test_small_frames_use_one_buffer() -> None:
     assert reader.get_buffer().obj is buffer
 
 
-def test_the_next_read_has_room_for_many_however_little_is_left_of_the_one_before() -> None:
+def test_next_read_has_room_for_many_frames() -> None:
     reader = FrameReader()
     reader.feed(framed(b"first", bytes(500))[:-1])
     assert reader.next_frame() == b"first" and reader.next_frame() is None
@@ -184,7 +184,7 @@ def test_the_next_read_has_room_for_many_however_little_is_left_of_the_one_befor
     assert reader.next_frame() == bytes(500)
 
 
-def test_readers_that_share_a_landing_take_turns_in_the_middle_of_their_frames() -> None:
+def test_readers_with_shared_receive_buffer_interleave_within_frames() -> None:
     landing = ReceiveBuffer()
     readers = [FrameReader(landing=landing) for _ in range(3)]
     streams = [memoryview(framed(*(bytes([number]) * size for size in (5, 3000, 70_000, 2)))) for number in range(3)]
@@ -196,7 +196,7 @@ def test_readers_that_share_a_landing_take_turns_in_the_middle_of_their_frames()
     assert found == [[bytes([number]) * size for size in (5, 3000, 70_000, 2)] for number in range(3)]
 
 
-def test_what_is_allowed_is_decided_when_a_frame_is_handed_out() -> None:
+def test_frame_size_limit_applies_when_frame_is_returned() -> None:
     """An unauthenticated peer may send only small frames, and may have sent later ones already."""
     reader = FrameReader(frame_bytes_max=10)
     reader.feed(framed(b"login", bytes(50), b"after"))
@@ -214,7 +214,7 @@ def test_what_is_allowed_is_decided_when_a_frame_is_handed_out() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 101])
-def test_what_comes_behind_a_length_that_is_refused_is_taken_in_and_not_looked_at(length: int) -> None:
+def test_bytes_behind_a_refused_length_are_buffered_and_ignored(length: int) -> None:
     """The reader may be busy, and sees the length later."""
     reader = FrameReader(frame_bytes_max=100)
     reader.feed(length.to_bytes(4, "big", signed=True))
@@ -226,7 +226,7 @@ def test_what_comes_behind_a_length_that_is_refused_is_taken_in_and_not_looked_a
 
 
 @pytest.mark.parametrize("size_bytes", [100, 20_000, 60_000, 1_000_000])
-def test_a_reader_that_waits_for_nothing_holds_nothing(size_bytes: int) -> None:
+def test_idle_reader_holds_no_buffer(size_bytes: int) -> None:
     landing = ReceiveBuffer()
     tracemalloc.start()
     try:
@@ -248,7 +248,7 @@ def held_here() -> int:
     return sum(one.size for one in tracemalloc.take_snapshot().filter_traces(ours).traces)
 
 
-def test_a_frame_as_large_as_the_one_before_is_not_moved_as_it_grows() -> None:
+def test_frame_of_same_size_as_previous_one_is_not_moved() -> None:
     reader, moved = FrameReader(), []
     for _ in range(2):
         remaining, buffers = memoryview(framed(bytes(900_000))), list[object]()

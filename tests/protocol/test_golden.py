@@ -92,7 +92,7 @@ CAPTURED = [
 
 
 @pytest.mark.parametrize(("frame", "head", "body"), CAPTURED, ids=[f"{head[3]}-{head[0]}" for _, head, _ in CAPTURED])
-def test_requests_of_real_clients(frame: str, head: tuple[str, int, int, str], body: Any) -> None:
+def test_requests_of_real_clients_are_decoded(frame: str, head: tuple[str, int, int, str], body: Any) -> None:
     raw = bytes.fromhex(frame)
     server = ServerConnection(EVERYTHING)
     server.receive(len(raw).to_bytes(4, "big") + raw)
@@ -104,7 +104,7 @@ def test_requests_of_real_clients(frame: str, head: tuple[str, int, int, str], b
     assert raw.endswith(layout.encode(body, request.version))
 
 
-def test_the_very_bytes_come_out_of_our_own_client() -> None:
+def test_own_client_produces_the_captured_bytes() -> None:
     client = ClientConnection("rdkafka")
     for _ in range(3):
         client.request(ApiVersionsRequest(), 0)
@@ -113,7 +113,7 @@ def test_the_very_bytes_come_out_of_our_own_client() -> None:
     assert b"".join(chunks) == len(raw).to_bytes(4, "big") + raw
 
 
-def test_an_aircraft_in_its_batch() -> None:
+def test_captured_batch_contains_flight_record() -> None:
     server = ServerConnection(EVERYTHING)
     raw = bytes.fromhex(CAPTURED[3][0])
     server.receive(len(raw).to_bytes(4, "big") + raw)
@@ -175,13 +175,13 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("response", "version", "wire"), ANSWERS, ids=["v0", "v3", "produce"])
-def test_answers_written_out_by_hand(response: Any, version: int, wire: str) -> None:
+def test_handwritten_responses_match_codec_and_layout(response: Any, version: int, wire: str) -> None:
     assert codec.encode(response, version).hex() == wire
     assert layout.encode(response, version).hex() == wire
     assert codec.decode(type(response), version, bytes.fromhex(wire))[0] == response
 
 
-def test_every_api_of_the_registry_has_its_messages() -> None:
+def test_every_registered_api_has_its_messages() -> None:
     for api in APIS:
         assert api.request.__name__ == api.name + "Request"
         assert api.response.__name__ == api.name + "Response"

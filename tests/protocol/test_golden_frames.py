@@ -16,7 +16,7 @@ each = pytest.mark.parametrize("one", [one for _, one in EXCHANGES], ids=IDS)
 
 
 @each
-def test_a_request_means_what_was_recorded(one: Exchange) -> None:
+def test_request_is_decoded_as_recorded(one: Exchange) -> None:
     raw = bytes.fromhex(one.request)
     server = ServerConnection(EVERYTHING)
     server.receive(len(raw).to_bytes(4, "big") + raw)
@@ -33,7 +33,7 @@ def test_a_request_means_what_was_recorded(one: Exchange) -> None:
 
 
 @each
-def test_an_answer_means_what_was_recorded_and_is_written_again(one: Exchange) -> None:
+def test_response_is_decoded_as_recorded_and_encoded_again(one: Exchange) -> None:
     raw = bytes.fromhex(one.response)
     request = decode_request(bytes.fromhex(one.request), EVERYTHING)
     answer = decode_response(raw, request.api, one.version)
@@ -45,7 +45,7 @@ def test_an_answer_means_what_was_recorded_and_is_written_again(one: Exchange) -
     assert head + layout.encode(by_layout, one.version) == raw
 
 
-def test_there_is_enough_of_them() -> None:
+def test_recorded_frames_cover_enough_clients_and_apis() -> None:
     apis = defaultdict(set)
     for client, one in EXCHANGES:
         apis[client].add(one.api)

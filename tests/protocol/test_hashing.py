@@ -15,5 +15,5 @@ from anabranch.protocol.hashing import murmur2
         (b"abc", 479470107),
     ],
 )
-def test_agrees_with_javas_murmur2(key: bytes, signed: int) -> None:
+def test_hash_equals_murmur2_of_java(key: bytes, signed: int) -> None:
     assert murmur2(key) == signed & 0x7FFFFFFF

@@ -41,7 +41,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_malformed_address_is_refused_with_what_to_write(text: str) -> None:
+def test_malformed_address_is_refused_with_syntax(text: str) -> None:
     with pytest.raises(ValueError, match="write HOST:PORT, with an IPv6 address in brackets"):
         parse_host_port(text)
 
@@ -62,13 +62,13 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 @pytest.mark.parametrize("host", HOSTS)
-def test_option_with_an_address_takes_ipv6_in_brackets(reader: Callable[[str], Any], host: str) -> None:
+def test_address_option_accepts_ipv6_in_brackets(reader: Callable[[str], Any], host: str) -> None:
     assert reader(format_host_port(host, 9092)) == (host, 9092)
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 @pytest.mark.parametrize("text", WRONG)
-def test_option_with_a_malformed_address_is_refused(reader: Callable[[str], Any], text: str) -> None:
+def test_address_option_refuses_malformed_address(reader: Callable[[str], Any], text: str) -> None:
     with pytest.raises((ValueError, ConfigError, click.UsageError), match="write HOST:PORT"):
         reader(text)
 
@@ -80,7 +80,7 @@ def test_advertised_host_is_an_address_with_or_without_brackets() -> None:
         place("a:b:c")
 
 
-def test_zookeeper_server_of_an_ensemble_is_an_ipv6_address_in_brackets() -> None:
+def test_zookeeper_connect_accepts_ipv6_addresses_in_brackets() -> None:
     servers = ["1=[::1]:2888:3888", "2=[fd00::2]"]
     assert quorum_of(servers, 1, "data") == {1: "[::1]:2888:3888", 2: "[fd00::2]:2888:3888"}
 

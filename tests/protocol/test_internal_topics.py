@@ -43,7 +43,7 @@ group = topics.GroupMetadataValue(
 )
 
 
-def test_keys() -> None:
+def test_keys_equal_kafka_bytes() -> None:
     offset_key = topics.OffsetCommitKey(group="g", topic="orders", partition=3)
     assert topics.encode_key(offset_key).hex() == OFFSET_KEY
     assert topics.encode_key(topics.GroupMetadataKey(group="g")).hex() == GROUP_KEY
@@ -52,11 +52,11 @@ def test_keys() -> None:
     assert topics.decode_key(bytes.fromhex(GROUP_KEY)) == topics.GroupMetadataKey(group="g")
 
 
-def test_a_kind_of_the_future_is_left_alone() -> None:
+def test_key_of_unknown_version_is_ignored() -> None:
     assert topics.decode_key(bytes.fromhex("0063000167")) is None
 
 
-def test_offset_values() -> None:
+def test_offset_values_equal_kafka_bytes() -> None:
     assert topics.encode_offset(offset).hex() == OFFSET_VALUE_V3
     assert topics.decode_offset(bytes.fromhex(OFFSET_VALUE_V3)) == offset
     assert topics.decode_offset(bytes.fromhex(OFFSET_VALUE_V4)) == offset
@@ -68,7 +68,7 @@ def test_offset_values() -> None:
     assert topics.decode_offset(bytes.fromhex(OFFSET_VALUE_V0)).leader_epoch == -1
 
 
-def test_group_values() -> None:
+def test_group_values_equal_kafka_bytes() -> None:
     assert topics.encode_group(group).hex() == GROUP_VALUE_V3
     assert topics.decode_group(bytes.fromhex(GROUP_VALUE_V3)) == group
     empty = topics.GroupMetadataValue(protocol_type="consumer", generation=8, protocol=None, leader=None, members=[])
@@ -77,12 +77,12 @@ def test_group_values() -> None:
 
 
 @pytest.mark.parametrize("wire", ["", "00", "0005" + OFFSET_VALUE_V3[4:], "ffff", OFFSET_VALUE_V3[:-2]])
-def test_nonsense(wire: str) -> None:
+def test_malformed_offset_value_is_refused(wire: str) -> None:
     with pytest.raises(DecodeError):
         topics.decode_offset(bytes.fromhex(wire))
 
 
-def test_nonsense_keys() -> None:
+def test_malformed_key_is_refused() -> None:
     for wire in ("", "00", OFFSET_KEY[:-2]):
         with pytest.raises(DecodeError):
             topics.decode_key(bytes.fromhex(wire))
@@ -128,7 +128,7 @@ empty = topics.TransactionValue(
 )
 
 
-def test_transactions() -> None:
+def test_transactions_equal_kafka_bytes() -> None:
     assert topics.encode_transaction_key("tx-1").hex() == TRANSACTION_KEY
     assert topics.decode_transaction_key(bytes.fromhex(TRANSACTION_KEY)) == "tx-1"
     assert topics.encode_transaction(ongoing).hex() == ONGOING_V0
@@ -137,7 +137,7 @@ def test_transactions() -> None:
     assert topics.decode_transaction(bytes.fromhex(EMPTY_V0)) == empty
 
 
-def test_transactions_of_a_newer_software() -> None:
+def test_transaction_of_newer_version_is_refused() -> None:
     assert topics.decode_transaction(bytes.fromhex(ONGOING_V1)) == ongoing, "the flexible form is read"
     assert topics.decode_transaction_key(bytes.fromhex("0001000474782d31")) is None
     with pytest.raises(DecodeError, match="schema version 2"):

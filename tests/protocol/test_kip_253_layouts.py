@@ -80,7 +80,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize(("message", "layout"), LAYOUTS.values(), ids=LAYOUTS)
-def test_v0_is_the_kips_layout(message: Any, layout: list[str]) -> None:
+def test_v0_equals_layout_of_the_kip(message: Any, layout: list[str]) -> None:
     frame = bytes.fromhex("".join(layout))
     assert encode(message, 0) == frame
     assert decode(type(message), 0, frame) == (message, len(frame))

@@ -26,25 +26,25 @@ def text(key_epochs: tuple[KeyEpoch, ...]) -> str:
     return " ".join(str(key_epoch) for key_epoch in key_epochs)
 
 
-def test_a_split_child_waits_for_its_parent() -> None:
+def test_split_child_waits_for_its_parent() -> None:
     grown = lineage(4, 6)
     assert text(grown.predecessors(KeyEpoch(4, 1))) == "0@0"
     assert text(grown.successors(KeyEpoch(1, 0))) == "5@1"
     assert grown.predecessors(KeyEpoch(0, 1)) == ()
 
 
-def test_a_merge_target_waits_for_the_retiring_partitions_merged_into_it() -> None:
+def test_merge_target_waits_for_retiring_partitions_merged_into_it() -> None:
     shrunk = lineage(4, 6, 8, 5)
     assert text(shrunk.predecessors(KeyEpoch(3, 3))) == "7@2"
     assert text(shrunk.predecessors(KeyEpoch(1, 3))) == "5@1"
     assert text(shrunk.successors(KeyEpoch(6, 2))) == "2@3"
 
 
-def test_two_levels_at_once_have_one_parent_that_existed_before() -> None:
+def test_two_levels_at_once_have_one_existing_parent() -> None:
     assert text(lineage(1, 4).predecessors(KeyEpoch(3, 1))) == "0@0"
 
 
-def test_one_resize_through_the_base_has_merge_targets_that_stay_and_parents_that_were_there() -> None:
+def test_resize_through_the_base_has_remaining_merge_targets_and_existing_parents() -> None:
     shrunk = lineage(8, 2, base=3)
     assert text(shrunk.predecessors(KeyEpoch(0, 1))) == "2@0 3@0 5@0 6@0"
     assert text(shrunk.predecessors(KeyEpoch(1, 1))) == "4@0 7@0"
@@ -53,7 +53,7 @@ def test_one_resize_through_the_base_has_merge_targets_that_stay_and_parents_tha
     assert text(lineage(8, 1, base=3).successors(KeyEpoch(7, 0))) == "0@1"
 
 
-def test_below_the_base_a_merge_target_waits_for_its_retiring_partitions_and_a_child_for_its_parent() -> None:
+def test_below_the_base_merge_target_and_child_wait_as_above() -> None:
     there_and_back = lineage(3, 2, 1, 5, base=3)
     assert text(there_and_back.predecessors(KeyEpoch(0, 1))) == "2@0"
     assert there_and_back.class_generations(1) == (0, 2, 3), "3 -> 2 does not touch the keys of 1"
@@ -61,14 +61,14 @@ def test_below_the_base_a_merge_target_waits_for_its_retiring_partitions_and_a_c
     assert [text(there_and_back.predecessors(KeyEpoch(one, 3))) for one in range(1, 5)] == ["0@2"] * 4
 
 
-def test_a_chain_through_an_empty_partition_is_kept() -> None:
+def test_chain_through_empty_partition_is_kept() -> None:
     # The published KIP opens 3 when 1 is empty; here 3 waits for 1, which itself waits for 0 (K601).
     chain = lineage(1, 2, 4)
     assert text(chain.predecessors(KeyEpoch(3, 2))) == "1@1"
     assert text(chain.predecessors(KeyEpoch(1, 1))) == "0@0"
 
 
-def test_growing_while_a_deletion_is_pending_continues_the_same_log() -> None:
+def test_growing_during_a_pending_removal_continues_the_same_log() -> None:
     undone = lineage(4, 2, 4)
     assert text(undone.key_epochs(3)) == "3@0 3@1 3@2"
     assert undone.previous(KeyEpoch(3, 2)) == KeyEpoch(3, 1)
@@ -81,7 +81,7 @@ def test_class_generations_never_repeat_though_counts_do() -> None:
     assert [lineage(4, 8, 4).class_generation(0, generation) for generation in range(3)] == [0, 1, 2]
 
 
-def test_an_untouched_partition_keeps_its_class_generation() -> None:
+def test_unaffected_partition_keeps_its_class_generation() -> None:
     # Rule R5, confinement I13: 4 -> 5 splits partition 0 only.
     assert [lineage(4, 5).class_generation(partition) for partition in range(5)] == [1, 0, 0, 0, 1]
 
@@ -94,7 +94,7 @@ def test_unknown_partitions_and_histories_are_refused() -> None:
 
 
 @given(lineages(), st.integers(0, 10_000))
-def test_a_keys_key_epochs_form_a_chain(history: Lineage, key_hash: int) -> None:
+def test_key_epochs_of_a_key_form_a_chain(history: Lineage, key_hash: int) -> None:
     """After any resizes, the key's present key epoch is reachable from its previous one."""
 
     def reaches(target: KeyEpoch, source: KeyEpoch) -> bool:
@@ -113,7 +113,7 @@ def test_a_keys_key_epochs_form_a_chain(history: Lineage, key_hash: int) -> None
 
 
 @given(lineages())
-def test_who_waits_for_whom_is_what_addressing_shows(history: Lineage) -> None:
+def test_predecessors_agree_with_moved_keys(history: Lineage) -> None:
     """Two partitions have an edge at a resize if and only if a key moves between them."""
     period = range(history.base << 4)
     shown, known = set(), set()
@@ -132,7 +132,7 @@ def test_who_waits_for_whom_is_what_addressing_shows(history: Lineage) -> None:
 
 
 @given(lineages())
-def test_predecessors_and_successors_are_two_views_of_one_graph(history: Lineage) -> None:
+def test_predecessors_and_successors_describe_the_same_graph(history: Lineage) -> None:
     everything = [key_epoch for partition in range(12) for key_epoch in history.key_epochs(partition)]
     forward = {(one, other) for one in everything for other in history.successors(one)}
     backward = {(other, one) for one in everything for other in history.predecessors(one)}

@@ -37,18 +37,18 @@ def cleared(key_hash: int, base: int, count: int) -> int:
 
 
 @given(hashes, bases, st.integers(0, 7))
-def test_equals_kafkas_placement_at_base_times_a_power_of_two(key_hash: int, base: int, doublings: int) -> None:
+def test_addresses_equal_kafka_placement_at_base_times_a_power_of_two(key_hash: int, base: int, doublings: int) -> None:
     count = base << doublings
     assert lh.address(key_hash, base, count) == key_hash % count
 
 
 @given(hashes, bases, st.integers(0, 300))
-def test_at_and_above_the_base_nothing_is_new(key_hash: int, base: int, more: int) -> None:
+def test_at_and_above_the_base_addresses_equal_published_algorithm(key_hash: int, base: int, more: int) -> None:
     assert lh.address(key_hash, base, base + more) == published(key_hash, base, base + more)
 
 
 @given(hashes, resizes())
-def test_below_the_base_the_highest_bit_goes_until_the_partition_exists(
+def test_below_the_base_highest_bit_is_cleared_until_partition_exists(
     key_hash: int, resize: tuple[int, int, int]
 ) -> None:
     base, count, _ = resize
@@ -57,17 +57,13 @@ def test_below_the_base_the_highest_bit_goes_until_the_partition_exists(
 
 
 @given(hashes, st.integers(1, 96), st.integers(0, 100))
-def test_the_odd_part_as_base_changes_nothing_at_or_above_the_initial_count(
-    key_hash: int, initial: int, more: int
-) -> None:
+def test_odd_part_as_base_changes_nothing_at_or_above_initial_count(key_hash: int, initial: int, more: int) -> None:
     count = initial + more
     assert lh.address(key_hash, lh.base_of(initial), count) == lh.address(key_hash, initial, count)
 
 
 @given(hashes, bases, st.lists(st.integers(1, 120), min_size=2, max_size=8))
-def test_a_key_moves_only_into_new_partitions_or_out_of_removed_ones(
-    key_hash: int, base: int, counts: list[int]
-) -> None:
+def test_key_moves_only_into_new_or_out_of_removed_partitions(key_hash: int, base: int, counts: list[int]) -> None:
     """Any sequence of counts, through the base and several levels."""
     for before, after in pairwise(counts):
         old, new = lh.address(key_hash, base, before), lh.address(key_hash, base, after)
@@ -78,7 +74,7 @@ def test_a_key_moves_only_into_new_partitions_or_out_of_removed_ones(
 
 
 @given(resizes())
-def test_a_partition_holds_exactly_the_keys_of_its_class(resize: tuple[int, int, int]) -> None:
+def test_partition_holds_exactly_the_keys_of_its_class(resize: tuple[int, int, int]) -> None:
     """Every key is in its partition's class, and the class has no other keys."""
     base, count, _ = resize
     period = base << count.bit_length()
@@ -118,12 +114,12 @@ def test_classes_overlap_if_and_only_if_they_share_a_key(base: int) -> None:
             assert (one == other) == (ours == theirs)
 
 
-def test_one_more_partition_touches_one_parent_and_one_child() -> None:
+def test_one_more_partition_affects_one_parent_and_one_child() -> None:
     assert lh.affected(125, 1000, 1001) == [0, 1000]
     assert lh.affected(125, 100, 101) == [36, 100]
 
 
-def test_the_first_partitions_of_an_odd_base_merge_as_those_of_base_one() -> None:
+def test_partitions_below_an_odd_base_merge_as_with_base_one() -> None:
     assert [lh.parent(partition, 7) for partition in range(1, 10)] == [0, 0, 1, 0, 1, 2, 0, 1, 2]
     assert [lh.ancestor(7, count, 3) for count in range(1, 8)] == [0, 1, 1, 1, 1, 1, 1]
     assert [lh.ancestor(11, count, 3) for count in (1, 2, 3, 5, 6, 12)] == [0, 0, 2, 2, 5, 11]
@@ -136,12 +132,12 @@ def test_the_first_partitions_of_an_odd_base_merge_as_those_of_base_one() -> Non
         *[(3, 3, 1.0), (3, 2, 4 / 3), (3, 1, 1.0), (5, 4, 1.6), (5, 2, 1.2), (9, 8, 16 / 9)],
     ],
 )
-def test_imbalance_is_a_saw_tooth(base: int, count: int, expected: float) -> None:
+def test_imbalance_is_periodic_between_powers_of_two(base: int, count: int, expected: float) -> None:
     assert lh.imbalance(base, count) == pytest.approx(expected)
 
 
 @given(resizes())
-def test_shares_add_up_and_none_is_twice_the_mean(resize: tuple[int, int, int]) -> None:
+def test_shares_sum_to_one_and_none_is_twice_the_mean(resize: tuple[int, int, int]) -> None:
     base, before, after = resize
     assert sum(lh.shares(base, before)) == pytest.approx(1)
     assert 1 <= lh.imbalance(base, before) + 1e-9 < 2
@@ -150,11 +146,11 @@ def test_shares_add_up_and_none_is_twice_the_mean(resize: tuple[int, int, int]) 
 
 
 @pytest.mark.parametrize(("initial", "base"), [(64, 1), (48, 3), (100, 25), (96, 3), (7, 7), (1, 1)])
-def test_the_base_is_the_odd_part(initial: int, base: int) -> None:
+def test_base_is_the_odd_part(initial: int, base: int) -> None:
     assert lh.base_of(initial) == base
 
 
-def test_nonsense_is_refused() -> None:
+def test_invalid_counts_are_refused() -> None:
     for nonsense in (lambda: lh.base_of(0), lambda: lh.address(1, 3, 0), lambda: lh.ancestor(2, 0, 3)):
         with pytest.raises(ValueError, match="at least one"):
             nonsense()

@@ -17,24 +17,26 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, shown.out, shown.err
 
 
-def test_a_request_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_decodes_request_argument(capsys: pytest.CaptureFixture[str]) -> None:
     frame = CAPTURED[3][0]
     code, out, _ = run(capsys, "dump", frame[:40], frame[40:])
     assert code == 0 and '"N14228" -> "UA1545"' in out
 
 
-def test_a_request_from_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dump_decodes_request_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(bytes.fromhex(CAPTURED[0][0]).hex(":") + "\n"))
     code, out, _ = run(capsys, "dump", "-")
     assert code == 0 and 'client_software_name: "confluent-kafka-python"' in out
 
 
-def test_a_response(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_decodes_response(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "dump", "--response", "heartbeat", "0", "00000005 001b")
     assert code == 0 and "REBALANCE_IN_PROGRESS" in out
 
 
-def test_bytes_that_make_no_sense_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_bytes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "dump", "0001 0004 00000001 ffff 0000")
     assert (code, out) == (1, "")
     assert err.startswith("cannot decode: Fetch v4 replica_id: ends too early at byte 10 [")
@@ -52,14 +54,14 @@ def test_bytes_that_make_no_sense_are_explained(capsys: pytest.CaptureFixture[st
         ([], "required"),
     ],
 )
-def test_wrong_command_lines_say_what_to_write(
+def test_invalid_command_line_is_refused_with_usage(
     capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
 ) -> None:
     code, _, err = run(capsys, *arguments)
     assert code == 2 and reason in err
 
 
-def test_the_source_is_the_generated_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_source_shows_generated_code(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "source", "1", "4")
     assert code == 0
     assert out.count("def decode(buf, pos, entries=ENDLESS):") == 2 and out.count("def encode(message):") == 2
@@ -71,7 +73,7 @@ def test_every_api_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and "   56  AlterPartition" in out and "2531  PartitionLeaderEpochsForPartitions" in out
 
 
-def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--help")
     assert code == 0 and "examples:" in out
     example = next(line for line in out.splitlines() if "dump 0012" in line).split("dump ")[1]

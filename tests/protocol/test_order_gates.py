@@ -28,25 +28,25 @@ def reasons(
     return [str(wait) for wait in found]
 
 
-def test_what_nobody_split_off_is_open() -> None:
+def test_key_epoch_without_predecessors_is_open() -> None:
     assert reasons(SPLIT, PARENT, {}, {}) == []
     assert reasons(SPLIT, KeyEpoch(0, 1), {}, {}) == []
 
 
-def test_a_child_waits_for_the_commit_of_its_parents_end() -> None:
+def test_child_waits_for_commit_of_its_parent_end() -> None:
     assert reasons(SPLIT, CHILD, {}, {0: 99}) == ["0@0 to reach an end not yet known (committed: 99)"]
     assert reasons(SPLIT, CHILD, {PARENT: 10}, {}) == ["0@0 to reach offset 10 (committed: nothing)"]
     assert reasons(SPLIT, CHILD, {PARENT: 10}, {0: 9}) == ["0@0 to reach offset 10 (committed: 9)"]
     assert reasons(SPLIT, CHILD, {PARENT: 10}, {0: 10}) == []
 
 
-def test_what_has_expired_is_done_without_a_commit() -> None:
+def test_expired_predecessor_counts_as_read_without_commit() -> None:
     assert reasons(SPLIT, CHILD, {PARENT: 10}, {}, {0: 9}) != []
     assert reasons(SPLIT, CHILD, {PARENT: 10}, {}, {0: 10}) == []
     assert reasons(SPLIT, CHILD, {PARENT: 0}, {}, {0: 0}) == [], "nothing was ever in it"
 
 
-def test_a_partition_that_is_gone_is_done_and_what_came_before_it_counts() -> None:
+def test_removed_partition_counts_as_read_and_its_predecessors_are_checked() -> None:
     lineage = Lineage(1, [(0, 1), (1, 2), (2, 4)])
     assert reasons(lineage, KeyEpoch(3, 2), {PARENT: 5}, {0: 4}, there=range(1)) == [
         "0@0 to reach offset 5 (committed: 4)"
@@ -58,13 +58,13 @@ def closed_before(lineage: Lineage, partition: int, position: int, closed: set[K
     return next_closed(lineage, partition, position, is_open=lambda one: one not in closed, cut=lambda _: cut)
 
 
-def test_who_holds_no_gates_is_not_let_into_a_closed_partition() -> None:
+def test_stock_consumer_is_blocked_by_closed_partition() -> None:
     assert closed_before(SPLIT, 1, 0, set(), 5) is None
     assert closed_before(SPLIT, 1, 0, {CHILD}, 5) == CHILD
     assert closed_before(SPLIT, 0, 0, set(), 5) is None
 
 
-def test_a_merge_target_is_read_up_to_its_cut() -> None:
+def test_merge_target_is_readable_up_to_its_cut() -> None:
     merge = Lineage(1, [(0, 2), (1, 1)])
     behind = KeyEpoch(0, 1)
     assert closed_before(merge, 0, 4, {behind}, 5) is None

@@ -14,17 +14,17 @@ def test_keys_and_names_are_unique() -> None:
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_each_has_a_request_and_a_response(api: object) -> None:
+def test_every_api_has_a_request_and_a_response(api: object) -> None:
     assert api.request.__name__ == f"{api.name}Request"  # type: ignore[attr-defined]
     assert api.response.__name__ == f"{api.name}Response"  # type: ignore[attr-defined]
 
 
-def test_names_of_modules_are_names_of_apis() -> None:
+def test_module_names_equal_api_names() -> None:
     assert BY_NAME["LeaderAndIsr"].module == "anabranch.protocol.apis.leader_and_isr"
     assert BY_NAME["OffsetForLeaderEpoch"].module.endswith(".offset_for_leader_epoch")
 
 
-def test_the_two_exceptions_among_headers() -> None:
+def test_header_versions_have_two_exceptions() -> None:
     api_versions, shutdown = BY_NAME["ApiVersions"], BY_NAME["ControlledShutdown"]
     assert (api_versions.request_header_version(3), api_versions.response_header_version(3)) == (2, 0)
     assert [shutdown.request_header_version(version) for version in (0, 1, 3)] == [0, 1, 2]

@@ -49,5 +49,5 @@ CASES: dict[str, tuple[Any, Any, str, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bytes(name: str) -> None:
+def test_records_equal_kafka_bytes(name: str) -> None:
     check_bytes(*CASES[name])

@@ -62,7 +62,7 @@ class Reference:
 
 
 @pytest.mark.parametrize("arguments", [(1,), (1, 5), (1, 5, [3]), (1, 5, [3], "note")])
-def test_made_compared_hashed_and_shown_as_a_dataclass_would(arguments: tuple[Any, ...]) -> None:
+def test_value_behaves_like_a_frozen_dataclass(arguments: tuple[Any, ...]) -> None:
     mine, theirs = Point(*arguments), Reference(*arguments)
     assert dataclasses.asdict(mine) == dataclasses.asdict(theirs)
     assert repr(mine) == repr(theirs).replace("Reference", "Point")
@@ -77,7 +77,7 @@ def test_made_compared_hashed_and_shown_as_a_dataclass_would(arguments: tuple[An
     assert len({mine, Point(*arguments)}) == 1
 
 
-def test_a_second_class_does_not_get_the_methods_of_the_first() -> None:
+def test_methods_are_generated_per_class() -> None:
     assert Point(1) != Checked(1)
     assert repr(Checked(1)) == "Checked(count=1)"
     assert Checked(1) == Checked(1) != Checked(2)
@@ -98,12 +98,12 @@ def test_wrong_arguments_are_refused(call: Any) -> None:
         call()
 
 
-def test_named_fields() -> None:
+def test_keyword_only_fields_are_compared_and_not_positional() -> None:
     assert Named(name="a") == Named(size=1, name="a")
     assert Named.__match_args__ == ()  # type: ignore[attr-defined]
 
 
-def test_nothing_can_be_changed() -> None:
+def test_value_is_immutable() -> None:
     point = Point(1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         point.x = 2  # type: ignore[misc]
@@ -115,7 +115,7 @@ def test_nothing_can_be_changed() -> None:
     assert point == Point(1)
 
 
-def test_checks_and_properties_of_the_class_work() -> None:
+def test_checks_and_properties_of_class_work() -> None:
     assert Checked(3).twice == 6
     with pytest.raises(ValueError, match="negative"):
         Checked(-1)
@@ -123,13 +123,13 @@ def test_checks_and_properties_of_the_class_work() -> None:
         dataclasses.replace(Checked(1), count=-1)
 
 
-def test_matching_by_position() -> None:
+def test_value_matches_by_position() -> None:
     match Point(1, 5):
         case Point(x, y):
             assert (x, y) == (1, 5)
 
 
-def test_copied_and_pickled() -> None:
+def test_value_is_copied_and_pickled() -> None:
     point = Point(1, 5, [3], "note")
     for twin in (copy.copy(point), copy.deepcopy(point), pickle.loads(pickle.dumps(point))):
         assert dataclasses.asdict(twin) == dataclasses.asdict(point)

@@ -19,7 +19,7 @@ class Point:
     label: Text | None = always(absent=None, nullable_since=1)
 
 
-def test_a_message_is_made_like_a_dataclass() -> None:
+def test_message_is_constructed_like_a_dataclass() -> None:
     point = Point(x=1)
     assert (point.x, point.y, point.names, point.label) == (1, -1, [], None)
     assert repr(Point(x=1, label="a")) == "Point(x=1, y=-1, names=[], label='a')"
@@ -28,7 +28,7 @@ def test_a_message_is_made_like_a_dataclass() -> None:
     assert copy.deepcopy(point) == point
 
 
-def test_the_first_construction_is_as_strict_as_the_next() -> None:
+def test_first_construction_is_as_strict_as_later_ones() -> None:
     @message
     class Fresh:
         x: Int32
@@ -48,14 +48,14 @@ def test_mutable_defaults_are_not_shared() -> None:
     assert two.names == []
 
 
-def test_a_message_has_slots_and_no_hash() -> None:
+def test_message_has_slots_and_no_hash() -> None:
     with pytest.raises(AttributeError):
         Point(x=1).z = 1  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="unhashable"):
         hash(Point(x=1))
 
 
-def test_what_the_codecs_read() -> None:
+def test_field_metadata_of_messages_is_readable() -> None:
     x, y, names, label = fields_of(Point)
     assert (x.kind, x.nullable, x.default) == (Kind.INT32, False, dataclasses.MISSING)
     assert [y.exists(version) for version in (1, 2, 3)] == [False, True, True]

@@ -93,14 +93,14 @@ records_of_a_batch = st.lists(
         ("record_count", RECORD_COUNT_POSITION),
     ],
 )
-def test_positions_are_those_of_the_header(name: str, position: int) -> None:
+def test_field_positions_equal_header_layout(name: str, position: int) -> None:
     place = BatchHeader._fields.index(name)
     assert position == struct.calcsize(HEADER.format[: 1 + place])
     assert FLAGS_POSITION == ATTRIBUTES_POSITION + 1, "of two bytes the lower one is the second"
 
 
 @pytest.mark.parametrize("compression", list(GOLDEN))
-def test_reads_what_another_implementation_wrote(compression: str) -> None:
+def test_batch_of_another_implementation_is_read(compression: str) -> None:
     batch = bytes.fromhex(GOLDEN[compression])
     [(position, header)] = iter_batches(batch)
     assert (position, header.size_bytes) == (0, len(batch))
@@ -111,12 +111,12 @@ def test_reads_what_another_implementation_wrote(compression: str) -> None:
     assert list(iter_records(batch)) == THREE
 
 
-def test_writes_the_bytes_another_implementation_writes() -> None:
+def test_written_bytes_equal_those_of_another_implementation() -> None:
     assert build(THREE, producer_id=4711, producer_epoch=3, base_sequence=9).hex() == GOLDEN["none"]
 
 
 @given(records_of_a_batch, st.sampled_from(NAMES))
-def test_round_trip(records: list[Record], compression: str) -> None:
+def test_records_survive_the_round_trip(records: list[Record], compression: str) -> None:
     batch = build(records, compression, base_offset=1000)
     [(_, header)] = iter_batches(batch)
     assert check_crc(batch, 0, header)
@@ -127,7 +127,7 @@ def test_round_trip(records: list[Record], compression: str) -> None:
 
 
 @given(records_of_a_batch)
-def test_size_is_known_before_the_batch_is_built(records: list[Record]) -> None:
+def test_size_is_known_before_batch_is_built(records: list[Record]) -> None:
     builder = BatchBuilder(limit_bytes=1 << 30)
     for record in records:
         builder.append(record.key, record.value, record.headers, record.timestamp_ms)
@@ -136,7 +136,7 @@ def test_size_is_known_before_the_batch_is_built(records: list[Record]) -> None:
 
 
 @pytest.mark.parametrize("compression", NAMES)
-def test_another_implementation_reads_what_is_written(compression: str) -> None:
+def test_written_batch_is_read_by_another_implementation(compression: str) -> None:
     batch = build(THREE, compression, producer_id=7, producer_epoch=1, base_sequence=0)
     reader = AioBatch(batch)
     assert reader.validate_crc()
@@ -145,7 +145,7 @@ def test_another_implementation_reads_what_is_written(compression: str) -> None:
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_reads_large_batches_of_others(codec: Compression) -> None:
+def test_large_batch_of_another_implementation_is_read(codec: Compression) -> None:
     builder = AioBuilder(
         magic=2,
         compression_type=codec.value,
@@ -163,12 +163,12 @@ def test_reads_large_batches_of_others(codec: Compression) -> None:
     assert [record.value for record in iter_records(batch)] == values
 
 
-def test_sequences_wrap() -> None:
+def test_sequence_numbers_wrap() -> None:
     batch = build(THREE, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
     assert read_header(batch).last_sequence == 0
 
 
-def test_setting_offset_and_epoch_leaves_the_checksum_valid() -> None:
+def test_setting_offset_and_epoch_keeps_checksum_valid() -> None:
     first, second = build(THREE), build(THREE[:1])
     buffer = bytearray(first + second)
     set_offset_and_epoch(buffer, 0, 500, 9)
@@ -180,7 +180,7 @@ def test_setting_offset_and_epoch_leaves_the_checksum_valid() -> None:
     assert buffer[16 : len(first)] == first[16:]
 
 
-def test_log_append_time_shows_on_every_record() -> None:
+def test_log_append_time_applies_to_every_record() -> None:
     batch = bytearray(build(THREE))
     set_log_append_time(batch, 0, read_header(batch), 123456)
     header = read_header(batch)
@@ -192,7 +192,7 @@ def test_log_append_time_shows_on_every_record() -> None:
 
 @pytest.mark.parametrize("source", NAMES)
 @pytest.mark.parametrize("target", Compression)
-def test_recompress(source: str, target: Compression) -> None:
+def test_recompressed_batch_keeps_records_and_header(source: str, target: Compression) -> None:
     batch = build(THREE, source, producer_id=7, producer_epoch=1, base_sequence=4, transactional=True)
     changed = recompress(batch, read_header(batch), target)
     header = read_header(changed)
@@ -202,21 +202,21 @@ def test_recompress(source: str, target: Compression) -> None:
     assert list(iter_records(changed)) == THREE
 
 
-def test_an_incomplete_tail_is_left_out() -> None:
+def test_incomplete_tail_is_skipped() -> None:
     whole = build(THREE)
     for size in range(len(whole)):
         assert [p for p, _ in iter_batches(whole + whole[:size])] == [0]
 
 
 @pytest.mark.parametrize("length", [48, 0, -1, -(2**31)])
-def test_impossible_lengths(length: int) -> None:
+def test_impossible_lengths_are_refused(length: int) -> None:
     batch = bytearray(build(THREE))
     struct.pack_into(">i", batch, 8, length)
     with pytest.raises(DecodeError, match=f"record batch of {length} bytes"):
         list(iter_batches(batch))
 
 
-def test_other_magics() -> None:
+def test_other_magic_is_refused() -> None:
     batch = bytearray(build(THREE))
     batch[16] = 1
     with pytest.raises(DecodeError, match="magic 1"):

@@ -13,7 +13,7 @@ from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.record import Record, iter_records
 
 
-def test_a_full_builder_refuses_and_stays_as_it_was() -> None:
+def test_full_builder_refuses_record_and_is_unchanged() -> None:
     builder = BatchBuilder(limit_bytes=200)
     assert builder.append(b"k", b"v" * 50, (), 5)
     assert builder.append(b"k", b"v" * 50, (), 6)
@@ -23,7 +23,7 @@ def test_a_full_builder_refuses_and_stays_as_it_was() -> None:
     assert [record.timestamp_ms for record in iter_records(builder.build())] == [5, 6]
 
 
-def test_the_first_record_always_fits() -> None:
+def test_first_record_always_fits() -> None:
     builder = BatchBuilder(limit_bytes=100)
     assert builder.append(None, b"v" * 1000)
     assert not builder.append(None, b"v")
@@ -31,12 +31,12 @@ def test_the_first_record_always_fits() -> None:
     assert record == Record(0, -1, None, b"v" * 1000, ())
 
 
-def test_an_empty_batch_cannot_be_built() -> None:
+def test_empty_batch_cannot_be_built() -> None:
     with pytest.raises(ValueError, match="needs a record"):
         BatchBuilder().build()
 
 
-def test_build_again_for_another_producer() -> None:
+def test_batch_is_built_again_for_another_producer() -> None:
     builder = BatchBuilder("zstd")
     builder.append(b"k", b"v")
     first, second = builder.build(1, 0, 0), builder.build(2, 0, 5)
@@ -45,7 +45,7 @@ def test_build_again_for_another_producer() -> None:
     assert first[HEADER_BYTES:] == second[HEADER_BYTES:]
 
 
-def test_build_again_after_another_record() -> None:
+def test_batch_is_built_again_after_another_record() -> None:
     builder = BatchBuilder("zstd")
     builder.append(b"k", b"v")
     assert len(list(iter_records(builder.build()))) == 1

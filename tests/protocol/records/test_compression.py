@@ -21,19 +21,19 @@ NOISE = bytes((i * i * 31 + (i >> 3) * 7) & 255 for i in range(200_000))
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE, TEXT[: 64 * 1024], TEXT[: 32 * 1024]], ids=len)
-def test_round_trip(codec: Compression, data: bytes) -> None:
+def test_compressed_buffer_survives_the_round_trip(codec: Compression, data: bytes) -> None:
     for buffer in (data, bytearray(data), memoryview(data)):
         compressed = compress(codec, buffer)
         assert decompress(codec, memoryview(compressed)) == data
 
 
 @given(st.sampled_from(CODECS), st.binary(max_size=4096))
-def test_round_trip_of_anything(codec: Compression, data: bytes) -> None:
+def test_any_bytes_survive_the_round_trip(codec: Compression, data: bytes) -> None:
     assert decompress(codec, compress(codec, data)) == data
 
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
-def test_compresses(codec: Compression) -> None:
+def test_text_is_compressed(codec: Compression) -> None:
     assert len(compress(codec, TEXT)) < len(TEXT) / 10
 
 
@@ -51,7 +51,7 @@ def test_levels_trade_time_for_size(codec: Compression, levels: tuple[int, ...])
     assert decompress(codec, compress(codec, noise, levels[-1])) == noise
 
 
-def test_lz4_frames_are_of_independent_blocks_as_java_demands() -> None:
+def test_lz4_frames_have_independent_blocks_as_java_requires() -> None:
     frame = compress(Compression.LZ4, TEXT)
     assert frame[:4] == bytes.fromhex("04224d18")
     assert frame[4] & 0x20, "FLG: block independence"
@@ -81,11 +81,11 @@ def test_gzip_reads_several_members() -> None:
     assert decompress(Compression.GZIP, gzip.compress(b"one ") + gzip.compress(b"two")) == b"one two"
 
 
-def test_gzip_is_readable_by_others() -> None:
+def test_gzip_output_is_read_by_standard_library() -> None:
     assert gzip.decompress(compress(Compression.GZIP, TEXT)) == TEXT
 
 
-def test_zstd_reads_frames_with_and_without_their_size_and_skips_others() -> None:
+def test_zstd_reads_frames_with_and_without_size_and_skippable_frames() -> None:
     stream = cramjam.zstd.Compressor()
     stream.compress(TEXT)
     unsized = bytes(stream.finish())
@@ -95,7 +95,7 @@ def test_zstd_reads_frames_with_and_without_their_size_and_skips_others() -> Non
     assert decompress(Compression.ZSTD, sized + skipped + unsized) == TEXT * 2
 
 
-def test_zstd_believes_a_frame_that_says_it_is_too_much() -> None:
+def test_zstd_frame_with_excessive_declared_size_is_refused() -> None:
     """A decoder would allocate the memory first."""
     blocks = b"".join(struct.pack("<I", 1 << 20 | 1 << 1 | last)[:3] + b"x" for last in (0,) * 15 + (1,))
     for descriptor, size in (("e0", struct.pack("<Q", 1 << 40)), ("a0", struct.pack("<I", 1 << 31))):
@@ -108,7 +108,7 @@ def test_zstd_believes_a_frame_that_says_it_is_too_much() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_limit_is_exact(codec: Compression) -> None:
+def test_limit_is_exact(codec: Compression) -> None:
     compressed = compress(codec, TEXT)
     assert decompress(codec, compressed, len(TEXT)) == TEXT
     with pytest.raises(DecodeError, match=f"more than {len(TEXT) - 1} bytes"):
@@ -116,7 +116,7 @@ def test_the_limit_is_exact(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
-def test_a_bomb_costs_no_more_than_the_limit(codec: Compression) -> None:
+def test_bomb_allocates_no_more_than_limit(codec: Compression) -> None:
     bomb = compress(codec, bytes(64 * 1024 * 1024))
     tracemalloc.start()
     try:
@@ -128,7 +128,7 @@ def test_a_bomb_costs_no_more_than_the_limit(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
-def test_cut_off_anywhere_is_a_decode_error(codec: Compression) -> None:
+def test_truncated_data_is_a_decode_error(codec: Compression) -> None:
     compressed = compress(codec, TEXT[:3000] + NOISE[:300])
     whole = decompress(codec, compressed)
     for size in range(1, len(compressed)):
@@ -142,20 +142,20 @@ def test_cut_off_anywhere_is_a_decode_error(codec: Compression) -> None:
 
 
 @given(st.sampled_from(CODECS), st.binary(max_size=200))
-def test_nonsense_is_a_decode_error_or_content(codec: Compression, data: bytes) -> None:
+def test_random_data_is_decoded_or_a_decode_error(codec: Compression, data: bytes) -> None:
     with contextlib.suppress(DecodeError):
         assert len(decompress(codec, data, 1 << 20)) <= 1 << 20
 
 
 @given(st.sampled_from(REAL_CODECS), st.integers(0, 400), st.integers(1, 255))
-def test_flipped_bytes_raise_nothing_else(codec: Compression, position: int, flip: int) -> None:
+def test_flipped_bytes_are_decoded_or_a_decode_error(codec: Compression, position: int, flip: int) -> None:
     damaged = bytearray(compress(codec, TEXT[:5000]))
     damaged[position % len(damaged)] ^= flip
     with contextlib.suppress(DecodeError):
         assert len(decompress(codec, damaged, 1 << 20)) <= 1 << 20
 
 
-def test_unknown_codecs() -> None:
+def test_unknown_codecs_are_refused() -> None:
     with pytest.raises(DecodeError, match="codec 5"):
         decompress(5, b"")
     with pytest.raises(ValueError, match="codec 7"):

@@ -12,7 +12,7 @@ from anabranch.protocol.records.control import ControlRecord, ControlType, build
 
 
 @pytest.mark.parametrize(("commit", "kind"), [(True, ControlType.COMMIT), (False, ControlType.ABORT)])
-def test_transaction_markers(commit: bool, kind: ControlType) -> None:
+def test_transaction_markers_survive_the_round_trip(commit: bool, kind: ControlType) -> None:
     batch = build_end_transaction(
         commit=commit, producer_id=9, producer_epoch=2, coordinator_epoch=5, timestamp_ms=77, leader_epoch=3
     )
@@ -26,7 +26,7 @@ def test_transaction_markers(commit: bool, kind: ControlType) -> None:
     assert read_control(b"before" + batch, 6).ends_transaction
 
 
-def test_another_implementation_reads_the_markers() -> None:
+def test_markers_are_read_by_another_implementation() -> None:
     for commit, marker in ((True, COMMIT_MARKER), (False, ABORT_MARKER)):
         batch = build_end_transaction(
             commit=commit, producer_id=9, producer_epoch=2, coordinator_epoch=5, timestamp_ms=77
@@ -46,7 +46,7 @@ def control(key: bytes | None, value: bytes | None, records: int = 1) -> bytes:
 @pytest.mark.parametrize(
     ("number", "kind"), [(2, ControlType.LEADER_CHANGE), (3, ControlType.SNAPSHOT_HEADER), (99, ControlType.UNKNOWN)]
 )
-def test_other_kinds_end_no_transaction(number: int, kind: ControlType) -> None:
+def test_other_control_records_end_no_transaction(number: int, kind: ControlType) -> None:
     found = read_control(control(b"\0\0\0" + bytes([number]), None))
     assert found == ControlRecord(kind)
     assert not found.ends_transaction
@@ -63,6 +63,6 @@ def test_other_kinds_end_no_transaction(number: int, kind: ControlType) -> None:
         (control(b"\0\0\0\1", b"\0\0\0\0\0\1", records=2), "2 records"),
     ],
 )
-def test_nonsense(batch: bytes, complaint: str) -> None:
+def test_malformed_control_record_is_refused(batch: bytes, complaint: str) -> None:
     with pytest.raises(DecodeError, match=complaint):
         read_control(batch)

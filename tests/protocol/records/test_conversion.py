@@ -39,7 +39,7 @@ def down(batch: bytes, magic: int, first_offset: int = 0) -> list[Message]:
 
 @pytest.mark.parametrize("compression", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-def test_down(magic: int, compression: str) -> None:
+def test_batch_is_converted_to_message_set(magic: int, compression: str) -> None:
     assert [tuple(one) for one in down(a_batch(compression), magic)] == [
         (10, magic, 0, NOW_MS if magic else -1, b"a", b"1"),
         (11, magic, 0, NOW_MS + 1 if magic else -1, b"a", None),
@@ -50,7 +50,7 @@ def test_down(magic: int, compression: str) -> None:
 
 @pytest.mark.parametrize("compression", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-def test_gaps_of_compaction_stay(magic: int, compression: str) -> None:
+def test_compaction_gaps_are_kept(magic: int, compression: str) -> None:
     batch = a_batch(compression)
     kept = [record for record in iter_records(batch) if record.offset in (11, 13)]
     thinned = with_records(batch, read_header(batch), kept, NOW_MS + 99)
@@ -60,13 +60,13 @@ def test_gaps_of_compaction_stay(magic: int, compression: str) -> None:
     ]
 
 
-def test_uncompressed_records_before_the_first_offset_are_left_out() -> None:
+def test_uncompressed_records_before_fetch_offset_are_skipped() -> None:
     assert [one.offset for one in down(a_batch(), 1, 12)] == [12, 13]
     assert [one.offset for one in down(a_batch("gzip"), 1, 12)] == [10, 11, 12, 13]
     assert down(a_batch(), 1, 14) == []
 
 
-def test_nothing_is_left_of_markers_and_emptied_batches() -> None:
+def test_markers_and_empty_batches_are_dropped() -> None:
     marker = build_end_transaction(
         commit=True, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
     )
@@ -76,7 +76,7 @@ def test_nothing_is_left_of_markers_and_emptied_batches() -> None:
 
 
 @pytest.mark.parametrize("compression", CODECS)
-def test_log_append_time_goes_down_to_v1(compression: str) -> None:
+def test_log_append_time_is_converted_to_v1(compression: str) -> None:
     batch = bytearray(a_batch(compression))
     set_log_append_time(batch, 0, read_header(batch), NOW_MS + 500)
     messages = down(bytes(batch), 1)
@@ -85,7 +85,7 @@ def test_log_append_time_goes_down_to_v1(compression: str) -> None:
     assert {(one.timestamp_ms, one.attributes) for one in down(bytes(batch), 0)} == {(-1, 0)}
 
 
-def test_a_damaged_batch_is_a_decode_error() -> None:
+def test_corrupt_batch_is_a_decode_error() -> None:
     batch = bytearray(a_batch())
     batch[61] ^= 0x40
     with pytest.raises(DecodeError):
@@ -93,7 +93,7 @@ def test_a_damaged_batch_is_a_decode_error() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_up(magic: int) -> None:
+def test_message_set_is_converted_to_batch(magic: int) -> None:
     messages = [
         Message(70, magic, 0, NOW_MS if magic else -1, b"a", b"1"),
         Message(7, magic, 0, NOW_MS - 5 if magic else -1, None, None),
@@ -110,13 +110,13 @@ def test_up(magic: int) -> None:
 
 @pytest.mark.parametrize("compression", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-def test_down_and_up_again(magic: int, compression: str) -> None:
+def test_conversion_survives_the_round_trip(magic: int, compression: str) -> None:
     batch = a_batch(compression)
     again = list(iter_records(up_convert(down(batch, magic))))
     assert [(one.key, one.value) for one in again] == [(one.key, one.value) for one in iter_records(batch)]
 
 
-def test_codecs_stay() -> None:
+def test_codecs_are_kept() -> None:
     for compression in CODECS[1:]:
         data = down_convert(a_batch(compression), 0, read_header(a_batch(compression)), 0, 0)
         ((position, header),) = iter_headers(data)

@@ -24,20 +24,20 @@ def built(rows: list[tuple[bytes | None, bytes | None, int]]) -> bytes:
 
 
 @given(ROWS)
-def test_keys_are_those_of_the_records(rows: list[tuple[bytes | None, bytes | None, int]]) -> None:
+def test_keys_equal_those_of_records(rows: list[tuple[bytes | None, bytes | None, int]]) -> None:
     batch = built(rows)
     found = list(iter_keys(batch[HEADER_BYTES:], len(rows)))
     assert found == [key for key, _, _ in rows] == [record.key for record in iter_records(batch)]
 
 
-def test_records_that_are_cut_off_are_refused() -> None:
+def test_truncated_records_are_refused() -> None:
     content = built([(b"key", b"value" * 30, 1), (b"other", b"v", 2)])[HEADER_BYTES:]
     for end in range(len(content)):
         with pytest.raises(DecodeError):
             list(iter_keys(content[:end], 2))
 
 
-def test_a_key_that_is_longer_than_its_record_is_refused() -> None:
+def test_key_longer_than_its_record_is_refused() -> None:
     content = bytearray(built([(b"key", b"v", 1)])[HEADER_BYTES:])
     content[4] = 126  # the key's length, as a zigzag: 63
     with pytest.raises(DecodeError, match="a key of 63 bytes"):

@@ -51,7 +51,7 @@ def some_messages(magic: int, offsets: tuple[int, ...] = (7, 8, 12)) -> list[Mes
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_round_trip_of_a_plain_set(magic: int) -> None:
+def test_plain_set_survives_the_round_trip(magic: int) -> None:
     messages = some_messages(magic)
     data = b"".join(map(build_message, messages))
     for buffer in (data, bytearray(data), memoryview(data)):
@@ -60,7 +60,7 @@ def test_round_trip_of_a_plain_set(magic: int) -> None:
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-def test_round_trip_of_a_wrapper(magic: int, codec: Compression) -> None:
+def test_wrapper_survives_the_round_trip(magic: int, codec: Compression) -> None:
     messages = some_messages(magic)
     (wrapper,) = messages_of(build_wrapper(messages, codec))
     assert (wrapper.offset, wrapper.codec, wrapper.key) == (12, codec, None)
@@ -76,14 +76,14 @@ def test_inner_offsets_are_relative_in_v1_and_absolute_in_v0() -> None:
         assert [header.offset for _, header in iter_headers(inner)] == offsets
 
 
-def test_a_v1_wrapper_with_offset_0_does_not_move_its_messages() -> None:
+def test_v1_wrapper_with_offset_0_does_not_shift_messages() -> None:
     (wrapper,) = messages_of(build_wrapper(some_messages(1, (0, 1, 2)), Compression.GZIP))
     assert [one.offset for one in open_wrapper(wrapper._replace(offset=0))] == [0, 1, 2]
     with pytest.raises(DecodeError, match="at offset 1 with a message at 2"):
         open_wrapper(wrapper._replace(offset=1))
 
 
-def test_log_append_time_of_a_wrapper_is_the_time_of_its_messages() -> None:
+def test_log_append_time_of_wrapper_applies_to_its_messages() -> None:
     messages = [one._replace(attributes=8) for one in some_messages(1)]
     (wrapper,) = messages_of(build_wrapper(messages, Compression.LZ4))
     assert wrapper.is_log_append_time
@@ -92,7 +92,7 @@ def test_log_append_time_of_a_wrapper_is_the_time_of_its_messages() -> None:
 
 @pytest.mark.parametrize("codec", [Compression.NONE, *OLD_CODECS])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_what_kafka_python_writes(magic: int, codec: Compression) -> None:
+def test_message_set_of_kafka_python_is_read(magic: int, codec: Compression) -> None:
     builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
     for number in range(50):
         assert builder.append(number, NOW_MS + number, b"key-%d" % number, b"value" * number)
@@ -109,7 +109,7 @@ def test_what_kafka_python_writes(magic: int, codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", [Compression.NONE, *OLD_CODECS])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_kafka_python_reads_what_we_write(magic: int, codec: Compression) -> None:
+def test_message_set_is_read_by_kafka_python(magic: int, codec: Compression) -> None:
     messages = some_messages(magic)
     data = build_wrapper(messages, codec) if codec else b"".join(map(build_message, messages))
     records = MemoryRecords(data)
@@ -121,7 +121,7 @@ def test_kafka_python_reads_what_we_write(magic: int, codec: Compression) -> Non
     assert seen == [(one.offset, one.key, one.value, one.timestamp_ms if magic else None) for one in messages]
 
 
-def test_the_checksum_of_an_lz4_header_is_wrong_for_v0_only() -> None:
+def test_lz4_header_checksum_is_wrong_for_v0_only() -> None:
     frames = []
     for magic in (0, 1):
         (wrapper,) = messages_of(build_wrapper(some_messages(magic), Compression.LZ4))
@@ -137,7 +137,7 @@ def test_the_checksum_of_an_lz4_header_is_wrong_for_v0_only() -> None:
     assert (lz4_with_checksum(longest)[-1], lz4_with_broken_checksum(longest)[-1]) == (0x43, 0x32)
 
 
-def test_an_incomplete_message_at_the_end_is_left_out() -> None:
+def test_incomplete_message_at_end_is_skipped() -> None:
     whole, cut = map(build_message, some_messages(1)[:2])
     for size in range(len(cut)):
         assert len(messages_of(whole + cut[:size])) == 1
@@ -168,7 +168,7 @@ GOOD = build_message(Message(0, 1, 0, NOW_MS, b"key", b"value"))
         (changed(GOOD[:32], 8, "i", 20), "32 bytes are no message"),
     ],
 )
-def test_lengths_are_not_believed(data: bytes, reason: str) -> None:
+def test_invalid_lengths_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(DecodeError, match=reason):
         for position, header in iter_headers(data):
             read_message(data, position, header)
@@ -193,18 +193,18 @@ def wrapped(content: bytes, magic: int = 1, codec: int = Compression.GZIP, offse
         (Message(0, 0, Compression.LZ4, -1, None, b"\x04\x22"), "cut off"),
     ],
 )
-def test_wrappers_that_cannot_be_opened(wrapper: Message, reason: str) -> None:
+def test_malformed_wrappers_are_refused(wrapper: Message, reason: str) -> None:
     with pytest.raises(DecodeError, match=reason):
         list(open_wrapper(wrapper))
 
 
-def test_a_wrong_checksum_inside_has_an_error_of_its_own() -> None:
+def test_wrong_inner_checksum_is_a_checksum_error() -> None:
     with pytest.raises(ChecksumError):
         list(open_wrapper(wrapped(GOOD[:-1] + b"E")))
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_a_bomb_costs_no_more_than_the_limit(codec: Compression) -> None:
+def test_bomb_allocates_no_more_than_limit(codec: Compression) -> None:
     messages = [Message(0, 1, 0, NOW_MS, None, bytes(32 << 20))]
     (bomb,) = messages_of(build_wrapper(messages, codec))
     tracemalloc.start()
@@ -216,7 +216,7 @@ def test_a_bomb_costs_no_more_than_the_limit(codec: Compression) -> None:
         tracemalloc.stop()
 
 
-def test_a_wrapper_holds_so_many_messages_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_per_wrapper_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anabranch.protocol.records.message_set.OPENED_MESSAGES_MAX", 5)
     assert len(list(open_wrapper(wrapped(GOOD * 5)))) == 5
     with pytest.raises(DecodeError, match="more than 5 messages"):
@@ -234,7 +234,7 @@ def take_apart(data: bytes) -> int:
 
 
 @given(st.binary(max_size=300))
-def test_nonsense_is_a_decode_error(data: bytes) -> None:
+def test_random_data_is_decoded_or_a_decode_error(data: bytes) -> None:
     with contextlib.suppress(DecodeError):
         assert take_apart(data) <= 1 << 20
 
@@ -245,7 +245,9 @@ def test_nonsense_is_a_decode_error(data: bytes) -> None:
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4),
     st.booleans(),
 )
-def test_damage_is_a_decode_error(magic: int, codec: Compression, damage: list[tuple[int, int]], inside: bool) -> None:
+def test_corrupt_data_is_decoded_or_a_decode_error(
+    magic: int, codec: Compression, damage: list[tuple[int, int]], inside: bool
+) -> None:
     """`inside`: damage before compression, which no outer checksum covers."""
     messages = some_messages(magic)
     data = bytearray(b"".join(map(build_message, messages)))

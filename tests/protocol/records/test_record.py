@@ -18,7 +18,7 @@ from anabranch.protocol.records.record import NAME_BYTES_MAX, NAMES_MAX, Record,
 from tests.protocol.records.test_batch import THREE, build
 
 
-def test_header_keys_that_are_always_new_are_read_and_not_all_remembered() -> None:
+def test_cache_of_header_keys_is_bounded() -> None:
     names = [f"name-{number}" for number in range(2 * NAMES_MAX)] + ["x" * 65, "ü", ""]
     batch = build([Record(0, 0, None, None, tuple((name, None) for name in names))])
     for _ in range(2):
@@ -28,7 +28,7 @@ def test_header_keys_that_are_always_new_are_read_and_not_all_remembered() -> No
     assert all(len(raw) <= NAME_BYTES_MAX for raw in _names)
 
 
-def test_records_without_headers_are_the_same_records_and_cost_nothing_for_headers() -> None:
+def test_records_read_without_headers_are_equal_and_skip_header_cost() -> None:
     records = [Record(number, number, b"k", b"v", (("a", b"b"),) * number) for number in range(100)]
     batch = build(records)
     assert list(iter_records(batch, headers=False)) == [one._replace(headers=()) for one in records]
@@ -40,7 +40,7 @@ def test_records_without_headers_are_the_same_records_and_cost_nothing_for_heade
     assert (time.thread_time() - start_s) * 10 < whole_s
 
 
-def test_record_that_ends_before_its_value_is_refused_without_headers_too() -> None:
+def test_record_that_ends_before_its_value_is_refused_without_headers() -> None:
     """A header may declare two billion records, which would be read again and again."""
     batch = bytearray(build([Record(number, number, b"k", b"v", ()) for number in range(3)]))
     for size in range(256):
@@ -52,7 +52,7 @@ def test_record_that_ends_before_its_value_is_refused_without_headers_too() -> N
         RecordReader(bytes(batch), headers=False).read(1)
 
 
-def test_record_count_and_records_must_agree() -> None:
+def test_record_count_must_match_records() -> None:
     batch = build(THREE)
     for count, complaint in ((2, "bytes after the last record"), (4, "cut off")):
         lying = bytearray(batch)
@@ -61,14 +61,14 @@ def test_record_count_and_records_must_agree() -> None:
             list(iter_records(lying))
 
 
-def test_cut_off_batches() -> None:
+def test_truncated_batch_is_refused() -> None:
     batch = build(THREE)
     with pytest.raises(DecodeError, match="cut off"):
         iter_records(batch[:-1])
 
 
 @given(st.data())
-def test_damaged_records_raise_nothing_but_decode_errors(data: st.DataObject) -> None:
+def test_corrupt_records_raise_only_decode_errors(data: st.DataObject) -> None:
     batch = bytearray(build(THREE * 3))
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(HEADER_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))

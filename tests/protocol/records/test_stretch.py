@@ -68,7 +68,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("per_ms", [0.5, 50, 1e9])
 @pytest.mark.parametrize(("key", "size"), SHAPES)
-def test_records_of_one_size_are_read_as_stretches(
+def test_records_of_equal_size_are_decoded_together(
     key: Callable[[int], bytes | None], size: Callable[[int], int], per_ms: float
 ) -> None:
     count = 1000
@@ -89,13 +89,13 @@ def test_records_of_one_size_are_read_as_stretches(
         (lambda n: b"key", lambda n: 100 if n < 40 else 101),
     ],
 )
-def test_others_are_read_one_by_one(key: Callable[[int], bytes | None], size: Callable[[int], int]) -> None:
+def test_unequal_records_are_decoded_one_by_one(key: Callable[[int], bytes | None], size: Callable[[int], int]) -> None:
     batch = built(300, key, size)
     assert stretches(batch, 300)[-1] == 0
     assert read(batch) == (one_by_one(batch, 300), True)
 
 
-def test_offsets_that_two_bytes_cannot_hold_end_a_stretch() -> None:
+def test_offsets_beyond_two_bytes_end_a_stretch() -> None:
     batch = built(8300, lambda n: b"key", lambda n: 10)
     assert read(batch) == (one_by_one(batch, 8300), True)
     assert sum(stretches(batch, 8300)) == 8192
@@ -128,7 +128,7 @@ def damage(batch: bytearray, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_whatever_is_odd_is_found_as_the_loop_finds_it(seed: int) -> None:
+def test_damaged_batch_gives_same_result_as_loop(seed: int) -> None:
     """Changes, doubles or drops a byte of a valid batch at any position."""
     rng = random.Random(seed)
     count = rng.choice([40, 64, 100, 200])
@@ -139,7 +139,7 @@ def test_whatever_is_odd_is_found_as_the_loop_finds_it(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("first", "count", "size"), [(40, 80, 3), (40, 80, 70), (600, 640, 3)])
-def test_every_bit_of_a_record_matters_as_it_does_to_the_loop(first: int, count: int, size: int) -> None:
+def test_every_flipped_bit_gives_same_result_as_loop(first: int, count: int, size: int) -> None:
     """Flips each bit of one record and the next in a stretch. Later ones have two-byte deltas."""
     sound = built(count, lambda n: b"key", lambda n: size, 0.7 if first > 64 else 50)
     reader = RecordReader(sound)
@@ -157,14 +157,14 @@ def test_every_bit_of_a_record_matters_as_it_does_to_the_loop(first: int, count:
             compare(batch, count)
 
 
-def test_a_record_beyond_the_end_that_its_batch_claims_is_refused_in_a_stretch_too() -> None:
+def test_record_beyond_declared_end_is_refused_in_a_stretch() -> None:
     batch = built(100, lambda n: b"key", lambda n: 10)
     last = 63 if _BY_COLUMN else 99  # of those that are read at once
     with pytest.raises(DecodeError, match=f"a record at offset {last}"):
         RecordReader(batch).read(AT_ONCE, before=40)
 
 
-def test_timestamps_of_the_log_go_before_those_of_a_stretch() -> None:
+def test_log_append_time_overrides_timestamps_of_a_stretch() -> None:
     batch = bytearray(built(100, lambda n: b"key", lambda n: 10))
     batch[22] |= 8
     columns: Columns = RecordReader(bytes(batch)).read(AT_ONCE)

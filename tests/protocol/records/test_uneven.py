@@ -40,7 +40,7 @@ def lengths(batch: bytes, count: int) -> list[int]:
         pytest.param(lambda n: b"key", lambda n: 100 + n * 31 % 2000, id="more sizes than are remembered"),
     ],
 )
-def test_records_of_like_layout_are_read_together(
+def test_records_of_equal_layout_are_decoded_together(
     key: Callable[[int], bytes | None], size: Callable[[int], int], per_ms: float
 ) -> None:
     count = 2500
@@ -62,7 +62,7 @@ def test_records_of_like_layout_are_read_together(
         (lambda n: b"key", lambda n: 100 + n % 7 if n < 70 else 9000),
     ],
 )
-def test_others_are_read_one_by_one(key: Callable[[int], bytes | None], size: Callable[[int], int]) -> None:
+def test_unequal_records_are_decoded_one_by_one(key: Callable[[int], bytes | None], size: Callable[[int], int]) -> None:
     batch = built(300, key, size)
     assert lengths(batch, 300)[-1] == 0
     assert read(batch) == (one_by_one(batch, 300), True)
@@ -75,7 +75,7 @@ def of_key(key: bytes, size: int) -> bytes:
 
 @pytest.mark.parametrize("size_bytes", [1, 2])
 @pytest.mark.parametrize("length_bytes", [1, 2])
-def test_a_size_is_taken_for_sound_only_if_it_is_written_in_as_many_bytes(size_bytes: int, length_bytes: int) -> None:
+def test_layout_is_valid_only_for_sizes_of_its_encoded_length(size_bytes: int, length_bytes: int) -> None:
     """All encodings, also those that only the loop decodes."""
     layout = uneven._Layout(size_bytes, 1, 1, 3, length_bytes)
     sound = 0
@@ -90,7 +90,7 @@ def test_a_size_is_taken_for_sound_only_if_it_is_written_in_as_many_bytes(size_b
     assert sound > 5 or (size_bytes, length_bytes) == (1, 2), "a record of so few bytes has no such value"
 
 
-def test_keys_of_ever_other_sizes_do_not_fill_the_memory() -> None:
+def test_cache_of_layouts_is_bounded() -> None:
     for number in range(45):
         for size in (3, 100):
             batch = of_key(b"k" * number, size)
@@ -99,7 +99,7 @@ def test_keys_of_ever_other_sizes_do_not_fill_the_memory() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_whatever_is_odd_is_found_as_the_loop_finds_it(seed: int) -> None:
+def test_damaged_batch_gives_same_result_as_loop(seed: int) -> None:
     """Changes, doubles or drops a byte of a valid batch at any position."""
     rng = random.Random(seed)
     count = rng.choice([40, 64, 100, 200])
@@ -110,7 +110,7 @@ def test_whatever_is_odd_is_found_as_the_loop_finds_it(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("first", "count", "size"), [(40, 80, 3), (40, 80, 70), (600, 640, 3), (600, 640, 70)])
-def test_every_bit_of_a_record_matters_as_it_does_to_the_loop(first: int, count: int, size: int) -> None:
+def test_every_flipped_bit_gives_same_result_as_loop(first: int, count: int, size: int) -> None:
     """Flips each bit of one record and the next. Later ones have two-byte deltas."""
     sound = built(count, lambda n: b"key", lambda n: size + n % 5, 0.7 if first > 64 else 50)
     reader = RecordReader(sound)

@@ -83,12 +83,12 @@ def agreed(content: bytes, count: int) -> bool:
 
 
 @given(RECORDS)
-def test_whatever_a_producer_builds(records: list[Fields]) -> None:
+def test_producer_batches_give_same_result_as_reference(records: list[Fields]) -> None:
     assert agreed(content_of(records), len(records))
 
 
 @given(RECORDS, st.data())
-def test_whatever_becomes_of_it(records: list[Fields], data: st.DataObject) -> None:
+def test_damaged_batches_give_same_result_as_reference(records: list[Fields], data: st.DataObject) -> None:
     content = bytearray(content_of(records))
     count = len(records)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -108,7 +108,7 @@ def test_whatever_becomes_of_it(records: list[Fields], data: st.DataObject) -> N
 
 
 @given(st.binary(max_size=40), st.integers(1, 4))
-def test_any_bytes(content: bytes, count: int) -> None:
+def test_random_bytes_give_same_result_as_reference(content: bytes, count: int) -> None:
     agreed(content, count)
 
 
@@ -141,17 +141,17 @@ PLAIN = content_of([(b"key", b"value", [], 0)])
         pytest.param(ONE.replace(b"\x02x", b"\x7ex"), 1, id="a header value beyond its record"),
     ],
 )
-def test_what_is_refused(content: bytes, count: int) -> None:
+def test_malformed_records_are_refused(content: bytes, count: int) -> None:
     with pytest.raises(DecodeError):
         walk(content, count)
 
 
-def test_a_length_without_an_end_is_told_apart() -> None:
+def test_unterminated_length_is_a_record_length_error() -> None:
     with pytest.raises(RecordLengthError):
         walk(b"\xff" * 70, 1)
 
 
-def test_offsets_out_of_sequence() -> None:
+def test_offsets_out_of_sequence_are_reported() -> None:
     two = content_of([(b"k", b"v", [], 0), (b"k", b"v", [], 0)])
     assert walk(two, 2).in_sequence
     for wrong in (two.replace(b"\0\0\x02\x02k", b"\0\0\x00\x02k"), two.replace(b"\0\0\x02\x02k", b"\0\0\x04\x02k")):
@@ -160,7 +160,7 @@ def test_offsets_out_of_sequence() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[10] * 20_000, [70_000, 1, 200_000, 1, 1], [1, 65_530, 8, 9], [65_521, 100]])
-def test_records_across_pieces(sizes: list[int]) -> None:
+def test_records_across_pieces_give_same_result(sizes: list[int]) -> None:
     """A long batch is decoded piece by piece; piece boundaries make no difference."""
     content = content_of([(None if index % 2 else b"k", bytes(size), [], index) for index, size in enumerate(sizes)])
     expected = Walked(len(sizes) - 1, 0, has_null_key=True, in_sequence=True)
@@ -170,7 +170,7 @@ def test_records_across_pieces(sizes: list[int]) -> None:
         walk(content[:-1], len(sizes))
 
 
-def test_a_step_is_short() -> None:
+def test_steps_are_bounded() -> None:
     count = 10 * STEP_RECORDS
     content = content_of([(b"k", b"v", [], 0)] * count)
     assert len(list(iter_walk(content, count))) >= 10
@@ -178,13 +178,13 @@ def test_a_step_is_short() -> None:
     assert list(iter_walk(content_of([(b"k", bytes(1000), [], 0)] * 1000), 1000)) == [], "an ordinary batch of 1 MB"
 
 
-def test_walks_that_share_a_budget_yield_as_often_as_one() -> None:
+def test_walks_with_shared_budget_yield_as_often_as_one() -> None:
     content, budget = content_of([(b"k", b"v", [("a", b"b")], 0)] * 100), WalkBudget()
     assert 18 <= sum(len(list(iter_walk(content, 100, budget))) for _ in range(410)) <= 20
 
 
 @pytest.mark.parametrize(("records", "headers"), [(2000, 60), (300, 500), (3, 50_000)])
-def test_headers_count_too(records: int, headers: int) -> None:
+def test_headers_count_towards_step_budget(records: int, headers: int) -> None:
     """A record may have almost as many headers as bytes; they are not read in one iteration."""
     content = content_of([(b"k", b"v", [("", None)] * headers, 0)] * records)
     steps = sum(1 for _ in iter_walk(content, records))
@@ -194,7 +194,7 @@ def test_headers_count_too(records: int, headers: int) -> None:
         walk(content[:-1] + b"\x02", records)
 
 
-def test_offsets_of_every_length() -> None:
+def test_offsets_of_every_length_are_decoded() -> None:
     """Up to four bytes; a wrong one is found at the end of a million."""
 
     def record(offset_delta: int) -> bytes:
@@ -248,7 +248,7 @@ def slowly(content: bytes, count: int) -> Walked | str:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_records_that_are_alike(shape: str) -> None:
+def test_change_in_similar_records_gives_same_result_as_reference(shape: str) -> None:
     """Changes a byte of one record after another, also where offset deltas get longer."""
     count = 132
     content = b"".join(map(SHAPES[shape], range(count)))
@@ -277,7 +277,7 @@ ODD = {
 
 @pytest.mark.parametrize("shape", ["long", "short", "without keys"])
 @pytest.mark.parametrize("odd", ODD)
-def test_an_odd_record_among_others(odd: str, shape: str) -> None:
+def test_irregular_record_among_similar_ones_gives_same_result_as_reference(odd: str, shape: str) -> None:
     """It is refused although its total length is right, or nearly."""
     content = b"".join(map(SHAPES[shape], range(40))) + ODD[odd] + b"".join(map(SHAPES[shape], range(41, 60)))
     assert outcome(content, 60) == slowly(content, 60)
@@ -285,7 +285,7 @@ def test_an_odd_record_among_others(odd: str, shape: str) -> None:
 
 @pytest.mark.parametrize("cut_bytes", range(1, 12))
 @pytest.mark.parametrize("last_byte", [0, 2])
-def test_a_record_that_ends_behind_its_piece(cut_bytes: int, last_byte: int) -> None:
+def test_record_that_ends_in_next_piece_gives_same_result_as_reference(cut_bytes: int, last_byte: int) -> None:
     """Bytes of the next piece are not assumed."""
     records = [written(index, bytes(80)) for index in range(1000)]
     target = (1 << 16) + cut_bytes
@@ -301,7 +301,7 @@ def test_a_record_that_ends_behind_its_piece(cut_bytes: int, last_byte: int) -> 
     assert isinstance(outcome(content, 1000), str) == bool(last_byte)
 
 
-def test_two_offset_bytes_to_the_last() -> None:
+def test_two_byte_offsets_are_decoded_up_to_the_last() -> None:
     """Offset deltas take three bytes from 8192 on, in another code path."""
     content = content_of([(b"key", bytes(80), [], 0)] * 8300)
     assert walk(content, 8300) == Walked(0, 0, has_null_key=False, in_sequence=True)
