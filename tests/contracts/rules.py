@@ -32,12 +32,12 @@ RULES: Final = (
     Rule(
         "R3",
         "plan, then execute: every step is idempotent",
-        (f"{RESIZE}::test_r3_a_new_controller_finishes_what_was_begun_whichever_effect_was_the_last",),
+        (f"{RESIZE}::test_r3_new_controller_finishes_resize_interrupted_after_any_effect",),
     ),
     Rule(
         "R4",
         "children, retiring partitions, parents, then publish",
-        (f"{RESIZE}::test_r4_a_resize_is_published_only_when_every_affected_leader_has_confirmed",),
+        (f"{RESIZE}::test_r4_resize_is_published_when_every_affected_leader_has_confirmed",),
     ),
     Rule(
         "R5",
@@ -89,18 +89,18 @@ RULES: Final = (
     Rule(
         "R12",
         "no metadata shows an epoch ahead of its generation",
-        (f"{RESIZE}::test_r12_until_published_clients_see_neither_children_nor_new_epochs",),
+        (f"{RESIZE}::test_r12_unpublished_children_and_epochs_are_hidden_from_clients",),
     ),
     Rule(
         "R13",
         "a removed partition leaves a tombstone",
-        (f"{RESIZE}::test_r13_a_drained_retiring_partition_leaves_a_tombstone_and_goes",),
+        (f"{RESIZE}::test_r13_drained_retiring_partition_leaves_a_tombstone_and_is_removed",),
     ),
     Rule(
         "R14",
         "a reused index continues its epochs and offsets",
         (
-            f"{RESIZE}::test_r14_a_recreated_index_continues_epochs_and_offsets",
+            f"{RESIZE}::test_r14_recreated_index_continues_epochs_and_offsets",
             "broker/replication/test_replica_manager.py::test_recreated_index_drops_the_uncommitted_tail_of_its_previous_log",
         ),
     ),
@@ -120,7 +120,7 @@ RULES: Final = (
             "broker/replication/test_legacy_producers.py::test_batches_with_correctly_placed_keys_are_accepted",
             "broker/replication/test_topics_with_generations.py::"
             "test_first_generation_batch_waits_for_one_proposal_to_the_controller",
-            "controller/test_topics_with_generations.py::test_a_resize_that_is_planned_afterwards_takes_leaders_along_who_know_it",
+            "controller/test_topics_with_generations.py::test_later_resize_sends_mark_to_leaders",
         ),
     ),
     Rule(
@@ -128,7 +128,7 @@ RULES: Final = (
         "resizes wait until every broker can fence",
         (
             "controller/test_resize_requests.py::"
-            "test_r17_a_topic_is_resized_only_when_every_broker_fences_old_generations",
+            "test_r17_topic_is_resized_only_when_every_broker_fences_old_generations",
         ),
     ),
     Rule(

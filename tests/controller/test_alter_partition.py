@@ -71,7 +71,7 @@ def shrunk() -> tuple[World, Term]:
     return world, term
 
 
-def test_a_shrink_is_committed_answered_and_told_to_everybody() -> None:
+def test_isr_shrink_is_committed_and_sent_to_every_broker() -> None:
     world, term = three()
     begun = len(world.sent)
     answer = ask(world, term, [1, 2])
@@ -83,31 +83,31 @@ def test_a_shrink_is_committed_answered_and_told_to_everybody() -> None:
 
 
 @pytest.mark.parametrize("change", [{"broker_epoch": 5}, {"broker_epoch": -1}])
-def test_a_broker_of_another_life_is_refused_as_a_whole(change: dict[str, int]) -> None:
+def test_stale_broker_epoch_is_refused_for_whole_request(change: dict[str, int]) -> None:
     world, term = three()
     assert ask(world, term, [1, 2], **change).error_code == ErrorCode.STALE_BROKER_EPOCH  # type: ignore[arg-type]
 
 
-def test_unknown_ids_and_indices() -> None:
+def test_unknown_topic_ids_and_partitions_are_refused() -> None:
     world, term = three()
     assert code(ask(world, term, [1, 2], topic_id=b"?" * 16)) == ErrorCode.UNKNOWN_TOPIC_ID
     assert code(ask(world, term, [1, 2], index=9)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_leader_that_knows_more_has_found_an_old_controller() -> None:
+def test_newer_epochs_than_those_of_controller_get_not_controller() -> None:
     world, term = three()
     assert code(ask(world, term, [1, 2], leader_epoch=1)) == ErrorCode.NOT_CONTROLLER
     assert code(ask(world, term, [1, 2], partition_epoch=1)) == ErrorCode.NOT_CONTROLLER
 
 
-def test_an_old_leader_epoch_is_fenced() -> None:
+def test_old_leader_epoch_is_fenced() -> None:
     world, term = started(brokers=3, partitions=1, replication=3)
     del world.brokers[3]
     term.brokers_changed()
     assert code(ask(world, term, [1], leader_epoch=0)) == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_repeated_request_succeeds_whatever_its_partition_epoch() -> None:
+def test_repeated_request_succeeds_with_any_partition_epoch() -> None:
     world, term = shrunk()
     written = len(world.history)
     answer = ask(world, term, [1, 2], partition_epoch=0)
@@ -115,7 +115,7 @@ def test_a_repeated_request_succeeds_whatever_its_partition_epoch() -> None:
     assert len(world.history) == written
 
 
-def test_a_leader_that_leaves_itself_out_resigns() -> None:
+def test_isr_without_leader_makes_leader_resign() -> None:
     """Its disk has failed; one write elects another member and removes it, and all brokers are told."""
     world, term = three()
     begun = len(world.sent)
@@ -127,31 +127,31 @@ def test_a_leader_that_leaves_itself_out_resigns() -> None:
 
 
 @pytest.mark.parametrize(("asker", "isr"), [(2, [2, 3]), (1, [2]), (1, [3])])
-def test_nobody_else_can_make_a_leader_resign_and_no_member_goes_with_it(asker: int, isr: list[int]) -> None:
+def test_invalid_resignation_of_leader_is_refused(asker: int, isr: list[int]) -> None:
     world, term = three()
     assert code(ask(world, term, isr, broker=asker)) == ErrorCode.INVALID_REQUEST
     assert world.state("t", 0).leader == 1
 
 
-def test_a_follower_that_leaves_itself_out_is_no_leader_that_resigns() -> None:
+def test_follower_missing_in_isr_does_not_change_leader() -> None:
     world, term = three()
     assert code(ask(world, term, [1, 3], broker=2)) == 0
     assert (world.state("t", 0).leader, world.state("t", 0).leader_epoch) == (1, 0)
 
 
-def test_a_leader_cannot_resign_when_the_others_are_about_to_stop() -> None:
+def test_leader_cannot_resign_while_other_replicas_shut_down() -> None:
     world, term = three()
     term.state.shutting_down |= {2, 3}
     assert code(ask(world, term, [2, 3])) == ErrorCode.INELIGIBLE_REPLICA
     assert world.state("t", 0).leader == 1
 
 
-def test_an_old_partition_epoch_loses() -> None:
+def test_old_partition_epoch_is_refused() -> None:
     world, term = shrunk()
     assert code(ask(world, term, [1], partition_epoch=0)) == ErrorCode.INVALID_UPDATE_VERSION
 
 
-def test_recovering_is_for_one_replica_and_never_comes_back() -> None:
+def test_recovery_state_is_only_for_one_replica_and_never_set_again() -> None:
     world, term = three()
     assert code(ask(world, term, [1], recovery=1)) == ErrorCode.INVALID_REQUEST
     assert code(ask(world, term, [1, 2], recovery=1)) == ErrorCode.INVALID_REQUEST
@@ -160,20 +160,20 @@ def test_recovering_is_for_one_replica_and_never_comes_back() -> None:
 @pytest.mark.parametrize(
     ("version", "expected"), [(1, ErrorCode.OPERATION_NOT_ATTEMPTED), (2, ErrorCode.INELIGIBLE_REPLICA)]
 )
-def test_a_dead_member_makes_the_isr_ineligible(version: int, expected: ErrorCode) -> None:
+def test_dead_member_makes_isr_ineligible(version: int, expected: ErrorCode) -> None:
     world, term = shrunk()
     del world.brokers[3]
     term.brokers_changed()
     assert code(ask(world, term, [1, 2, 3], version=version)) == expected
 
 
-def test_a_stopping_member_makes_the_isr_ineligible() -> None:
+def test_stopping_member_makes_isr_ineligible() -> None:
     world, term = shrunk()
     term.state.shutting_down.add(3)
     assert code(ask(world, term, [1, 2, 3])) == ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_kip_903_an_isr_built_from_a_brokers_previous_life_is_refused() -> None:
+def test_kip_903_isr_with_previous_broker_epoch_is_refused() -> None:
     """F fetches with epoch e1; the leader's AlterPartition with F@e1 is delayed; F restarts with e2, and it arrives."""
     world, term = shrunk()
     previous = world.brokers[3].epoch
@@ -186,12 +186,12 @@ def test_kip_903_an_isr_built_from_a_brokers_previous_life_is_refused() -> None:
     assert code(ask(world, term, [1, 2, 3])) == 0, "of its present life it is welcome"
 
 
-def test_unknown_epochs_are_accepted_from_stock_brokers() -> None:
+def test_unknown_broker_epochs_of_stock_brokers_are_accepted() -> None:
     world, term = shrunk()
     assert code(ask(world, term, [1, 2, 3], epochs={1: -1, 2: -1, 3: -1})) == 0
 
 
-def test_a_write_lost_to_somebody_else_is_an_old_version() -> None:
+def test_conflicting_write_is_an_invalid_update_version() -> None:
     from dataclasses import replace
 
     from anabranch.controller.model import Partition

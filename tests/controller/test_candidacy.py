@@ -21,7 +21,7 @@ async def epoch(session: MemorySession) -> int:
     return znodes.decode_controller_epoch("", (await session.get(paths.CONTROLLER_EPOCH))[0])
 
 
-async def test_the_first_controller_ever_has_epoch_1_and_says_where_it_is() -> None:
+async def test_first_controller_gets_epoch_1_and_publishes_its_address() -> None:
     zookeeper = MemoryZooKeeper()
     session = await zookeeper.connect()
     term = await candidate(session, 7).elect()
@@ -30,7 +30,7 @@ async def test_the_first_controller_ever_has_epoch_1_and_says_where_it_is() -> N
     assert (body.broker_id, body.host, body.port) == (7, "h", 9)
 
 
-async def test_one_wins_the_other_waits_and_the_epoch_grows_with_each_term() -> None:
+async def test_one_candidate_wins_and_epoch_grows_with_each_election() -> None:
     zookeeper = MemoryZooKeeper()
     one, two = await zookeeper.connect(), await zookeeper.connect()
     first, second = candidate(one, 1), candidate(two, 2)
@@ -42,7 +42,7 @@ async def test_one_wins_the_other_waits_and_the_epoch_grows_with_each_term() -> 
     assert term is not None and term.epoch == 2 == await epoch(two)
 
 
-async def test_a_lost_reply_to_a_won_election_is_found_out() -> None:
+async def test_lost_reply_to_won_election_is_detected() -> None:
     zookeeper = MemoryZooKeeper()
     session = await zookeeper.connect()
     electing = asyncio.ensure_future(candidate(session, 1).elect())
@@ -54,7 +54,7 @@ async def test_a_lost_reply_to_a_won_election_is_found_out() -> None:
     assert (await session.get(paths.CONTROLLER_EPOCH))[1].version == term.fence
 
 
-async def test_a_write_of_a_term_that_is_over_changes_nothing() -> None:
+async def test_write_of_ended_tenure_changes_nothing() -> None:
     zookeeper = MemoryZooKeeper()
     one, two = await zookeeper.connect(), await zookeeper.connect()
     old = await candidate(one, 1).elect()
@@ -72,7 +72,7 @@ async def test_a_write_of_a_term_that_is_over_changes_nothing() -> None:
         await fenced(two, new, [Create("/x", b"")])
 
 
-async def test_resigning_frees_the_office_and_only_ones_own() -> None:
+async def test_resign_removes_only_own_controller_znode() -> None:
     zookeeper = MemoryZooKeeper()
     one, two = await zookeeper.connect(), await zookeeper.connect()
     first, second = candidate(one, 1), candidate(two, 2)
@@ -84,7 +84,7 @@ async def test_resigning_frees_the_office_and_only_ones_own() -> None:
     assert await second.holds_office(), "a late resignation must not depose the successor"
 
 
-async def test_whoever_gives_back_what_a_term_left_behind_unseats_nobody_else() -> None:
+async def test_cleanup_after_lost_election_reply_removes_no_other_controller() -> None:
     """Interrupted at any time, with unknown results; meanwhile another controller is elected."""
 
     async def unseated_after(turns: int) -> bool:

@@ -20,7 +20,7 @@ def message(number: int) -> UpdateMetadataRequest:
     return UpdateMetadataRequest(controller_id=number, controller_epoch=1, broker_epoch=10**9, live_brokers=[])
 
 
-async def test_in_order_through_broken_connections_and_time_outs() -> None:
+async def test_requests_arrive_in_order_through_broken_connections_and_timeouts() -> None:
     broker = await FakeBroker(1, await MemoryZooKeeper().connect()).start()
     answers: asyncio.Queue[ResponseReceived] = asyncio.Queue()
     channels = ControllerChannelManager(SETTINGS, answers.put_nowait)
@@ -44,7 +44,7 @@ async def test_in_order_through_broken_connections_and_time_outs() -> None:
     await broker.stop()
 
 
-async def test_a_request_for_an_earlier_life_is_dropped() -> None:
+async def test_request_for_earlier_broker_epoch_is_dropped() -> None:
     broker = await FakeBroker(1, await MemoryZooKeeper().connect()).start()
     answers: asyncio.Queue[Any] = asyncio.Queue()
     channels = ControllerChannelManager(SETTINGS, answers.put_nowait)
@@ -58,7 +58,7 @@ async def test_a_request_for_an_earlier_life_is_dropped() -> None:
     await broker.stop()
 
 
-async def test_closing_drops_what_waits_for_a_broker_that_nobody_can_reach() -> None:
+async def test_close_drops_requests_to_unreachable_broker() -> None:
     answers: asyncio.Queue[Any] = asyncio.Queue()
     channels = ControllerChannelManager(SETTINGS, answers.put_nowait)
     channels.open(Broker(1, 1, (Endpoint("PLAINTEXT", "127.0.0.1", 1),)))

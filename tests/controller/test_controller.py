@@ -37,7 +37,7 @@ async def running_cluster(brokers: int = 3, **settings: object) -> AsyncIterator
         await cluster.stop()
 
 
-async def test_a_created_topic_is_led_and_told_to_everybody() -> None:
+async def test_created_topic_has_leaders_and_is_sent_to_every_broker() -> None:
     async with running_cluster() as cluster:
         assignment = await cluster.create_topic("t", partitions=4, replication=2)
         states = await cluster.states("t")
@@ -67,7 +67,7 @@ async def test_growing_and_shrinking_publish_generations() -> None:
         assert [index for index, state in states.items() if state.sealed] == [5, 6, 7]
 
 
-async def test_a_dead_leader_is_replaced_and_leads_again_after_its_return() -> None:
+async def test_dead_leader_is_replaced_and_leads_again_after_return() -> None:
     async with running_cluster() as cluster:
         await cluster.create_topic("t", partitions=3, replication=3)
         dead = cluster.brokers[1]
@@ -80,7 +80,7 @@ async def test_a_dead_leader_is_replaced_and_leads_again_after_its_return() -> N
         assert set(again.live_brokers) == {1, 2, 3}
 
 
-async def test_the_next_candidate_takes_over_when_the_session_expires() -> None:
+async def test_next_candidate_takes_over_when_session_expires() -> None:
     async with running_cluster() as cluster:
         await cluster.create_topic("t")
         first = cluster.controller
@@ -94,14 +94,14 @@ async def test_the_next_candidate_takes_over_when_the_session_expires() -> None:
         assert [event.controller_epoch for event in cluster.seen("elected")] == [1, 2]
 
 
-async def test_stopping_hands_the_office_over_at_once() -> None:
+async def test_stopped_controller_hands_over_at_once() -> None:
     async with running_cluster() as cluster:
         second = await cluster.add_controller(101)
         await cluster.controllers[0].stop()
         await cluster.until(lambda: second.active)
 
 
-async def test_a_failover_asks_zookeeper_a_few_dozen_times_however_many_partitions_there_are() -> None:
+async def test_zookeeper_requests_of_failover_do_not_grow_with_partitions() -> None:
     async with running_cluster() as cluster:
         requests: dict[int, int] = {}
         told = cluster.brokers[3]
@@ -142,7 +142,7 @@ def leaders_of(broker: Any) -> set[int]:
     return {row.leader for _, partitions in broker.metadata.values() for row in partitions.values()}
 
 
-async def test_unclean_elections_are_allowed_by_a_topics_configuration_at_any_time() -> None:
+async def test_unclean_election_config_of_topic_applies_at_any_time() -> None:
     async with running_cluster() as cluster:
         await topic_admin.create_topic(
             cluster.client, name="t", topic_id=b"t" * 16, assignment={0: [1, 2]}, configs={"retention.ms": "1"}
@@ -161,13 +161,13 @@ async def test_unclean_elections_are_allowed_by_a_topics_configuration_at_any_ti
         assert (state.isr, state.leader_recovery_state) == ((2,), 1)
 
 
-async def test_somebody_removes_controller_by_hand() -> None:
+async def test_deleted_controller_znode_causes_new_election() -> None:
     async with running_cluster() as cluster:
         await cluster.client.delete("/controller")
         await cluster.until(lambda: cluster.active is not None and cluster.controller.epoch == 2)
 
 
-async def test_deletion_to_the_last_znode() -> None:
+async def test_topic_deletion_removes_every_znode() -> None:
     async with running_cluster() as cluster:
         await cluster.create_topic("t", retention_ms="5")
         await topic_admin.delete_topic(cluster.client, "t")
@@ -178,7 +178,7 @@ async def test_deletion_to_the_last_znode() -> None:
         await cluster.create_topic("t", partitions=2)  # the name is free again
 
 
-async def test_a_drained_retiring_partition_is_removed_and_its_index_continues() -> None:
+async def test_drained_retiring_partition_is_removed_and_its_index_continues() -> None:
     """R13 and R14 over TCP: ListOffsets, tombstone, StopReplica, and LeaderAndIsr with the start offset."""
     async with running_cluster(drained_check_interval_ms=20) as cluster:
         await cluster.create_topic("t", partitions=4)
@@ -199,7 +199,7 @@ async def test_a_drained_retiring_partition_is_removed_and_its_index_continues()
         assert leader.partitions[retiring].log_start_offset == 50
 
 
-async def test_when_not_in_office_every_question_gets_not_controller() -> None:
+async def test_inactive_controller_answers_not_controller() -> None:
     async with running_cluster() as cluster:
         other = await cluster.add_controller(101)
         assert (await other.alter_partition(AlterPartitionRequest(broker_id=1, topics=[]))).error_code == 41
@@ -211,7 +211,7 @@ async def test_when_not_in_office_every_question_gets_not_controller() -> None:
         assert [(row.name, row.error_code) for row in answer.results] == [("t", 41)]
 
 
-async def test_a_slow_resize_times_out_for_its_caller_only() -> None:
+async def test_slow_resize_times_out_for_its_caller_only() -> None:
     async with running_cluster() as cluster:
         await cluster.create_topic("t")
         slow = cluster.brokers[1]
@@ -224,14 +224,14 @@ async def test_a_slow_resize_times_out_for_its_caller_only() -> None:
         assert kinds == ["resize planned", "resize fenced", "resize published"]
 
 
-async def test_a_topic_znode_that_makes_no_sense_does_not_end_the_term() -> None:
+async def test_malformed_topic_znode_does_not_end_tenure() -> None:
     async with running_cluster() as cluster:
         await cluster.client.create("/brokers/topics/bad", b"{nonsense")
         await cluster.create_topic("good")
         assert cluster.controller.epoch == 1
 
 
-async def test_a_bug_of_ours_ends_the_term_loudly_and_another_begins(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bug_ends_tenure_with_log_and_starts_another(caplog: pytest.LogCaptureFixture) -> None:
     async with running_cluster() as cluster:
         runner = cluster.controller._runner
         assert runner is not None
@@ -259,7 +259,7 @@ def test_crash_at_exits_hard(tmp_path: Path) -> None:
 
 
 @pytest.mark.zookeeper
-async def test_all_of_it_on_a_real_zookeeper(zookeeper_hosts: str) -> None:
+async def test_controller_works_with_real_zookeeper(zookeeper_hosts: str) -> None:
     cluster = TestCluster(zookeeper=RealZooKeeper(zookeeper_hosts))
     await cluster.begin(3)
     try:

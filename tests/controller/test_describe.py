@@ -11,7 +11,7 @@ from anabranch.controller import describe, replicas
 from tests.controller.world import started
 
 
-def test_every_broker_topic_and_partition_has_its_line() -> None:
+def test_every_broker_topic_and_partition_has_a_line() -> None:
     world, term = started(partitions=4)
     del world.brokers[3]
     term.brokers_changed()
@@ -22,7 +22,7 @@ def test_every_broker_topic_and_partition_has_its_line() -> None:
     assert len(lines) == 1 + 2 + 1 + 4
 
 
-def test_description_names_what_a_resize_waits_for() -> None:
+def test_description_names_brokers_that_a_resize_waits_for() -> None:
     world, term = started(partitions=4)
     world.silent.add(world.state("t", 0).leader)
     term.resize("t", 3)
@@ -31,24 +31,24 @@ def test_description_names_what_a_resize_waits_for() -> None:
     assert "3: online, leader 1@1, isr [1, 2], generation 1, sealed, waiting for its leader" in text
 
 
-def test_the_diagrams_in_the_page_are_those_of_the_tables() -> None:
+def test_state_diagrams_in_page_match_tables() -> None:
     page = (Path(__file__).parents[2] / "docs/controller.md").read_text()
     assert describe.drawn(page) == page, "run `make docs`"
 
 
-def test_a_diagram_shows_every_transition_and_no_other() -> None:
+def test_diagram_shows_every_transition_and_no_other() -> None:
     drawn = set(re.findall(r"^ +(\w+) --> (\w+)$", describe.diagram(replicas.LEGAL), re.MULTILINE))
     assert drawn == {(before.name, after.name) for before, targets in replicas.LEGAL.items() for after in targets}
 
 
-def test_a_file_without_marks_is_left_alone(tmp_path: Path) -> None:
+def test_file_without_markers_is_left_unchanged(tmp_path: Path) -> None:
     (tmp_path / "x.md").write_text("nothing to draw")
     with pytest.raises(ValueError, match="no place for the diagrams"):
         describe.main([str(tmp_path / "x.md")])
     assert (tmp_path / "x.md").read_text() == "nothing to draw"
 
 
-def test_moves_are_described() -> None:
+def test_reassignments_are_described() -> None:
     _, term = started(brokers=3, partitions=1, replication=1)
     term.reassign({0: [3]})
     assert "moving 0 to [3]" in describe.state(term.state)

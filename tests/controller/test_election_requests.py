@@ -32,13 +32,13 @@ def test_preferred_leaders_return() -> None:
     assert term.elect([0]) == {0: 84}
 
 
-def test_for_all_partitions_only_those_that_needed_it_are_named() -> None:
+def test_election_for_all_partitions_names_only_changed_ones() -> None:
     _, term = after_a_return()
     assert term.elect(None) == {0: 0}
     assert term.elect(None) == {}
 
 
-def test_a_preferred_leader_that_is_not_in_sync_is_not_available() -> None:
+def test_out_of_sync_preferred_leader_is_not_available() -> None:
     world, term = started(brokers=2, partitions=1, replication=2)
     world.brokers.pop(1)
     term.brokers_changed()
@@ -49,7 +49,7 @@ def test_a_preferred_leader_that_is_not_in_sync_is_not_available() -> None:
     assert term.elect(None) == {0: 80}
 
 
-def test_unknown_and_doomed_partitions() -> None:
+def test_unknown_and_deleted_partitions_are_refused() -> None:
     world, term = started(brokers=2, partitions=1, replication=2)
     assert term.elect([7]) == {7: 3}
     assert term.elect([0], name="nowhere") == {0: 3}
@@ -72,7 +72,7 @@ def lost_isr() -> tuple[World, Term]:
     return world, term
 
 
-def test_an_unclean_election_by_request_needs_no_configuration_and_says_that_records_may_be_lost() -> None:
+def test_requested_unclean_election_ignores_config_and_marks_recovery() -> None:
     world, term = lost_isr()
     assert term.elect([0]) == {0: 80}
     assert term.elect([0], unclean=True) == {0: 0}
@@ -81,7 +81,7 @@ def test_an_unclean_election_by_request_needs_no_configuration_and_says_that_rec
     assert term.elect([0], unclean=True) == {0: 84}, "it has a live leader"
 
 
-def test_an_unclean_election_prefers_whoever_is_in_sync() -> None:
+def test_unclean_election_prefers_in_sync_replica() -> None:
     world, term = started(brokers=3, partitions=1, replication=3)
     partition = TopicPartition("t", 0)
     committed = world.states[partition]
@@ -94,21 +94,21 @@ def test_an_unclean_election_prefers_whoever_is_in_sync() -> None:
     assert (state.leader, state.isr, state.leader_recovery_state) == (3, (3,), 0)
 
 
-def test_with_nobody_alive_there_is_nobody_to_elect() -> None:
+def test_election_without_live_replica_is_refused() -> None:
     world, term = lost_isr()
     world.brokers.pop(2)
     term.brokers_changed()
     assert term.elect([0], unclean=True) == {0: 83}  # ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-def test_the_topics_configuration_allows_unclean_elections_from_when_it_is_read() -> None:
+def test_unclean_election_config_applies_when_read() -> None:
     world, term = lost_isr()
     topic = world.topics["t"]
     term.happen(events.TopicRead(replace(topic, config={"unclean.leader.election.enable": "true"})))
     assert (world.state("t", 0).leader, world.state("t", 0).leader_recovery_state) == (2, 1)
 
 
-def test_that_records_may_be_lost_stands_until_a_leader_deals_with_it() -> None:
+def test_recovering_state_lasts_until_a_leader_recovers() -> None:
     world, term = lost_isr()
     term.elect([0], unclean=True)
     world.brokers.pop(2)
@@ -122,14 +122,14 @@ def test_that_records_may_be_lost_stands_until_a_leader_deals_with_it() -> None:
     assert (set(world.state("t", 0).isr), world.state("t", 0).leader_recovery_state) == ({1, 2}, 0)
 
 
-def test_there_are_two_kinds_of_election() -> None:
+def test_unknown_election_type_is_refused() -> None:
     _, term = started()
     request = ElectLeadersRequest(election_type=7, topic_partitions=None)
     assert term.ask(lambda token: events.ElectionRequested(token, request)).error_code == 42
 
 
 @pytest.mark.parametrize("unclean", [False, True])
-def test_elections_lost_to_somebody_else_are_said(unclean: bool) -> None:
+def test_conflicting_write_fails_election(unclean: bool) -> None:
     world, term = lost_isr() if unclean else after_a_return()
     partition = TopicPartition("t", 0)
     world.states[partition] = replace(world.states[partition], epoch=99)

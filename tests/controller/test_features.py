@@ -43,19 +43,19 @@ def update(level: int, kind: int = UPGRADE, name: str = RESHARD) -> FeatureUpdat
         (None, update(2), "outside the supported levels 1 to 1"),
     ],
 )
-def test_what_is_refused(present: int | None, asked: FeatureUpdateKey, reason: str) -> None:
+def test_invalid_feature_update_is_refused(present: int | None, asked: FeatureUpdateKey, reason: str) -> None:
     with pytest.raises(KafkaError, match=reason) as refused:
         features.judged(state(present), asked)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_what_is_allowed() -> None:
+def test_valid_feature_update_is_accepted() -> None:
     assert features.judged(state(), update(1)) == 1
     assert features.judged(state(1), update(0, SAFE_DOWNGRADE)) is None
     assert features.judged(state(2), update(1, SAFE_DOWNGRADE)) == 1
 
 
-def test_a_broker_that_does_not_support_a_level_keeps_it_from_being_finalized() -> None:
+def test_level_unsupported_by_a_broker_is_not_finalized() -> None:
     behind = state(old_broker=True)
     with pytest.raises(KafkaError, match=r"incompatible versions for the feature: \[2\]"):
         features.judged(behind, update(1))
@@ -63,7 +63,7 @@ def test_a_broker_that_does_not_support_a_level_keeps_it_from_being_finalized() 
     assert features.bootstrap(state()) == [WriteFeatures({RESHARD: 1}, -1)]
 
 
-def test_r17_a_resize_needs_every_broker_and_the_finalized_level() -> None:
+def test_r17_resize_needs_every_broker_and_finalized_level() -> None:
     features.check_reshard(state(1))
     for known, says in ((state(), "is not finalized"), (state(1, old_broker=True), r"Brokers \[2\] do not support")):
         with pytest.raises(KafkaError, match=says) as refused:

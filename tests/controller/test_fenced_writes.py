@@ -25,7 +25,7 @@ async def office() -> tuple[MemorySession, FencedWrites, list[str]]:
     return session, FencedWrites(session, term, steps.append), steps
 
 
-async def test_a_write_is_a_step_and_what_is_none_is_not_written() -> None:
+async def test_write_is_a_named_step_and_unknown_step_is_not_written() -> None:
     session, writes, steps = await office()
     assert await writes.commit("isr:2", [Create("/x", b"")]) == ["/x"]
     with pytest.raises(KeyError):
@@ -38,7 +38,7 @@ async def test_a_write_is_a_step_and_what_is_none_is_not_written() -> None:
     assert steps == ["isr:2"], "what was refused is no step that was taken"
 
 
-async def test_nobody_need_listen() -> None:
+async def test_step_listener_is_optional() -> None:
     session, _, _ = await office()
     candidacy = Candidacy(session, ControllerSettings(node_id=1), lambda: 0)
     await candidacy.vacate()
@@ -47,7 +47,7 @@ async def test_nobody_need_listen() -> None:
     assert await FencedWrites(session, term, None).commit("isr", [Create("/x", b"")]) == ["/x"]
 
 
-async def test_a_term_that_is_over_writes_nothing() -> None:
+async def test_ended_tenure_writes_nothing() -> None:
     session, writes, steps = await office()
     await session.set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
     with pytest.raises(NoLongerController):
@@ -55,7 +55,7 @@ async def test_a_term_that_is_over_writes_nothing() -> None:
     assert await session.exists("/x") is None and steps == []
 
 
-async def test_a_controller_whose_term_is_over_gives_no_producer_ids() -> None:
+async def test_ended_controller_allocates_no_producer_ids() -> None:
     cluster = await TestCluster.start(1)
     controller = cluster.controller
     assert controller.state is not None
@@ -72,7 +72,7 @@ async def test_a_controller_whose_term_is_over_gives_no_producer_ids() -> None:
     await cluster.stop()
 
 
-async def test_a_controller_that_cannot_ask_zookeeper_says_that_it_is_none() -> None:
+async def test_controller_without_zookeeper_answers_not_controller() -> None:
     """Its session has ended unnoticed: UNKNOWN_SERVER_ERROR would look like a bug."""
     cluster = await TestCluster.start(1)
     controller = cluster.controller

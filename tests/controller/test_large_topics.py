@@ -30,7 +30,7 @@ MANY = 2500
 """Partitions of a topic of that name: their znodes' paths alone are more than a request."""
 
 
-async def test_a_topic_grows_and_goes_in_as_many_transactions_as_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_grows_and_is_deleted_in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     removals: list[int] = []
     multi = MemorySession.multi
 
@@ -53,7 +53,7 @@ async def test_a_topic_grows_and_goes_in_as_many_transactions_as_it_needs(monkey
     await cluster.stop()
 
 
-async def test_others_have_their_turn_while_a_large_topic_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_topic_is_created_while_large_topic_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Administration continues during a long resize: another topic is created before the last piece."""
     monkeypatch.setattr(partitions, "PARTITIONS_AT_ONCE", 5)
     cluster = await TestCluster.start(brokers=1)
@@ -68,7 +68,7 @@ async def test_others_have_their_turn_while_a_large_topic_grows(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("died_after", [1, 2, 3, 4])
-async def test_a_deletion_is_finished_by_the_next_controller_wherever_the_last_one_stopped(died_after: int) -> None:
+async def test_deletion_is_finished_by_next_controller_from_any_step(died_after: int) -> None:
     """The controller's session ends after the nth piece (a partition each); the next one continues."""
     cluster = await TestCluster.start(brokers=2)
     steps: list[str] = []
@@ -96,7 +96,7 @@ async def test_a_deletion_is_finished_by_the_next_controller_wherever_the_last_o
 
 
 @pytest.mark.parametrize("count", [100_000, 2**31 - 1])
-def test_what_does_not_fit_is_refused_before_it_is_begun(count: int) -> None:
+def test_too_large_topic_znode_is_refused_before_write(count: int) -> None:
     world, term = started(partitions=4)
     before = world.topics["t"]
     row = ask(term, wish(count)).results[0]
@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_refused_before_it_is_begun(count: int) -> None:
     assert ask(term, wish(6)).results[0].error_code == ErrorCode.NONE
 
 
-def test_by_hand_chosen_replicas_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manual_assignments_count_for_znode_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_size, "ZNODE_BYTES_MAX", 500)
     _, term = started(partitions=4)
     asked = wish(40, assignments=[[1, 2]] * 36)
@@ -114,7 +114,7 @@ def test_by_hand_chosen_replicas_count_too(monkeypatch: pytest.MonkeyPatch) -> N
     assert ask(term, wish(8, assignments=[[1, 2]] * 4)).results[0].error_code == ErrorCode.NONE
 
 
-def test_partitions_are_merged_only_if_there_is_room_for_what_is_remembered_of_them(
+def test_merge_is_refused_without_room_for_tombstones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise a drained partition's tombstone would not fit (R13)."""
@@ -129,7 +129,7 @@ def test_partitions_are_merged_only_if_there_is_room_for_what_is_remembered_of_t
     assert len(znodes.encode_topic(resize.replace(body, retired=whole))) < 1500
 
 
-def test_moves_that_do_not_fit_are_refused_and_others_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_reassignments_are_refused_and_others_start(monkeypatch: pytest.MonkeyPatch) -> None:
     world, term = started(brokers=6, partitions=8, replication=1)
     size = len(znodes.encode_topic(world.topics["t"].body))
     monkeypatch.setattr(topic_size, "ZNODE_BYTES_MAX", size + 60)
@@ -144,7 +144,7 @@ def test_moves_that_do_not_fit_are_refused_and_others_begin(monkeypatch: pytest.
     assert world.topics["t"].version == version + 3, "one state at a time beside the znode"
 
 
-async def test_a_new_topic_that_does_not_fit_leaves_nothing() -> None:
+async def test_too_large_new_topic_leaves_nothing() -> None:
     session = await MemoryZooKeeper().connect()
     assignment = {index: list(range(100)) for index in range(4000)}
     with pytest.raises(KafkaError, match="fewer partitions") as refused:
@@ -159,7 +159,7 @@ async def test_a_new_topic_that_does_not_fit_leaves_nothing() -> None:
         )
 
 
-async def test_a_configuration_that_does_not_fit_is_refused() -> None:
+async def test_too_large_configuration_is_refused() -> None:
     session = await MemoryZooKeeper().connect()
     await change_config(session, "topics/t", lambda known: {**known, "a": "b"})
     with pytest.raises(KafkaError, match="too large for one znode") as refused:
@@ -187,7 +187,7 @@ def hang_up(monkeypatch: pytest.MonkeyPatch, limit_bytes: int) -> list[int]:
     return sent
 
 
-async def test_a_request_that_is_lost_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_repeatedly_lost_request_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     session = await MemoryZooKeeper().connect()
     await session.create("/controller_epoch", b"1")
     sent = hang_up(monkeypatch, 500)
@@ -197,7 +197,7 @@ async def test_a_request_that_is_lost_again_and_again_is_given_up(monkeypatch: p
     await fenced(session, ControllerTenure(1, 0), [Create("/a", b"")])
 
 
-async def test_states_go_one_by_one_where_the_server_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refused_transaction_of_states_is_written_state_by_state(monkeypatch: pytest.MonkeyPatch) -> None:
     at = await desk(in_turn=False)
     hang_up(monkeypatch, 500)
     state = LeaderAndIsr(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1, gen_start=((0, 0),))
@@ -209,7 +209,7 @@ async def test_states_go_one_by_one_where_the_server_takes_less(monkeypatch: pyt
     assert removed.name == "t" and await at.session.exists(paths.topic("t")) is None
 
 
-async def test_a_plan_that_the_server_does_not_take_is_answered_and_others_go_on(
+async def test_plan_refused_by_server_fails_its_request_and_others_continue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = await TestCluster.start(brokers=1)
@@ -224,7 +224,7 @@ async def test_a_plan_that_the_server_does_not_take_is_answered_and_others_go_on
     await cluster.stop()
 
 
-async def test_what_cannot_be_published_waits_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refused_publication_waits_and_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that the server refuses does not block others, and continues later."""
     cluster = await TestCluster.start(brokers=1, remind_interval_ms=50)
     await cluster.create_topic("large", partitions=4, replication=1)
@@ -246,7 +246,7 @@ async def test_what_cannot_be_published_waits_and_is_tried_again(monkeypatch: py
     await cluster.stop()
 
 
-async def test_states_with_a_long_past_are_cut_by_their_size() -> None:
+async def test_states_with_long_history_are_split_by_size() -> None:
     at = await desk(in_turn=False)
     past = tuple((generation, generation) for generation in range(1000))
     state = LeaderAndIsr(leader=1, leader_epoch=999, isr=(1,), controller_epoch=1, generation=999, gen_start=past)
@@ -257,7 +257,7 @@ async def test_states_with_a_long_past_are_cut_by_their_size() -> None:
     assert len(at.steps) < 20, "none was refused first and then written state by state"
 
 
-def test_topic_bodies_have_room_beside_the_largest_that_is_allowed() -> None:
+def test_largest_topic_body_fits_with_other_operations() -> None:
     body = TopicBody(topic_id=bytes(16), assignment={0: (1,)})
     assert ZNODE_BYTES_MAX + reassignment.MOVES_BYTES < REQUEST_BYTES_MAX
     topic_size.check("t", body)

@@ -34,7 +34,7 @@ def rejoin_isr(world: World, term: Term, index: int, isr: list[int]) -> Any:
     return term.replies.pop(9)
 
 
-def test_a_new_controller_first_says_who_is_alive() -> None:
+def test_new_controller_first_sends_live_brokers() -> None:
     world, _ = started()
     begun = len(world.sent)
     Term(world).take_over()
@@ -48,7 +48,7 @@ def test_a_new_controller_first_says_who_is_alive() -> None:
         assert any(isinstance(one, UpdateMetadataRequest) and one.type == 2 for one in sent_to(world, broker, begun))
 
 
-def test_every_request_carries_the_controller_epoch_and_the_receivers_own_epoch() -> None:
+def test_every_request_has_controller_epoch_and_broker_epoch_of_receiver() -> None:
     world, term = started()
     term.resize("t", 6)
     for broker, request in world.sent:
@@ -56,14 +56,14 @@ def test_every_request_carries_the_controller_epoch_and_the_receivers_own_epoch(
         assert request.broker_epoch == world.brokers[broker].epoch
 
 
-def test_a_new_controller_elects_for_brokers_that_died_while_there_was_none() -> None:
+def test_new_controller_elects_leaders_for_brokers_that_died_before() -> None:
     world, _ = started(partitions=1, replication=2)
     del world.brokers[1]
     Term(world).take_over()
     assert (world.state("t", 0).leader, world.state("t", 0).isr) == (2, (2,))
 
 
-def test_a_broker_that_joins_hears_everything_before_it_is_told_whom_to_follow() -> None:
+def test_joining_broker_gets_metadata_before_leadership() -> None:
     world, term = started()
     world.add_brokers(4)
     begun = len(world.sent)
@@ -74,7 +74,7 @@ def test_a_broker_that_joins_hears_everything_before_it_is_told_whom_to_follow()
         assert [one.id for one in sent_to(world, other, begun)[0].live_brokers] == [1, 2, 3, 4]
 
 
-def test_a_returning_broker_gets_its_leadership_with_the_epochs_there_are() -> None:
+def test_returning_broker_gets_existing_leader_epochs() -> None:
     world, term = started(partitions=1, replication=2)
     del world.brokers[2]
     term.brokers_changed()
@@ -88,7 +88,7 @@ def test_a_returning_broker_gets_its_leadership_with_the_epochs_there_are() -> N
     assert world.state("t", 0).leader_epoch == epoch, "coming back alone bumps nothing"
 
 
-def test_a_bounce_is_a_loss_and_a_return() -> None:
+def test_restarted_broker_is_a_loss_and_a_return() -> None:
     """Same id, another czxid: it may have lost data, so it does not keep its leadership (KIP-380)."""
     world, term = started(partitions=1, replication=2)
     world.add_brokers(1)
@@ -98,14 +98,14 @@ def test_a_bounce_is_a_loss_and_a_return() -> None:
     assert [one.detail["restarted"] for one in world.announced if one.kind == "broker lost"] == [True]
 
 
-def test_a_bounced_broker_that_is_the_whole_isr_leads_again() -> None:
+def test_restarted_broker_that_is_whole_isr_leads_again() -> None:
     world, term = started(partitions=1, replication=1)
     world.add_brokers(1)
     term.brokers_changed()
     assert (world.state("t", 0).leader, world.state("t", 0).leader_epoch) == (1, 2)
 
 
-def test_a_listener_change_is_told_without_any_election() -> None:
+def test_listener_change_is_sent_without_election() -> None:
     world, term = started()
     moved = replace(world.brokers[1], endpoints=(Endpoint("PLAINTEXT", "elsewhere", 1234),))
     world.brokers[1] = moved
@@ -115,7 +115,7 @@ def test_a_listener_change_is_told_without_any_election() -> None:
     assert len(world.history) == written
 
 
-def test_a_preferred_leader_leads_again_soon_after_it_is_back_in_sync() -> None:
+def test_preferred_leader_leads_again_soon_after_it_is_in_sync() -> None:
     world, term = started(partitions=1, replication=2)
     del world.brokers[1]
     term.brokers_changed()
@@ -129,7 +129,7 @@ def test_a_preferred_leader_leads_again_soon_after_it_is_back_in_sync() -> None:
     assert (after.leader, after.isr, after.leader_epoch) == (1, (2, 1), 2)
 
 
-def test_the_periodic_check_hands_leadership_back_and_comes_again() -> None:
+def test_periodic_check_elects_preferred_leader_and_repeats() -> None:
     world, term = started(partitions=1, replication=2)
     committed = world.states[T0]
     world.states[T0] = Partition(replace(committed.state, leader=2, leader_epoch=1), committed.epoch + 1)
@@ -139,7 +139,7 @@ def test_the_periodic_check_hands_leadership_back_and_comes_again() -> None:
     assert term.timers["rebalance"] == 777
 
 
-def test_an_answer_from_an_earlier_life_of_a_broker_counts_for_nothing() -> None:
+def test_response_from_earlier_broker_epoch_is_ignored() -> None:
     world, term = started(partitions=4)
     leader = world.state("t", 0).leader
     old = world.brokers[leader].epoch
@@ -154,7 +154,7 @@ def test_an_answer_from_an_earlier_life_of_a_broker_counts_for_nothing() -> None
     assert not held, "another phase waits for its own confirmations"
 
 
-def test_a_new_controller_elects_first_and_tells_everything_once() -> None:
+def test_new_controller_elects_before_it_sends_requests() -> None:
     """Brokers get only the final state."""
     world, _ = started(partitions=6, replication=3)
     del world.brokers[1]
@@ -169,7 +169,7 @@ def test_a_new_controller_elects_first_and_tells_everything_once() -> None:
         assert [(one.type, len(one.topic_states)) for one in updates] == [(0, 0), (2, 1)]
 
 
-def test_brokers_that_are_told_the_same_are_told_the_same_rows() -> None:
+def test_brokers_share_the_rows_of_equal_requests() -> None:
     world, term = started(partitions=2, replication=3)
     begun = len(world.sent)
     term.resize("t", 4)

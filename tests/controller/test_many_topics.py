@@ -89,7 +89,7 @@ def look_for_drained(world: World, term: Term) -> None:
 
 
 @pytest.mark.parametrize("happens", [create, delete, grow, move, look_for_drained])
-def test_an_event_costs_what_it_changes(happens: Callable[[World, Term], None]) -> None:
+def test_cost_of_event_does_not_grow_with_topics(happens: Callable[[World, Term], None]) -> None:
     looks = []
     for count in (FEW, MANY):
         world, term = of_many_topics(count)
@@ -99,7 +99,7 @@ def test_an_event_costs_what_it_changes(happens: Callable[[World, Term], None]) 
     assert looks[0] == looks[1]
 
 
-def test_deletions_that_wait_cost_nothing_before_there_is_somebody_to_tell() -> None:
+def test_pending_deletions_cost_nothing_until_broker_returns() -> None:
     """Thousands of topics whose brokers are down are processed when a broker returns."""
     looks = []
     for count in (FEW, MANY):

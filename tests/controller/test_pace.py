@@ -137,7 +137,7 @@ STEPS = pytest.mark.parametrize("happens", [create, grow, grow_plainly, shrink])
 
 
 @STEPS
-def test_the_next_piece_follows_the_answers(happens: Callable[[World, Term], None]) -> None:
+def test_next_piece_follows_responses(happens: Callable[[World, Term], None]) -> None:
     world, _, queues = begun(happens)
     queues.fire()
     assert not is_done(happens, world), "nobody has answered yet"
@@ -147,7 +147,7 @@ def test_the_next_piece_follows_the_answers(happens: Callable[[World, Term], Non
 
 
 @STEPS
-def test_another_topic_waits_for_a_piece(happens: Callable[[World, Term], None]) -> None:
+def test_another_topic_waits_for_one_piece_only(happens: Callable[[World, Term], None]) -> None:
     world, term, queues = begun(happens)
     for _ in range(3):
         for broker in world.brokers:
@@ -162,7 +162,7 @@ def test_another_topic_waits_for_a_piece(happens: Callable[[World, Term], None])
 
 
 @STEPS
-def test_a_leader_that_dies_holds_nobody_up(happens: Callable[[World, Term], None]) -> None:
+def test_dead_leader_does_not_block_pieces(happens: Callable[[World, Term], None]) -> None:
     world, _, queues = begun(happens)
     queues.answer_all(but=2)
     queues.lose(2)
@@ -175,7 +175,7 @@ def create_without_replicas(world: World, term: Term) -> None:
     term.happen(events.TopicsRead(frozenset(world.topics), (world.snapshot("large"),)))
 
 
-def test_the_rest_of_a_topic_is_created_though_a_broker_has_died_with_what_it_led() -> None:
+def test_topic_creation_continues_after_death_of_a_leading_broker() -> None:
     world, _, queues = begun(create_without_replicas)
     queues.answer_all(but=2)
     assert len(world.states_of("large")) < LARGE // 2, "the pieces wait for it"
@@ -185,7 +185,7 @@ def test_the_rest_of_a_topic_is_created_though_a_broker_has_died_with_what_it_le
     assert world.states_of("large").keys() >= {index for index, ids in assignment.items() if 2 not in ids}
 
 
-def test_the_rest_of_a_topic_is_created_though_the_disk_of_a_leader_has_failed() -> None:
+def test_topic_creation_continues_after_disk_failure_of_a_leader() -> None:
     world, _, queues = begun(create_without_replicas)
     lead = world._lead
 

@@ -23,7 +23,7 @@ T0 = TopicPartition("t", 0)
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(P, P)))
-def test_all_pairs_of_phases_are_as_in_kafka(before: P, after: P) -> None:
+def test_phase_transitions_are_those_of_kafka(before: P, after: P) -> None:
     state = ClusterState(ControllerSettings(node_id=1), 1)
     state.set_phase(T0, before)
     if before in KAFKA_PREDECESSORS[after]:
@@ -34,7 +34,7 @@ def test_all_pairs_of_phases_are_as_in_kafka(before: P, after: P) -> None:
             partitions.move(state, T0, after)
 
 
-def test_creation_makes_the_first_live_replica_leader_and_all_live_ones_in_sync() -> None:
+def test_created_partition_has_first_live_replica_as_leader_and_all_live_in_isr() -> None:
     world = World()
     world.add_brokers(2, 3)
     world.add_topic("t", {0: (1, 2, 3), 1: (1,)})
@@ -45,7 +45,7 @@ def test_creation_makes_the_first_live_replica_leader_and_all_live_ones_in_sync(
     assert TopicPartition("t", 1) not in world.states, "no live replica: it stays new"
 
 
-def test_a_partition_without_a_live_replica_is_created_when_one_comes() -> None:
+def test_partition_without_live_replica_is_created_when_one_joins() -> None:
     world = World()
     world.add_brokers(2)
     world.add_topic("t", {0: (1,)})
@@ -56,7 +56,7 @@ def test_a_partition_without_a_live_replica_is_created_when_one_comes() -> None:
     assert world.state("t", 0).leader == 1
 
 
-def test_losing_the_leader_elects_in_one_write() -> None:
+def test_leader_loss_elects_in_one_write() -> None:
     world, term = started(brokers=3, partitions=1, replication=3)
     del world.brokers[1]
     term.brokers_changed()
@@ -65,7 +65,7 @@ def test_losing_the_leader_elects_in_one_write() -> None:
     assert world.states[T0].epoch == 1
 
 
-def test_losing_a_follower_shrinks_the_isr_with_an_epoch_of_its_own() -> None:
+def test_follower_loss_shrinks_isr_with_new_leader_epoch() -> None:
     world, term = started(brokers=3, partitions=1, replication=3)
     del world.brokers[3]
     term.brokers_changed()
@@ -73,7 +73,7 @@ def test_losing_a_follower_shrinks_the_isr_with_an_epoch_of_its_own() -> None:
     assert (after.leader, after.isr, after.leader_epoch) == (1, (1, 2), 1)
 
 
-def test_the_last_isr_member_is_kept_and_leads_again_when_it_returns() -> None:
+def test_last_isr_member_is_kept_and_leads_again_on_return() -> None:
     world, term = started(brokers=2, partitions=1, replication=2)
     for gone in (2, 1):
         del world.brokers[gone]
@@ -87,7 +87,7 @@ def test_the_last_isr_member_is_kept_and_leads_again_when_it_returns() -> None:
     assert (world.state("t", 0).leader, world.state("t", 0).isr) == (1, (1,))
 
 
-def test_unclean_election_only_where_the_topic_allows_it() -> None:
+def test_unclean_election_requires_topic_config() -> None:
     for allowed, leader in (("true", 2), ("false", -1)):
         world, term = started(brokers=2, partitions=1, replication=2, unclean_leader_election_enable=allowed)
         for gone in (2, 1):
@@ -111,7 +111,7 @@ def test_imbalance_is_counted_per_preferred_broker() -> None:
     assert partitions.imbalanced(term.state, 100) == []
 
 
-def test_birth_continues_the_epochs_of_an_earlier_incarnation() -> None:
+def test_recreated_partition_continues_epochs() -> None:
     from dataclasses import replace
 
     from anabranch.controller.elections import Elected

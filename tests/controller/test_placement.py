@@ -27,14 +27,14 @@ def test_kafka_documented_example() -> None:
     ]
 
 
-def test_later_partitions_continue_where_the_first_ones_ended() -> None:
+def test_added_partitions_continue_replica_rotation() -> None:
     whole = assign_replicas([1, 2, 3], 8, 2, start_index=1, shift=1)
     rest = assign_replicas([1, 2, 3], 4, 2, start_index=1, shift=2, first_partition=4)
     assert sorted(rest) == [4, 5, 6, 7]
     assert [rest[p][0] for p in rest] == [whole[p][0] for p in rest]
 
 
-def test_racks_share_the_replicas() -> None:
+def test_replicas_are_spread_over_racks() -> None:
     racks = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
     placed = assign_replicas(racks.items(), 12, 3, start_index=0, shift=0)
     assert all(len({racks[one] for one in replicas}) == 3 for replicas in placed.values())
@@ -43,7 +43,7 @@ def test_racks_share_the_replicas() -> None:
     assert interleaved({0: "a", 1: "b", 2: "a"}) == [0, 1, 2]
 
 
-def test_no_broker_twice() -> None:
+def test_replicas_of_partition_are_on_different_brokers() -> None:
     for replication in range(1, 5):
         for replicas in assign_replicas([3, 5, 8, 9], 9, replication, start_index=2, shift=3).values():
             assert len(set(replicas)) == replication
@@ -57,7 +57,7 @@ def test_no_broker_twice() -> None:
         (1, 4, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_impossible_wishes(partitions: int, replication: int, code: ErrorCode) -> None:
+def test_impossible_counts_are_refused(partitions: int, replication: int, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
         assign_replicas([1, 2, 3], partitions, replication, start_index=0, shift=0)
     assert refused.value.code is code

@@ -37,7 +37,7 @@ def stopped(world: World, since: int = 0) -> list[tuple[int, int, bool]]:
     ]
 
 
-def test_old_and_new_replicas_are_shown_together_while_they_move() -> None:
+def test_reassignment_shows_old_and_new_replicas_while_it_runs() -> None:
     world, term = moving_one()
     assert assignment(world) == ((3, 4, 1, 2), (3, 4), (1, 2))
     assert term.moving() == {0: ([3, 4, 1, 2], [3, 4], [1, 2])}
@@ -51,7 +51,7 @@ def test_old_and_new_replicas_are_shown_together_while_they_move() -> None:
     assert stopped(world) == []
 
 
-def test_it_is_over_when_all_that_stay_are_in_sync_and_not_before() -> None:
+def test_reassignment_completes_when_all_target_replicas_are_in_sync() -> None:
     world, term = moving_one()
     term.join_isr(0, 3)
     assert assignment(world) == ((3, 4, 1, 2), (3, 4), (1, 2)) and term.moving()
@@ -66,7 +66,7 @@ def test_it_is_over_when_all_that_stay_are_in_sync_and_not_before() -> None:
     assert not [phases for phases in term.state.replica_phases.values() if phases.keys() & {1, 2}]
 
 
-def test_requests_of_the_last_step_are_in_kafkas_order() -> None:
+def test_requests_of_last_step_are_in_kafka_order() -> None:
     world, term = moving_one()
     term.join_isr(0, 3)
     since = len(world.sent)
@@ -76,7 +76,7 @@ def test_requests_of_the_last_step_are_in_kafkas_order() -> None:
     assert told == ["LeaderAndIsrRequest"] * 2 + ["UpdateMetadataRequest"] * 5 + ["StopReplicaRequest"] * 2
 
 
-def test_a_leader_that_stays_goes_on_leading() -> None:
+def test_leader_among_targets_keeps_leading() -> None:
     world, term = started(brokers=4, partitions=1, replication=3)
     term.reassign({0: [4, 1, 2]})
     term.join_isr(0, 4)
@@ -84,7 +84,7 @@ def test_a_leader_that_stays_goes_on_leading() -> None:
     assert (state.leader, set(state.isr), state.leader_epoch) == (1, {1, 2, 4}, 2)
 
 
-def test_fewer_replicas_and_another_order_need_no_waiting() -> None:
+def test_removed_replicas_and_new_order_complete_at_once() -> None:
     world, term = started(partitions=1, replication=3)
     term.reassign({0: [3, 1]})
     assert assignment(world) == ((3, 1), None, None)
@@ -96,7 +96,7 @@ def test_fewer_replicas_and_another_order_need_no_waiting() -> None:
     assert term.reassign({0: [1, 3]}) == {0: 0} and len(world.sent) == since, "it is there already"
 
 
-def test_cancelling_returns_to_where_the_replicas_were() -> None:
+def test_cancelled_reassignment_restores_replicas() -> None:
     world, term = moving_one()
     term.join_isr(0, 3)
     assert term.reassign({0: None}) == {0: 0}
@@ -107,7 +107,7 @@ def test_cancelling_returns_to_where_the_replicas_were() -> None:
     assert term.reassign({0: None}) == {0: 85}  # NO_REASSIGNMENT_IN_PROGRESS
 
 
-def test_another_target_replaces_a_running_one() -> None:
+def test_new_target_replaces_running_reassignment() -> None:
     world, term = moving_one()
     term.join_isr(0, 4)
     assert term.reassign({0: [5, 3]}) == {0: 0}
@@ -119,7 +119,7 @@ def test_another_target_replaces_a_running_one() -> None:
     assert assignment(world) == ((5, 3), None, None)
 
 
-def test_what_only_a_cancelled_replica_has_is_kept_until_others_have_it() -> None:
+def test_cancelled_replica_with_only_copy_is_kept_until_others_catch_up() -> None:
     """1 and 2 fall out of sync and die: only 3 has committed records, so a cancellation must not delete them."""
     world, term = moving_one()
     term.join_isr(0, 3)
@@ -136,7 +136,7 @@ def test_what_only_a_cancelled_replica_has_is_kept_until_others_have_it() -> Non
     assert assignment(world) == ((1, 2), None, None) and world.state("t", 0).leader == 1
 
 
-def test_the_leader_dies_while_replicas_move() -> None:
+def test_leader_dies_during_reassignment() -> None:
     world, term = moving_one()
     term.join_isr(0, 3)
     world.brokers.pop(1)
@@ -152,7 +152,7 @@ def test_the_leader_dies_while_replicas_move() -> None:
     assert (1, T0) in world.held and world.held[1, T0].leader == 1, "nobody told it anything new"
 
 
-def test_an_added_replica_that_dies_is_waited_for() -> None:
+def test_dead_added_replica_is_awaited() -> None:
     world, term = moving_one()
     world.brokers.pop(4)
     term.brokers_changed()
@@ -165,7 +165,7 @@ def test_an_added_replica_that_dies_is_waited_for() -> None:
     assert not term.moving()
 
 
-def test_it_is_not_completed_while_nobody_that_stays_is_alive_to_lead() -> None:
+def test_reassignment_waits_for_a_live_target_leader() -> None:
     world, term = started(brokers=4, partitions=1, replication=2)
     world.brokers.pop(2)
     term.brokers_changed()
@@ -181,7 +181,7 @@ def test_it_is_not_completed_while_nobody_that_stays_is_alive_to_lead() -> None:
 
 
 @pytest.mark.parametrize("acts", range(30))
-def test_a_new_controller_resumes_wherever_the_last_one_died(acts: int) -> None:
+def test_new_controller_resumes_reassignment_from_any_step(acts: int) -> None:
     world, term = started(brokers=5, partitions=3, replication=2)
     term.crash_after = term.acted + acts
     try:
@@ -208,13 +208,13 @@ def test_a_new_controller_resumes_wherever_the_last_one_died(acts: int) -> None:
     ("replicas", "code"),
     [([], 39), ([1, 1], 39), ([-1, 2], 39), ([1, 9], 39), (None, 85), ([1, 3], 0)],
 )
-def test_what_is_asked_is_checked_as_kafka_does(replicas: list[int] | None, code: int) -> None:
+def test_reassignment_request_is_validated_as_in_kafka(replicas: list[int] | None, code: int) -> None:
     _, term = started(partitions=1, replication=2)
     assert term.reassign({0: replicas}) == {0: code}
     assert bool(term.moving()) is (code == 0)
 
 
-def test_a_replica_on_a_dead_broker_may_stay_but_none_can_be_added_there() -> None:
+def test_replica_on_dead_broker_may_stay_but_not_be_added() -> None:
     world, term = started(brokers=4, partitions=1, replication=2)
     world.brokers.pop(2)
     world.brokers.pop(4)
@@ -225,13 +225,13 @@ def test_a_replica_on_a_dead_broker_may_stay_but_none_can_be_added_there() -> No
     assert term.reassign({0: [1]}, name="nowhere") == {0: 3}
 
 
-def test_one_refused_partition_does_not_spoil_its_neighbours() -> None:
+def test_refused_partition_does_not_affect_others() -> None:
     _, term = started(brokers=4, partitions=2, replication=2)
     assert term.reassign({0: [9, 9], 1: [4, 1], 5: [1]}) == {0: 39, 1: 0, 5: 3}
     assert list(term.moving()) == [1]
 
 
-def test_a_partition_that_nobody_has_yet_is_simply_placed() -> None:
+def test_partition_not_yet_created_is_assigned_at_once() -> None:
     world = World()
     world.add_brokers(1)
     world.add_topic("t", {0: (2, 3)})
@@ -242,7 +242,7 @@ def test_a_partition_that_nobody_has_yet_is_simply_placed() -> None:
     assert (world.state("t", 0).leader, world.state("t", 0).leader_epoch) == (1, 0)
 
 
-def test_resizes_and_moves_exclude_each_other() -> None:
+def test_resize_and_reassignment_exclude_each_other() -> None:
     world, term = started(brokers=4, partitions=4, replication=2)
     term.reassign({0: [4, 1]})
     assert term.resize("t", 8).error_code == 60  # REASSIGNMENT_IN_PROGRESS
@@ -257,7 +257,7 @@ def test_resizes_and_moves_exclude_each_other() -> None:
     assert sorted(term.moving()) == [1, 5]
 
 
-def test_a_retiring_partition_is_moved_before_it_is_removed() -> None:
+def test_retiring_partition_is_reassigned_before_removal() -> None:
     world, term = started(brokers=4, partitions=4, replication=2)
     world.offsets[TopicPartition("t", 3)] = (0, 7)
     assert term.resize("t", 3).error_code == 0
@@ -276,7 +276,7 @@ def test_a_retiring_partition_is_moved_before_it_is_removed() -> None:
     assert 3 not in world.topics["t"].body.assignment
 
 
-def test_deleting_a_topic_ends_its_moves_and_reaches_all_replicas() -> None:
+def test_topic_deletion_ends_reassignments_and_reaches_all_replicas() -> None:
     world, term = moving_one()
     world.deletions.add("t")
     term.happen(events.DeletionsRead(frozenset({"t"})))
@@ -284,7 +284,7 @@ def test_deleting_a_topic_ends_its_moves_and_reaches_all_replicas() -> None:
     assert not term.moving() and term.reassign({0: [1]}) == {0: 3}
 
 
-def test_the_lost_write_of_a_move_is_said_and_may_be_repeated() -> None:
+def test_conflicting_write_fails_reassignment_which_may_be_repeated() -> None:
     world, term = started(brokers=4, partitions=1, replication=2)
     topic = world.topics["t"]
     world.topics["t"] = type(topic)(topic.name, topic.body, topic.version + 1, topic.config)
@@ -292,7 +292,7 @@ def test_the_lost_write_of_a_move_is_said_and_may_be_repeated() -> None:
     assert term.reassign({0: [3, 4]}) == {0: 0}
 
 
-def test_many_partitions_move_in_transactions_that_zookeeper_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_partitions_are_reassigned_in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anabranch.controller.reassignment.MOVES_AT_ONCE", 3)
     world, term = started(brokers=4, partitions=8, replication=1)
     version = world.topics["t"].version
@@ -303,7 +303,7 @@ def test_many_partitions_move_in_transactions_that_zookeeper_takes(monkeypatch: 
     assert set(world.topics["t"].body.assignment.values()) == {(4,)} and not term.moving()
 
 
-def test_moves_can_be_listed_for_some_partitions() -> None:
+def test_reassignments_are_listed_for_requested_partitions() -> None:
     from anabranch.protocol.apis.list_partition_reassignments import (
         ListPartitionReassignmentsRequest,
         ListPartitionReassignmentsTopics,
@@ -320,7 +320,7 @@ def test_moves_can_be_listed_for_some_partitions() -> None:
     assert [(one.name, [row.partition_index for row in one.partitions]) for one in response.topics] == [("t", [2])]
 
 
-def test_the_periodic_rebalance_leaves_moving_partitions_alone() -> None:
+def test_periodic_rebalance_skips_partitions_under_reassignment() -> None:
     """Its first replica may be in sync already; the leader is chosen once, at the end."""
     world, term = moving_one()
     term.join_isr(0, 3)

@@ -123,7 +123,7 @@ def expect_removed_at_its_end(world: Marked) -> None:
 
 
 @pytest.mark.parametrize("fault", ["restarts", "dies"])
-def test_a_leader_that_goes_after_it_said_empty(fault: str) -> None:
+def test_removal_completes_when_leader_fails_after_reporting_empty_log(fault: str) -> None:
     for strikes_after in itertools.count():
         world, term = draining(fault)
         term.strikes_after = term.acted + strikes_after
@@ -137,7 +137,7 @@ def test_a_leader_that_goes_after_it_said_empty(fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["restarts", "dies"])
-def test_a_leader_that_goes_together_with_the_controller(fault: str) -> None:
+def test_removal_completes_when_leader_and_controller_fail(fault: str) -> None:
     for crash_after in itertools.count():
         world, term = draining(fault)
         leader = world.state("t", 3).leader
@@ -154,7 +154,7 @@ def test_a_leader_that_goes_together_with_the_controller(fault: str) -> None:
     assert crash_after > 4
 
 
-def test_where_a_log_begins_counts_in_the_leader_epoch_in_which_it_was_said() -> None:
+def test_log_start_offset_counts_only_in_its_leader_epoch() -> None:
     """Equal start and end from different leaders do not prove that a log is empty."""
     _, term = draining("none")
     state = term.state
@@ -168,7 +168,7 @@ def test_where_a_log_begins_counts_in_the_leader_epoch_in_which_it_was_said() ->
     assert resize.offset_reported(state, RETIRING, epoch + 1, timestamp=LATEST, offset=70) != []
 
 
-def test_a_replica_that_comes_back_during_the_removal_is_told_to_go() -> None:
+def test_replica_that_returns_during_removal_is_told_to_stop() -> None:
     world, term = draining("restarts")
     leader = world.state("t", 3).leader
     (follower,) = set(world.topics["t"].body.assignment[3]) - {leader}

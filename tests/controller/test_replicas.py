@@ -25,7 +25,7 @@ T0 = TopicPartition("t", 0)
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(R, R)))
-def test_all_pairs_of_phases_are_as_in_kafka(before: R, after: R) -> None:
+def test_phase_transitions_are_those_of_kafka(before: R, after: R) -> None:
     state = ClusterState(ControllerSettings(node_id=1), 1)
     if before is not R.NON_EXISTENT:
         state.replica_phases[T0] = {1: before}
@@ -37,7 +37,7 @@ def test_all_pairs_of_phases_are_as_in_kafka(before: R, after: R) -> None:
             replicas.move(state, T0, 1, after)
 
 
-def test_a_replica_is_online_with_its_broker() -> None:
+def test_replica_is_offline_without_its_broker() -> None:
     state = ClusterState(ControllerSettings(node_id=1), 1)
     replicas.seen(state, T0, 1)
     assert state.replica_phase(T0, 1) is R.OFFLINE

@@ -15,7 +15,7 @@ from tests.controller.world import started
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_one_request_of_each_kind_per_broker_in_kafkas_order() -> None:
+def test_each_broker_gets_one_request_of_each_kind_in_kafka_order() -> None:
     _, term = started(brokers=2, partitions=2, replication=2)
     batch = RequestBatch(term.state)
     batch.stop(T0, [1], delete=True)
@@ -31,7 +31,7 @@ def test_one_request_of_each_kind_per_broker_in_kafkas_order() -> None:
     ]
 
 
-def test_the_partitions_own_generation_travels_never_the_plans() -> None:
+def test_leader_and_isr_has_generation_of_partition_and_not_of_plan() -> None:
     """C7: a repeated LeaderAndIsr must not pair an epoch with an unwritten generation."""
     _, term = started(partitions=2)
     topic = term.state.topics["t"]
@@ -58,7 +58,7 @@ def test_stop_replica_epochs() -> None:
     assert [(row.leader_epoch, row.delete_partition) for row in rows] == [(-2, True), (0, False)]
 
 
-def test_a_topic_being_deleted_is_shown_with_leader_minus_two() -> None:
+def test_topic_being_deleted_has_leader_minus_two() -> None:
     _, term = started(partitions=1)
     term.state.deleting.add("t")
     request = requests.update_metadata_request(
@@ -69,7 +69,7 @@ def test_a_topic_being_deleted_is_shown_with_leader_minus_two() -> None:
     assert [one.endpoints[0].host for one in request.live_brokers] == ["host1", "host2", "host3"]
 
 
-def test_replicas_on_dead_brokers_are_named_offline() -> None:
+def test_replicas_on_dead_brokers_are_offline_replicas() -> None:
     world, term = started(partitions=1, replication=2)
     del world.brokers[2]
     term.brokers_changed()
@@ -77,7 +77,7 @@ def test_replicas_on_dead_brokers_are_named_offline() -> None:
     assert (row.offline_replicas, row.isr) == ([2], [1])
 
 
-def test_a_tombstone_of_an_earlier_life_does_not_remove_the_present_one() -> None:
+def test_tombstone_of_earlier_partition_does_not_remove_current_one() -> None:
     _, term = started(partitions=4)
     term.resize("t", 3)
     topic, committed = term.state.topics["t"], term.state.partitions[TopicPartition("t", 3)]

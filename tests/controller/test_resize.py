@@ -82,7 +82,7 @@ def test_r2_epoch_and_generation_change_in_one_write_and_only_where_keys_move(be
             assert state.gen_start == (*known.state.gen_start, (1, state.leader_epoch))
 
 
-def test_r3_the_plan_is_one_write_that_names_the_new_partitions() -> None:
+def test_r3_plan_is_one_write_that_names_the_new_partitions() -> None:
     world, _ = started(partitions=4)
     term = Term(world, crash_after=None).take_over()
     term.crash_after = term.acted  # the first write after this is the last
@@ -99,9 +99,7 @@ def test_r3_the_plan_is_one_write_that_names_the_new_partitions() -> None:
 
 
 @pytest.mark.parametrize(("initial", "counts"), PATHS)
-def test_r3_a_new_controller_finishes_what_was_begun_whichever_effect_was_the_last(
-    initial: int, counts: list[int]
-) -> None:
+def test_r3_new_controller_finishes_resize_interrupted_after_any_effect(initial: int, counts: list[int]) -> None:
     reference, term = started(partitions=initial)
     for count in counts:
         term.resize("t", count)
@@ -180,7 +178,7 @@ def test_r4_no_parent_is_fenced_while_a_child_has_no_ready_leader() -> None:
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_r4_a_shrink_waits_for_retiring_partitions_and_merge_targets_alike(index: int) -> None:
+def test_r4_shrink_waits_for_retiring_partitions_and_merge_targets(index: int) -> None:
     """K304: a retiring partition's leader without the request still accepts old records."""
     world, term = started(brokers=4, partitions=4, replication=1)
     silent = world.state("t", index).leader
@@ -192,7 +190,7 @@ def test_r4_a_shrink_waits_for_retiring_partitions_and_merge_targets_alike(index
     expect_finished(world, [2])
 
 
-def test_r4_a_resize_is_published_only_when_every_affected_leader_has_confirmed() -> None:
+def test_r4_resize_is_published_when_every_affected_leader_has_confirmed() -> None:
     world, term = started(partitions=4)
     leader = world.state("t", 0).leader
     world.silent.add(leader)
@@ -205,7 +203,7 @@ def test_r4_a_resize_is_published_only_when_every_affected_leader_has_confirmed(
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_r4_a_dead_leader_is_not_waited_for(index: int) -> None:
+def test_r4_dead_leader_is_not_awaited(index: int) -> None:
     """C8: its partition is offline; the next leader learns the new generation first."""
     world, term = started(brokers=4, partitions=4, replication=1)
     leader = world.state("t", index).leader
@@ -217,7 +215,7 @@ def test_r4_a_dead_leader_is_not_waited_for(index: int) -> None:
     assert term.replies[1].results[0].error_code == 0
 
 
-def test_r4_what_a_leader_confirmed_in_an_earlier_life_does_not_count() -> None:
+def test_r4_confirmation_from_before_restart_does_not_count() -> None:
     world, term = started(brokers=4, partitions=4, replication=1)
     first, second = world.state("t", 0).leader, world.state("t", 1).leader
     world.silent.add(second)
@@ -232,7 +230,7 @@ def test_r4_what_a_leader_confirmed_in_an_earlier_life_does_not_count() -> None:
     assert world.topics["t"].body.plan is not None, "the first one has not confirmed since it restarted"
 
 
-def test_r4_a_leader_that_restarts_while_it_is_waited_for_is_asked_again() -> None:
+def test_r4_awaited_leader_that_restarts_gets_the_request_again() -> None:
     world, term = started(partitions=4, replication=1)
     leader = world.state("t", 0).leader
     world.silent.add(leader)
@@ -244,13 +242,13 @@ def test_r4_a_leader_that_restarts_while_it_is_waited_for_is_asked_again() -> No
     expect_finished(world, [6])
 
 
-def test_r5_partitions_serve_their_class_generation_so_unaffected_ones_are_never_fenced() -> None:
+def test_r5_unaffected_partitions_keep_their_class_generation() -> None:
     world, term = started(partitions=4)
     term.resize("t", 6)
     assert [world.state("t", index).generation for index in range(6)] == [1, 1, 0, 0, 1, 1]
 
 
-def test_r6_retiring_partitions_are_sealed_before_any_merge_target_accepts_the_new_generation() -> None:
+def test_r6_retiring_partitions_are_sealed_before_merge_targets_accept_records() -> None:
     world, term = started(partitions=4)
     begun = len(world.history)
     term.resize("t", 2)
@@ -258,7 +256,7 @@ def test_r6_retiring_partitions_are_sealed_before_any_merge_target_accepts_the_n
     assert written == [(2, True), (3, True), (0, False), (1, False)]
 
 
-def test_r7_the_cut_of_a_partition_is_the_epoch_that_first_served_the_generation() -> None:
+def test_r7_cut_of_partition_is_the_epoch_that_first_served_the_generation() -> None:
     world, term = started(partitions=4)
     del world.brokers[world.state("t", 0).leader]
     term.brokers_changed()
@@ -268,7 +266,7 @@ def test_r7_the_cut_of_a_partition_is_the_epoch_that_first_served_the_generation
     assert world.state("t", 0).gen_start == ((0, 0), (1, epoch + 1))
 
 
-def test_r12_until_published_clients_see_neither_children_nor_new_epochs() -> None:
+def test_r12_unpublished_children_and_epochs_are_hidden_from_clients() -> None:
     world, term = started(partitions=4)
     world.silent.add(world.state("t", 0).leader)
     term.resize("t", 6)
@@ -285,7 +283,7 @@ def test_r12_until_published_clients_see_neither_children_nor_new_epochs() -> No
         assert shown.partitions[0].leader_epoch >= 1
 
 
-def test_r12_a_child_is_not_mentioned_before_it_is_published_even_if_its_index_existed_before() -> None:
+def test_r12_recreated_child_is_hidden_until_published() -> None:
     world, term = started(partitions=4)
     term.resize("t", 3)
     drained(world, term, (3, 70))
@@ -310,7 +308,7 @@ def drained(world: World, term: Term, *offsets: tuple[int, int]) -> None:
     term.happen(TimerFired("drained"))
 
 
-def test_r13_a_drained_retiring_partition_leaves_a_tombstone_and_goes() -> None:
+def test_r13_drained_retiring_partition_leaves_a_tombstone_and_is_removed() -> None:
     world, term = started(partitions=4)
     term.resize("t", 3)
     world.offsets[TopicPartition("t", 3)] = (10, 70)
@@ -326,7 +324,7 @@ def test_r13_a_drained_retiring_partition_leaves_a_tombstone_and_goes() -> None:
     assert all(3 not in image.topics["t"].partitions for image in world.images.values())
 
 
-def test_r13_a_retiring_partition_that_is_found_empty_twice_retires_once() -> None:
+def test_r13_retiring_partition_found_empty_twice_retires_once() -> None:
     """The timer and another removal may trigger it at once; the second responses come after the tombstone."""
     world, term = started(partitions=4)
     term.resize("t", 3)
@@ -336,7 +334,7 @@ def test_r13_a_retiring_partition_that_is_found_empty_twice_retires_once() -> No
     assert world.topics["t"].body.retired[3].end_offset == 70
 
 
-def test_r13_retiring_partitions_go_from_the_highest_index_down() -> None:
+def test_r13_retiring_partitions_are_removed_from_highest_index_down() -> None:
     world, term = started(partitions=4)
     term.resize("t", 2)
     world.offsets[TopicPartition("t", 3)] = (0, 5)
@@ -346,7 +344,7 @@ def test_r13_retiring_partitions_go_from_the_highest_index_down() -> None:
     assert sorted(world.topics["t"].body.assignment) == [0, 1]
 
 
-def test_r14_a_recreated_index_continues_epochs_and_offsets() -> None:
+def test_r14_recreated_index_continues_epochs_and_offsets() -> None:
     world, term = started(partitions=4)
     term.resize("t", 3)
     sealed = world.state("t", 3)
@@ -368,7 +366,7 @@ def test_r14_a_recreated_index_continues_epochs_and_offsets() -> None:
     expect_finished(world, [4])
 
 
-def test_r14_a_pending_retiring_partition_is_woken_with_its_own_log() -> None:
+def test_r14_pending_retiring_partition_is_reused_with_its_own_log() -> None:
     world, term = started(partitions=4)
     term.resize("t", 3)
     sealed = world.states[TopicPartition("t", 3)]
@@ -400,7 +398,7 @@ def test_r13_removal_resumes_after_a_crash_at_any_effect(dead: int | None) -> No
     assert crash_after > 4
 
 
-def test_the_steps_of_a_plan_do_nothing_the_second_time() -> None:
+def test_steps_of_a_plan_are_idempotent() -> None:
     """I14: replaying a step does nothing, because each checks whether it is needed."""
     world, term = started(partitions=4)
     term.resize("t", 6)
@@ -411,7 +409,7 @@ def test_the_steps_of_a_plan_do_nothing_the_second_time() -> None:
     assert (dict(world.states), world.topics["t"]) == before
 
 
-def test_phases_touch_each_affected_partition_once() -> None:
+def test_phases_change_each_affected_partition_once() -> None:
     for base, (before, after) in itertools.product((1, 3, 5), itertools.permutations(range(1, 13), 2)):
         body = TopicBody(
             assignment=spread(before, [1], 1),

@@ -46,7 +46,7 @@ def wish(count: int, name: str = "t", *, shrink: bool = False, assignments: Any 
         (wish(5, assignments=[[]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "live brokers"),
     ],
 )
-def test_what_is_refused_and_how_it_is_said(topic: CreatePartitionsTopic, code: ErrorCode, says: str) -> None:
+def test_refused_resize_has_code_and_message(topic: CreatePartitionsTopic, code: ErrorCode, says: str) -> None:
     world, term = started(partitions=4)
     before = world.topics["t"]
     row = ask(term, topic).results[0]
@@ -54,7 +54,7 @@ def test_what_is_refused_and_how_it_is_said(topic: CreatePartitionsTopic, code: 
     assert world.topics["t"] == before
 
 
-def test_r17_a_topic_is_resized_only_when_every_broker_fences_old_generations() -> None:
+def test_r17_topic_is_resized_only_when_every_broker_fences_old_generations() -> None:
     world, term = started(partitions=4)
     world.add_topic("plain", {0: (1,)}, enable_ordered_delivery="false")
     term.happen(events.TopicsRead(frozenset(world.topics), (world.snapshot("plain"),)))
@@ -75,7 +75,7 @@ def test_r17_a_topic_is_resized_only_when_every_broker_fences_old_generations() 
 
 
 @pytest.mark.parametrize("initial", [3, 6, 10, 12])
-def test_a_topic_shrinks_to_any_count_from_one_on(initial: int) -> None:
+def test_topic_shrinks_to_any_count_of_at_least_one(initial: int) -> None:
     _, term = started(partitions=initial)
     for count in range(initial - 1, 0, -1):
         assert ask(term, wish(count, shrink=True)).results[0].error_code == 0, count
@@ -84,7 +84,7 @@ def test_a_topic_shrinks_to_any_count_from_one_on(initial: int) -> None:
         assert (row.error_code, "the minimum is one" in row.error_message) == (ErrorCode.INVALID_PARTITIONS, True)
 
 
-def test_duplicates_are_refused_and_the_others_done() -> None:
+def test_duplicates_are_refused_and_others_resized() -> None:
     world, term = started(partitions=4)
     world.add_topic("u", {0: (1,)})
     term.happen(events.TopicsRead(frozenset({"t", "u"}), (world.snapshot("u"),)))
@@ -92,7 +92,7 @@ def test_duplicates_are_refused_and_the_others_done() -> None:
     assert {row.name: row.error_code for row in answer.results} == {"t": ErrorCode.INVALID_REQUEST, "u": 0}
 
 
-def test_topics_without_ordered_delivery_grow_the_way_kafka_does() -> None:
+def test_unordered_topics_grow_as_in_kafka() -> None:
     world, term = started(partitions=4, enable_ordered_delivery="false")
     assert ask(term, wish(6)).results[0].error_code == 0
     body = world.topics["t"].body
@@ -121,7 +121,7 @@ def held_up(world: World) -> None:
     world.silent.add(world.state("t", 0).leader)
 
 
-def test_requests_for_one_topic_wait_for_each_other() -> None:
+def test_resizes_of_one_topic_run_in_sequence() -> None:
     world, term = started(partitions=4)
     held_up(world)
     assert term.resize("t", 6) is None
@@ -136,7 +136,7 @@ def test_requests_for_one_topic_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize("barred", [True, False])
-def test_what_turns_out_to_be_a_shrink_is_refused_when_its_turn_comes(barred: bool) -> None:
+def test_queued_request_that_became_a_shrink_is_refused(barred: bool) -> None:
     world, term = started(partitions=4)
     held_up(world)
     assert not is_shrink_request(term.state, wish(5, shrink=True))
@@ -156,14 +156,14 @@ def test_what_turns_out_to_be_a_shrink_is_refused_when_its_turn_comes(barred: bo
     assert world.topics["t"].body.undeleted_partition_count == (6 if barred else 5)
 
 
-def test_who_may_not_shrink_may_grow() -> None:
+def test_request_barred_from_shrinking_may_grow() -> None:
     _, term = started(partitions=4)
     request = CreatePartitionsRequest(topics=[wish(5, shrink=True)], timeout_ms=1000, validate_only=False)
     term.happen(events.PartitionsRequested(5, request, {"t": KafkaError(ErrorCode.POLICY_VIOLATION)}))
     assert term.replies[5].results[0].error_code == 0
 
 
-def test_patience_ends_but_the_resize_goes_on() -> None:
+def test_timed_out_resize_continues() -> None:
     world, term = started(partitions=4)
     held_up(world)
     assert ask(term, wish(6)) is None
@@ -175,14 +175,14 @@ def test_patience_ends_but_the_resize_goes_on() -> None:
     assert world.topics["t"].body.undeleted_partition_count == 6
 
 
-def test_no_patience_at_all_times_out_at_once_but_the_resize_goes_on() -> None:
+def test_zero_timeout_returns_at_once_and_resize_continues() -> None:
     world, term = started(partitions=4)
     held_up(world)
     assert ask(term, wish(6), timeout_ms=0).results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     assert world.topics["t"].body.plan is not None
 
 
-def test_a_topic_that_is_deleted_meanwhile_refuses_those_who_wait() -> None:
+def test_topic_deletion_fails_waiting_resizes() -> None:
     world, term = started(partitions=4)
     held_up(world)
     assert term.resize("t", 6) is None
@@ -191,7 +191,7 @@ def test_a_topic_that_is_deleted_meanwhile_refuses_those_who_wait() -> None:
     assert term.replies[1].results[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_plan_that_somebody_else_overwrote_is_made_anew() -> None:
+def test_plan_overwritten_by_another_writer_is_made_again() -> None:
     from dataclasses import replace
 
     world, term = started(partitions=4)

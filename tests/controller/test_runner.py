@@ -32,7 +32,7 @@ def kill_after(cluster: TestCluster, controller: Controller, acts: int) -> Calla
 
 
 @pytest.mark.parametrize(("initial", "count"), [(4, 6), (4, 3)])
-async def test_killed_after_any_act_of_a_resize_the_next_controller_finishes_it(initial: int, count: int) -> None:
+async def test_resize_killed_after_any_act_is_finished_by_next_controller(initial: int, count: int) -> None:
     """R3 with ZooKeeper and TCP: final znodes do not depend on the number of controllers."""
     cluster = await TestCluster.start(3)
     await cluster.create_topic("reference", initial)
@@ -88,7 +88,7 @@ async def outcome(cluster: TestCluster, name: str) -> object:
     return sorted(body.assignment), body.history, body.generation, body.undeleted_partition_count, body.plan, states
 
 
-async def test_a_zombie_controller_changes_nothing() -> None:
+async def test_zombie_controller_changes_nothing() -> None:
     """Its session is cut, another one is elected, and its late writes fail on /controller_epoch."""
     cluster = await TestCluster.start(3, preferred_election_delay_ms=0)
     await cluster.create_topic("t", 4)
@@ -109,7 +109,7 @@ async def test_a_zombie_controller_changes_nothing() -> None:
     await cluster.stop()
 
 
-async def test_a_controller_that_reads_the_work_of_a_later_one_is_deposed() -> None:
+async def test_controller_that_reads_a_higher_epoch_resigns() -> None:
     """/controller was deleted right after its election, which it does not know yet."""
     cluster = await TestCluster.start(3)
     await cluster.create_topic("t", 4)
@@ -134,7 +134,7 @@ async def test_a_controller_that_reads_the_work_of_a_later_one_is_deposed() -> N
     await cluster.stop()
 
 
-async def test_a_lost_reply_to_a_write_is_not_a_lost_write() -> None:
+async def test_lost_reply_to_a_write_is_not_a_lost_write() -> None:
     cluster = await TestCluster.start(3)
     await cluster.create_topic("t", 4)
     session = cluster.controller.session_under_test  # type: ignore[attr-defined]

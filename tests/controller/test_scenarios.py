@@ -14,15 +14,15 @@ SETUP = "given brokers 1,2\ngiven topic orders on 1,2\ngiven a controller is ele
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_machine_does_what_the_scenario_says(path: Path) -> None:
+def test_scenario_matches_controller(path: Path) -> None:
     assert_retold(path, ControllerStage(), "tests.controller.scenarios")
 
 
-def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
+def test_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
     assert_phrases_known(ControllerStage, FILES, README)
 
 
-def test_every_step_of_a_resize_has_a_scenario_in_which_the_controller_dies_there() -> None:
+def test_every_resize_step_has_a_scenario_with_controller_crash() -> None:
     told = "\n".join(path.read_text() for path in FILES)
     for step in ("plan", "create:1", "seal:1", "bump:1", "publish"):
         assert f"the controller will die at resize:after-{step}\n" in told
@@ -30,7 +30,7 @@ def test_every_step_of_a_resize_has_a_scenario_in_which_the_controller_dies_ther
         assert f"the controller will die at {step}\n" in told
 
 
-def test_a_changed_effect_is_noticed() -> None:
+def test_changed_effect_fails_scenario() -> None:
     text = SETUP + "> broker 1 dies\n"
     told = retold(text, ControllerStage())
     assert "  write lose: orders-0 leader 2 epoch 1 isr 2\n" in told
@@ -38,12 +38,12 @@ def test_a_changed_effect_is_noticed() -> None:
     assert retold(wrong, ControllerStage()) == told != wrong
 
 
-def test_a_step_that_is_not_reached_is_an_error() -> None:
+def test_unreached_step_is_an_error() -> None:
     text = SETUP + "given the controller will die at resize:after-seal\n> an admin asks for 2 partitions of orders\n"
     with pytest.raises(NotUnderstood, match=r"line 5: .*has not come there"):
         retold(text, ControllerStage())
 
 
-def test_a_timer_that_is_not_set_does_not_fire() -> None:
+def test_timer_that_is_not_set_does_not_fire() -> None:
     with pytest.raises(NotUnderstood, match="the controller has set"):
         retold(SETUP + "> timer preferred fires\n", ControllerStage())

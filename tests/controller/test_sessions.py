@@ -41,7 +41,7 @@ async def running_cluster() -> AsyncIterator[TestCluster]:
         await cluster.stop()
 
 
-async def test_out_of_touch_it_rests_and_says_so() -> None:
+async def test_controller_without_connection_pauses_and_logs() -> None:
     """A new controller may be elected: no decisions and no responses until the session reconnects."""
     async with running_cluster() as cluster:
         await cluster.create_topic("t", 2)
@@ -72,7 +72,7 @@ async def test_out_of_touch_it_rests_and_says_so() -> None:
         assert controller.epoch == 1, "a short cut is no reason to resign"
 
 
-async def test_when_the_session_is_over_nothing_more_is_sent() -> None:
+async def test_expired_controller_sends_nothing_more() -> None:
     async with running_cluster() as cluster:
         await cluster.create_topic("t", 4)
         first = cluster.controller
@@ -94,7 +94,7 @@ async def test_when_the_session_is_over_nothing_more_is_sent() -> None:
 
 
 @pytest.mark.zookeeper
-async def test_an_expired_controller_resigns_and_another_finishes_what_it_began(zookeeper_hosts: str) -> None:
+async def test_expired_controller_resigns_and_successor_finishes_its_resize(zookeeper_hosts: str) -> None:
     cluster = TestCluster(zookeeper=RealZooKeeper(zookeeper_hosts))
     await cluster.begin(3)
     try:
@@ -118,7 +118,7 @@ async def test_an_expired_controller_resigns_and_another_finishes_what_it_began(
 
 
 @pytest.mark.zookeeper
-async def test_the_late_write_of_a_zombie_changes_nothing(zookeeper_hosts: str) -> None:
+async def test_late_write_of_zombie_changes_nothing(zookeeper_hosts: str) -> None:
     """Its write arrives after another election, in a live session. Only the controller epoch refuses it."""
     address, _, root = zookeeper_hosts.partition("/")
     zookeeper = RealZooKeeper(zookeeper_hosts)

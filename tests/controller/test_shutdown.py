@@ -19,7 +19,7 @@ def shut_down(world: World, term: Term, broker: int, epoch: int | None = None) -
     return term.replies.pop(3)
 
 
-def test_controlled_shutdown_moves_leadership_and_shrinks_isrs_while_the_broker_still_answers() -> None:
+def test_controlled_shutdown_moves_leadership_and_shrinks_isrs_before_broker_stops() -> None:
     world, term = started(partitions=3, replication=2)
     begun = len(world.sent)
     answer = shut_down(world, term, 1)
@@ -30,7 +30,7 @@ def test_controlled_shutdown_moves_leadership_and_shrinks_isrs_while_the_broker_
     assert 1 in world.images[2].brokers, "it is still listed, for it still serves"
 
 
-def test_controlled_shutdown_says_what_nobody_else_can_lead() -> None:
+def test_controlled_shutdown_returns_partitions_without_other_leader() -> None:
     world, term = started(brokers=2, partitions=1, replication=2)
     del world.brokers[2]
     term.brokers_changed()
@@ -39,13 +39,13 @@ def test_controlled_shutdown_says_what_nobody_else_can_lead() -> None:
     assert world.state("t", 0).leader == 1
 
 
-def test_controlled_shutdown_refuses_strangers() -> None:
+def test_controlled_shutdown_of_unknown_broker_is_refused() -> None:
     world, term = started()
     assert shut_down(world, term, 9).error_code == ErrorCode.BROKER_NOT_AVAILABLE
     assert shut_down(world, term, 1, epoch=1).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_broker_that_stops_as_the_last_one_in_sync_goes_on_leading() -> None:
+def test_stopping_broker_that_is_last_in_sync_keeps_leading() -> None:
     """Its records exist nowhere else: the partition goes offline and returns with it."""
     world, term = started(brokers=2, partitions=1, replication=2)
     del world.brokers[2]
@@ -57,7 +57,7 @@ def test_a_broker_that_stops_as_the_last_one_in_sync_goes_on_leading() -> None:
     assert (world.state("t", 0).leader, world.state("t", 0).isr) == (1, (1,))
 
 
-def test_a_broker_that_is_about_to_stop_is_given_nothing_until_it_is_back() -> None:
+def test_stopping_broker_gets_no_leadership_until_it_returns() -> None:
     world, term = started(brokers=2, partitions=1, replication=2)
     shut_down(world, term, 1)
     epoch = world.state("t", 0).leader_epoch

@@ -24,7 +24,7 @@ T0 = TopicPartition("t", 0)
         {"leader": -1},
     ],
 )
-def test_what_must_never_be_believed(change: dict[str, Any]) -> None:
+def test_inconsistent_partition_state_fails_check(change: dict[str, Any]) -> None:
     _, term = started()
     term.state.check()
     known = term.state.partitions[T0]
@@ -35,7 +35,7 @@ def test_what_must_never_be_believed(change: dict[str, Any]) -> None:
         term.state.check_all()
 
 
-def test_forgetting_a_topic_leaves_nothing_of_it() -> None:
+def test_forget_topic_removes_all_its_state() -> None:
     _, term = started()
     state = term.state
     state.forget_topic("t")
@@ -43,7 +43,7 @@ def test_forgetting_a_topic_leaves_nothing_of_it() -> None:
     assert not state.adopted
 
 
-def test_leadership_is_for_those_who_stay() -> None:
+def test_live_brokers_exclude_those_shutting_down() -> None:
     _, term = started()
     term.state.shutting_down.add(2)
     assert term.state.live == {1, 3}

@@ -16,7 +16,7 @@ from anabranch.protocol.errors import ErrorCode
 from tests.controller.world import Term, World, started
 
 
-def test_a_replica_that_could_not_be_opened_is_asked_for_again() -> None:
+def test_replica_that_failed_to_open_is_requested_again() -> None:
     """LeaderAndIsr with KAFKA_STORAGE_ERROR is repeated until it succeeds (schedule 24)."""
     term, _ = refused()
     again = machine.step(term.state, TimerFired(events.REMIND_TIMER))
@@ -26,7 +26,7 @@ def test_a_replica_that_could_not_be_opened_is_asked_for_again() -> None:
     assert machine.step(term.state, TimerFired(events.REMIND_TIMER)) == [], "once per refusal"
 
 
-def test_a_replica_that_is_to_be_deleted_is_not_asked_for_again() -> None:
+def test_replica_being_deleted_is_not_requested_again() -> None:
     """Its topic was deleted meanwhile (schedule 430)."""
     term, _ = refused()
     decided = machine.step(term.state, DeletionsRead(frozenset({"t"})))
@@ -35,7 +35,7 @@ def test_a_replica_that_is_to_be_deleted_is_not_asked_for_again() -> None:
     assert machine.step(term.state, TimerFired(events.REMIND_TIMER)) == []
 
 
-def test_a_replica_of_a_deleted_namesake_makes_room() -> None:
+def test_replica_of_deleted_topic_with_same_name_is_removed_first() -> None:
     """A broker that missed a deletion deletes the old replica when the name is reused."""
     term, decided = refused(ErrorCode.INCONSISTENT_TOPIC_ID)
     told = [one.request for one in decided if isinstance(one, SendToBroker) and one.broker_id == 2]
@@ -46,7 +46,7 @@ def test_a_replica_of_a_deleted_namesake_makes_room() -> None:
     assert [type(one.request) for one in again if isinstance(one, SendToBroker)][:1] == [LeaderAndIsrRequest]
 
 
-def test_a_leader_whose_disk_refuses_is_replaced_by_one_in_sync() -> None:
+def test_leader_with_failed_disk_is_replaced_by_in_sync_replica() -> None:
     """One write elects the next replica of the assignment and removes the failed one."""
     world, term = started(brokers=3, partitions=1, replication=3)
     begun = len(world.sent)
@@ -57,7 +57,7 @@ def test_a_leader_whose_disk_refuses_is_replaced_by_one_in_sync() -> None:
     assert sorted(told) == [1, 2, 3]
 
 
-def test_a_follower_whose_disk_refuses_leaves_the_isr() -> None:
+def test_follower_with_failed_disk_leaves_isr() -> None:
     world, term = started(brokers=3, partitions=1, replication=3)
     answer(world, term, 3)
     now = world.state("t", 0)
@@ -67,7 +67,7 @@ def test_a_follower_whose_disk_refuses_leaves_the_isr() -> None:
     assert len(world.history) == written, "it is out already"
 
 
-def test_who_is_the_last_one_in_sync_stays() -> None:
+def test_last_in_sync_replica_with_failed_disk_stays() -> None:
     world, term = started(brokers=3, partitions=1, replication=3)
     for gone in (2, 3):
         del world.brokers[gone]
@@ -82,7 +82,7 @@ def test_who_is_the_last_one_in_sync_stays() -> None:
     assert len(world.history) == written, "who is back has yet to catch up"
 
 
-def test_what_a_broker_said_of_an_earlier_leader_epoch_is_over() -> None:
+def test_disk_failure_of_earlier_leader_epoch_is_ignored() -> None:
     world, term = started(brokers=3, partitions=1, replication=3)
     late = asked(world, 1)
     del world.brokers[3]

@@ -21,7 +21,7 @@ async def create(session: MemorySession, topic_id: bytes = ID, partitions: int =
     )
 
 
-async def test_a_topic_is_born_with_its_first_generation() -> None:
+async def test_created_topic_has_its_first_generation() -> None:
     session = await MemoryZooKeeper().connect()
     await create(session)
     body = znodes.decode_topic("", (await session.get(paths.topic("t")))[0])
@@ -30,7 +30,7 @@ async def test_a_topic_is_born_with_its_first_generation() -> None:
     assert znodes.decode_config("", (await session.get(paths.topic_config("t")))[0]) == {"retention.ms": "1"}
 
 
-async def test_names_are_taken_while_a_topic_exists_or_is_being_deleted() -> None:
+async def test_name_is_taken_while_topic_exists_or_is_being_deleted() -> None:
     session = await MemoryZooKeeper().connect()
     await create(session)
     with pytest.raises(KafkaError) as refused:
@@ -45,7 +45,7 @@ async def test_names_are_taken_while_a_topic_exists_or_is_being_deleted() -> Non
         await create(session)
 
 
-async def test_deleting_what_does_not_exist_is_refused() -> None:
+async def test_deletion_of_missing_topic_is_refused() -> None:
     session = await MemoryZooKeeper().connect()
     with pytest.raises(KafkaError) as refused:
         await topic_admin.delete_topic(session, "nope")
@@ -53,7 +53,7 @@ async def test_deleting_what_does_not_exist_is_refused() -> None:
 
 
 @pytest.mark.parametrize("carry_out", [True, False])
-async def test_a_lost_reply_neither_fails_nor_doubles_a_creation(carry_out: bool) -> None:
+async def test_lost_reply_neither_fails_nor_repeats_a_creation(carry_out: bool) -> None:
     zookeeper = MemoryZooKeeper()
     session = await zookeeper.connect()
     creating = asyncio.ensure_future(create(session))
@@ -69,7 +69,7 @@ async def test_a_lost_reply_neither_fails_nor_doubles_a_creation(carry_out: bool
     assert await session.exists(paths.topic("t")) is not None
 
 
-async def test_a_node_whose_session_is_over_is_no_controller() -> None:
+async def test_expired_session_gets_not_controller() -> None:
     server = MemoryZooKeeper()
     session = await server.connect()
     await create(session)
@@ -80,7 +80,7 @@ async def test_a_node_whose_session_is_over_is_no_controller() -> None:
         assert refusal.value.code == ErrorCode.NOT_CONTROLLER
 
 
-async def test_partitions_are_numbered_without_gaps() -> None:
+async def test_partitions_must_be_numbered_without_gaps() -> None:
     session = await MemoryZooKeeper().connect()
     with pytest.raises(KafkaError):
         await topic_admin.create_topic(session, name="t", topic_id=ID, assignment={1: [1]}, configs={})

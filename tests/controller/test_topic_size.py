@@ -15,14 +15,14 @@ def body(partitions: int) -> TopicBody:
     return znodes.decode_topic("", znodes.encode_topic(TopicBody(assignment=dict.fromkeys(range(partitions), (1,)))))
 
 
-def test_a_count_that_no_topic_could_have_is_refused_without_making_a_list_of_it() -> None:
+def test_excessive_partition_count_is_refused_without_allocation() -> None:
     topic_size.check_count("t", topic_size.PARTITIONS_MAX)
     with pytest.raises(KafkaError, match="Use fewer partitions") as refused:
         topic_size.check_count("t", 2**31 - 1)
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
 
 
-def test_what_is_measured_is_the_znode_itself() -> None:
+def test_size_check_measures_the_encoded_znode() -> None:
     each = (len(znodes.encode_topic(body(20_000))) - len(znodes.encode_topic(body(10_000)))) / 10_000
     fits = int(ZNODE_BYTES_MAX / each * 0.9)
     topic_size.check("t", body(fits))

@@ -13,7 +13,7 @@ from anabranch.protocol.wire import ZERO_UUID
 from tests.controller.world import Term, started
 
 
-def test_a_stock_topic_znode_is_completed() -> None:
+def test_stock_topic_znode_is_completed() -> None:
     world, term = started()
     assignment = dict.fromkeys(range(6), (1, 2))
     stock = replace(world.topics["t"], name="s", body=TopicBody(topic_id=ZERO_UUID, assignment=assignment))
@@ -26,7 +26,7 @@ def test_a_stock_topic_znode_is_completed() -> None:
     assert world.images[1].names[body.topic_id] == "s"
 
 
-def test_deletion_hides_the_topic_stops_replicas_and_removes_the_znodes() -> None:
+def test_deletion_hides_topic_stops_replicas_and_removes_znodes() -> None:
     world, term = started(partitions=2, replication=2)
     world.deletions.add("t")
     term.happen(events.DeletionsRead(frozenset({"t"})))
@@ -47,7 +47,7 @@ def test_deletion_waits_for_replicas_on_dead_brokers() -> None:
     assert "t" not in world.topics and not world.held
 
 
-def test_deletion_is_resumed_by_the_next_controller() -> None:
+def test_deletion_is_resumed_by_next_controller() -> None:
     world, term = started(partitions=2, replication=2)
     world.silent.add(1)
     world.deletions.add("t")
@@ -58,7 +58,7 @@ def test_deletion_is_resumed_by_the_next_controller() -> None:
     assert "t" not in world.topics and not world.held
 
 
-def test_deleting_what_does_not_exist_or_may_not_be_deleted_is_forgotten() -> None:
+def test_deletion_of_missing_or_protected_topic_is_discarded() -> None:
     world, term = started()
     world.deletions.add("nope")
     term.happen(events.DeletionsRead(frozenset({"nope"})))
@@ -69,7 +69,7 @@ def test_deleting_what_does_not_exist_or_may_not_be_deleted_is_forgotten() -> No
     assert "t" in world.topics and not world.deletions
 
 
-def test_a_topic_removed_by_hand_is_forgotten_everywhere() -> None:
+def test_topic_znode_deleted_by_others_is_forgotten() -> None:
     world, term = started()
     del world.topics["t"]
     world.states.clear()
@@ -78,7 +78,7 @@ def test_a_topic_removed_by_hand_is_forgotten_everywhere() -> None:
     assert all("t" not in image.topics for image in world.images.values())
 
 
-def test_a_changed_configuration_reaches_metadata() -> None:
+def test_changed_configuration_reaches_metadata() -> None:
     world, term = started()
     topic = replace(world.topics["t"], config={"min.insync.replicas": "2", "enable.ordered.delivery": "false"})
     term.happen(events.TopicRead(topic))
@@ -86,7 +86,7 @@ def test_a_changed_configuration_reaches_metadata() -> None:
     assert (shown.min_insync_replicas, shown.ordered_delivery) == (2, False)
 
 
-def test_a_replica_that_restarts_while_it_deletes_is_asked_again() -> None:
+def test_replica_that_restarts_during_deletion_gets_the_request_again() -> None:
     world, term = started(partitions=2, replication=2)
     world.silent.add(1)
     world.deletions.add("t")
@@ -97,7 +97,7 @@ def test_a_replica_that_restarts_while_it_deletes_is_asked_again() -> None:
     assert "t" not in world.topics and not world.held
 
 
-def test_partitions_that_a_stock_tool_added_are_created_only_without_ordered_delivery() -> None:
+def test_partitions_added_by_stock_tool_are_created_only_if_unordered() -> None:
     for ordered, expected in (("true", 4), ("false", 5)):
         world, term = started(partitions=4, enable_ordered_delivery=ordered)
         topic = world.topics["t"]
@@ -108,7 +108,7 @@ def test_partitions_that_a_stock_tool_added_are_created_only_without_ordered_del
 
 
 @pytest.mark.parametrize("added", ["a partition", "a replica"])
-def test_what_somebody_else_added_does_not_disturb_the_loss_of_its_broker(added: str) -> None:
+def test_unknown_partition_state_of_another_writer_does_not_block_broker_loss(added: str) -> None:
     """A stock tool or a later controller added it: its state is unknown."""
     world, term = started(partitions=4, replication=2)
     topic = world.topics["t"]

@@ -34,7 +34,7 @@ def told(world: World, kind: type[Any], since: int) -> list[bool]:
     return [topic.has_generations for request in requests for topic in request.topic_states]
 
 
-def test_it_is_written_once_and_told_to_all() -> None:
+def test_has_generations_is_written_once_and_sent_to_every_broker() -> None:
     world, term = started()
     assert told(world, UpdateMetadataRequest, 0) and not any(told(world, UpdateMetadataRequest, 0))
     begun, version = len(world.sent), world.topics["t"].version
@@ -46,7 +46,7 @@ def test_it_is_written_once_and_told_to_all() -> None:
     assert not told(world, LeaderAndIsrRequest, begun), "nobody's role has changed"
 
 
-def test_a_topic_that_is_not_there_is_not_marked() -> None:
+def test_missing_topic_is_not_marked() -> None:
     world, term = started()
     assert not ask(world, term, topic_id=b"?" * 16).topics[0].has_generations
     assert not ask(world, term, topic_id=bytes(16), name="nowhere").topics[0].has_generations
@@ -57,13 +57,13 @@ def test_a_topic_that_is_not_there_is_not_marked() -> None:
     assert not written(world)
 
 
-def test_a_broker_of_another_life_is_refused() -> None:
+def test_stale_broker_epoch_is_refused() -> None:
     world, term = started()
     assert ask(world, term, epoch=5).error_code == ErrorCode.STALE_BROKER_EPOCH
     assert not written(world)
 
 
-def test_a_lost_write_is_not_taken_for_one() -> None:
+def test_conflicting_write_is_not_reported_as_marked() -> None:
     """Another writer changed the znode: the leader retries until the mark is written."""
     world, term = started()
     topic = world.topics["t"]
@@ -74,7 +74,7 @@ def test_a_lost_write_is_not_taken_for_one() -> None:
     assert written(world)
 
 
-def test_a_later_controller_knows_it_whichever_effect_was_the_last_of_the_one_before() -> None:
+def test_mark_survives_failover_after_any_effect() -> None:
     for steps in range(20):
         world, _ = started()
         term = Term(world).take_over()
@@ -97,7 +97,7 @@ def test_a_later_controller_knows_it_whichever_effect_was_the_last_of_the_one_be
         raise AssertionError("it never came to an answer")
 
 
-def test_a_resize_that_is_planned_afterwards_takes_leaders_along_who_know_it() -> None:
+def test_later_resize_sends_mark_to_leaders() -> None:
     world, term = started(partitions=2)
     ask(world, term)
     begun = len(world.sent)
@@ -107,7 +107,7 @@ def test_a_resize_that_is_planned_afterwards_takes_leaders_along_who_know_it() -
     assert written(world) and world.topics["t"].body.generation == 1
 
 
-def test_a_resize_that_is_under_way_keeps_it() -> None:
+def test_running_resize_keeps_mark() -> None:
     world, term = started(partitions=2)
     body = world.topics["t"].body
     assert body.generation == 0
@@ -117,7 +117,7 @@ def test_a_resize_that_is_under_way_keeps_it() -> None:
     assert written(world) and world.topics["t"].body.generation == 2
 
 
-def test_the_znode() -> None:
+def test_mark_survives_znode_round_trip() -> None:
     plain = TopicBody(assignment={0: (1,)})
     assert b"stamped" not in znodes.encode_topic(plain)
     for body in (plain, replace(plain, has_generations=True)):

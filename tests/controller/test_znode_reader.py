@@ -28,7 +28,7 @@ async def create(session: MemorySession, name: str = "t") -> None:
     )
 
 
-async def test_a_broker_is_read_with_its_epoch_and_watched() -> None:
+async def test_broker_is_read_with_its_epoch_and_watched() -> None:
     session, reader, changed = await prepared()
     told = Broker(4, -1, (Endpoint("PLAINTEXT", "h", 1),))
     _, stat = await session.create_with_stat(paths.broker(4), znodes.encode_broker(told, timestamp_ms=0))
@@ -39,7 +39,7 @@ async def test_a_broker_is_read_with_its_epoch_and_watched() -> None:
 
 
 @pytest.mark.parametrize("change", ["topic", "config", "new config"])
-async def test_a_change_of_a_topics_znode_or_configuration_is_noticed(change: str) -> None:
+async def test_change_of_topic_znode_or_configuration_is_noticed(change: str) -> None:
     session, reader, changed = await prepared()
     await create(session)
     if change == "new config":
@@ -57,7 +57,7 @@ async def test_a_change_of_a_topics_znode_or_configuration_is_noticed(change: st
     assert changed == [Read("topic", "t")]
 
 
-async def test_nonsense_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_znodes_are_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     session, reader, _ = await prepared()
     await create(session)
     await create(session, "u")
@@ -68,7 +68,7 @@ async def test_nonsense_is_left_out_and_logged(caplog: pytest.LogCaptureFixture)
     assert "ignoring topic t" in caplog.text and "/brokers/ids/1" in caplog.text
 
 
-async def test_snapshots_bring_the_states_there_are_and_an_id_in_case_of_need() -> None:
+async def test_snapshots_contain_existing_states_and_a_spare_topic_id() -> None:
     session, reader, _ = await prepared()
     await create(session)
     (snapshot,) = await reader.snapshots(["t"])

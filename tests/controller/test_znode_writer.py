@@ -50,7 +50,7 @@ def write(index: int, state: LeaderAndIsr, expected: int | None) -> PartitionWri
     return PartitionWrite(TopicPartition("t", index), state, expected)
 
 
-async def test_states_are_created_with_their_parents_and_changed_on_their_version() -> None:
+async def test_states_are_created_with_parents_and_updated_by_version() -> None:
     at = await desk()
     made = await at.writer.partitions(WritePartitions((write(0, STATE, None), write(1, STATE, None)), "create", True))
     assert {one.epoch for one in made.written.values()} == {0} and not made.lost and made.is_new
@@ -61,7 +61,7 @@ async def test_states_are_created_with_their_parents_and_changed_on_their_versio
     assert at.steps == ["make-room", "create:1", "create:2", "create", "isr:1", "isr"]
 
 
-async def test_finding_our_own_content_is_success() -> None:
+async def test_existing_equal_content_counts_as_written() -> None:
     at = await desk()
     for _ in range(2):
         outcome = await at.writer.partitions(WritePartitions((write(0, STATE, None),), "create"))
@@ -69,14 +69,14 @@ async def test_finding_our_own_content_is_success() -> None:
     assert (await at.session.get(paths.partition_state("t", 0)))[1].version == 0
 
 
-async def test_a_partition_without_its_topic_is_lost() -> None:
+async def test_partition_of_missing_topic_is_lost() -> None:
     at = await desk()
     stray = PartitionWrite(TopicPartition("gone", 0), STATE, None)
     outcome = await at.writer.partitions(WritePartitions((stray,), "create"))
     assert outcome.lost == {TopicPartition("gone", 0): None}
 
 
-async def test_a_topic_and_the_partitions_it_loses_change_together() -> None:
+async def test_topic_and_its_removed_partitions_change_in_one_transaction() -> None:
     at = await desk()
     await at.writer.partitions(WritePartitions((write(0, STATE, None), write(1, STATE, None)), "create"))
     topic = await at.reader.topic("t")
@@ -92,7 +92,7 @@ async def test_a_topic_and_the_partitions_it_loses_change_together() -> None:
     assert isinstance(again, TopicWritten), "the reply to the first attempt may have been lost"
 
 
-async def test_removing_a_topic_leaves_nothing_and_can_be_done_twice() -> None:
+async def test_topic_removal_is_complete_and_idempotent() -> None:
     at = await desk()
     await at.writer.partitions(WritePartitions((write(0, STATE, None),), "create"))
     await topic_admin.delete_topic(at.session, "t")
@@ -103,7 +103,7 @@ async def test_removing_a_topic_leaves_nothing_and_can_be_done_twice() -> None:
         assert await at.session.exists(path) is None
 
 
-async def test_a_term_that_is_over_writes_nothing() -> None:
+async def test_ended_tenure_writes_nothing() -> None:
     at = await desk()
     await at.session.set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
     with pytest.raises(NoLongerController):

@@ -26,23 +26,23 @@ from anabranch.controller.zk.access import Access, Login, access_to, login_in
         ("/controller", Access.READABLE),
     ],
 )
-def test_what_is_made_by_nodes_that_log_in(path: str, access: Access) -> None:
+def test_znodes_of_authenticated_brokers_have_acls(path: str, access: Access) -> None:
     assert access_to(path, secured=True) is access
     assert access_to(path, secured=False) is Access.OPEN
 
 
-def test_what_every_broker_makes_is_readable_but_for_users_brokers_and_old_consumers() -> None:
+def test_every_created_path_is_readable_except_users_brokers_and_old_consumers() -> None:
     others = [path for path in paths.ALWAYS_CREATED if access_to(path, secured=True) is not Access.READABLE]
     assert sorted(others) == ["/config/brokers", "/config/users", "/consumers"]
 
 
-def test_a_password_may_hold_what_a_user_may_not() -> None:
+def test_password_may_contain_colons_and_spaces() -> None:
     assert login_in("sasl:kafka:a:b c") == Login("sasl", "kafka", "a:b c")
     assert "secret" not in repr(login_in("digest:kafka:secret"))
 
 
 @pytest.mark.parametrize("text", ["", "kafka:secret", "digest::secret", "digest:kafka:", "x509:a:secret", "secret"])
-def test_what_is_no_login_is_not_quoted(text: str) -> None:
+def test_malformed_login_is_refused_without_quoting_it(text: str) -> None:
     with pytest.raises(ValueError, match="write digest:USER:PASSWORD") as caught:
         login_in(text)
     assert "secret" not in str(caught.value)

@@ -23,12 +23,12 @@ TOPIC = ResourcePattern(ResourceType.TOPIC, "t:1")
 TOPICS = ResourcePattern(ResourceType.TOPIC, "t:", PatternType.PREFIXED)
 
 
-def test_kafkas_znode_is_read_and_written_as_kafka_writes_it() -> None:
+def test_kafka_acl_znode_survives_the_round_trip() -> None:
     assert decode_acls("/kafka-acl/Topic/t", KAFKAS) == {ALICE}
     assert encode_acls([ALICE]) == KAFKAS
 
 
-def test_entries_come_back_whatever_their_order() -> None:
+def test_acl_entries_are_encoded_in_fixed_order() -> None:
     assert encode_acls([ALICE, BOB]) == encode_acls([BOB, ALICE])
     assert decode_acls("/x", encode_acls([ALICE, BOB])) == {ALICE, BOB}
 
@@ -47,12 +47,12 @@ def test_entries_come_back_whatever_their_order() -> None:
         KAFKAS.replace(b',"host":"*"', b""),
     ],
 )
-def test_what_is_not_understood_fails_whole(data: bytes) -> None:
+def test_malformed_acl_znode_is_refused_as_a_whole(data: bytes) -> None:
     with pytest.raises(MalformedZnode):
         decode_acls("/kafka-acl/Topic/t", data)
 
 
-def test_literal_and_prefixed_patterns_have_a_tree_each() -> None:
+def test_literal_and_prefixed_patterns_have_separate_trees() -> None:
     assert path_of(TOPIC) == "/kafka-acl/Topic/t:1"
     assert path_of(TOPICS) == "/kafka-acl-extended/prefixed/Topic/t:"
     assert "/kafka-acl/TransactionalId" in all_parents()
@@ -60,7 +60,7 @@ def test_literal_and_prefixed_patterns_have_a_tree_each() -> None:
     assert len(all_parents()) == 14
 
 
-def test_announcements_are_kafkas() -> None:
+def test_change_notifications_equal_those_of_kafka() -> None:
     assert encode_change(TOPIC) == ("/kafka-acl-changes/acl_changes_", b"TOPIC:t:1")
     assert encode_change(TOPICS) == (
         "/kafka-acl-extended-changes/acl_changes_",
@@ -69,13 +69,13 @@ def test_announcements_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize("pattern", [TOPIC, TOPICS])
-def test_an_announcement_names_its_pattern(pattern: ResourcePattern) -> None:
+def test_change_notification_names_its_pattern(pattern: ResourcePattern) -> None:
     path, data = encode_change(pattern)
     assert decode_change(f"{path}0000000007", data) == pattern
 
 
 @pytest.mark.parametrize("data", [b"TOPIC", b"TOPIC:", b"ROCK:t", b"\xff:t"])
-def test_a_malformed_announcement_is_refused(data: bytes) -> None:
+def test_malformed_change_notification_is_refused(data: bytes) -> None:
     with pytest.raises(MalformedZnode):
         decode_change("/kafka-acl-changes/acl_changes_1", data)
 
@@ -83,10 +83,10 @@ def test_a_malformed_announcement_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/b", "a\0", "\x1f", "\x7f", "\x9f", "\ud800", "\uf8ff", "\ufff0", "😀"]
 )
-def test_what_zookeeper_refuses_is_no_name(name: str) -> None:
+def test_name_rejected_by_zookeeper_is_invalid(name: str) -> None:
     assert not is_valid_name(name)
 
 
 @pytest.mark.parametrize("name", ["*", "...", "a b", "a%2F", "é", "\xa0", "\uf900", "\uffef", "x" * 5000])
-def test_what_zookeeper_takes_is_a_name(name: str) -> None:
+def test_name_accepted_by_zookeeper_is_valid(name: str) -> None:
     assert is_valid_name(name)

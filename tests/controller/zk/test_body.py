@@ -7,7 +7,7 @@ import pytest
 from anabranch.controller.zk.body import Body, MalformedZnode
 
 
-def test_fields_are_read_by_their_kinds() -> None:
+def test_fields_are_read_by_their_types() -> None:
     body = Body.parse("/p", b'{"n": 3, "long": "12", "t": "x", "b": true}')
     assert (body.integer("n"), body.long_text("long"), body.text("t"), body.boolean("b", False)) == (3, 12, "x", True)
     assert (body.integer("no", 7), body.text("no", "d"), body.boolean("no", False)) == (7, "d", False)
@@ -24,7 +24,7 @@ def test_fields_are_read_by_their_kinds() -> None:
         (lambda body: body.boolean("t", True), 'n.t should be true or false, not "x"'),
     ],
 )
-def test_what_is_wrong_is_said_with_its_path(read: object, says: str) -> None:
+def test_malformed_field_is_named_with_its_path(read: object, says: str) -> None:
     body = Body("/p", {"t": "x", "b": True}, "n.")
     with pytest.raises(MalformedZnode) as wrong:
         read(body)  # type: ignore[operator]
@@ -32,11 +32,11 @@ def test_what_is_wrong_is_said_with_its_path(read: object, says: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000], ids=["empty", "cut", "no text", "deep"])
-def test_what_is_no_json_is_malformed(data: bytes) -> None:
+def test_invalid_json_is_malformed(data: bytes) -> None:
     with pytest.raises(MalformedZnode, match="/p: not JSON"):
         Body.parse("/p", data)
 
 
-def test_what_is_no_object_is_malformed() -> None:
+def test_json_that_is_no_object_is_malformed() -> None:
     with pytest.raises(MalformedZnode, match="/p: the body should be a JSON object, not 3"):
         Body.parse("/p", b"3")

@@ -20,7 +20,7 @@ def lasting(tree: ZnodeTree) -> dict[str, tuple[object, ...]]:
     }
 
 
-async def test_a_second_life_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+async def test_restarted_zookeeper_continues_from_its_journal(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "journal"
     first = JournaledZooKeeper(path)
     session = await first.connect()
@@ -45,7 +45,7 @@ async def test_a_second_life_goes_on_where_the_first_ended(tmp_path: Path) -> No
     second.close()
 
 
-async def test_a_line_cut_short_is_ignored(tmp_path: Path) -> None:
+async def test_truncated_line_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     first = JournaledZooKeeper(path)
     session = await first.connect()

@@ -23,7 +23,7 @@ from tests.contracts.zk_worlds import PATIENCE_S, expire_session
 
 
 @pytest.mark.zookeeper
-async def test_one_thread_per_session_and_none_after_its_end(zookeeper_hosts: str) -> None:
+async def test_session_has_one_thread_and_none_after_close(zookeeper_hosts: str) -> None:
     before = set(threading.enumerate())
     zk = await open_kazoo(zookeeper_hosts)
     assert len(set(threading.enumerate()) - before) == 1
@@ -33,7 +33,7 @@ async def test_one_thread_per_session_and_none_after_its_end(zookeeper_hosts: st
 
 
 @pytest.mark.zookeeper
-async def test_an_expired_session_does_not_open_another_one(zookeeper_hosts: str) -> None:
+async def test_expired_session_is_not_reopened(zookeeper_hosts: str) -> None:
     """kazoo would, and requests of the old session could run in the new one."""
     before = set(threading.enumerate())
     zk = await open_kazoo(zookeeper_hosts)
@@ -51,7 +51,7 @@ async def test_an_expired_session_does_not_open_another_one(zookeeper_hosts: str
 
 
 @pytest.mark.zookeeper
-async def test_the_chroot_is_created_and_never_seen(zookeeper_hosts: str) -> None:
+async def test_chroot_is_created_and_hidden(zookeeper_hosts: str) -> None:
     inside = await open_kazoo(zookeeper_hosts, chroot="/deep/down")
     outside = await open_kazoo(zookeeper_hosts)
     assert await inside.children("/") == []
@@ -67,7 +67,7 @@ async def test_the_chroot_is_created_and_never_seen(zookeeper_hosts: str) -> Non
 
 
 @pytest.mark.zookeeper
-async def test_null_data_of_stock_tools_reads_as_no_bytes(zookeeper_hosts: str) -> None:
+async def test_null_data_of_stock_tools_is_read_as_empty(zookeeper_hosts: str) -> None:
     zk = await open_kazoo(zookeeper_hosts)
     stock = KazooClient(zookeeper_hosts, timeout=30)
     loop = asyncio.get_running_loop()
@@ -83,7 +83,7 @@ async def test_null_data_of_stock_tools_reads_as_no_bytes(zookeeper_hosts: str) 
 
 
 @pytest.mark.zookeeper
-async def test_a_server_that_does_not_know_many_reads_at_once_is_asked_one_by_one(
+async def test_server_without_multi_read_gets_single_reads(
     zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It closes the connection at unknown requests."""
@@ -97,7 +97,7 @@ async def test_a_server_that_does_not_know_many_reads_at_once_is_asked_one_by_on
 
 
 @pytest.mark.zookeeper
-async def test_no_password_is_in_the_log(zookeeper_hosts: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_contains_no_password(zookeeper_hosts: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         zk = await open_kazoo(zookeeper_hosts, login=Login("digest", "brokers", "planted"), secured=True)
         await zk.create("/config/users/alice", b"keys of alice", make_parents=True)
@@ -108,13 +108,13 @@ async def test_no_password_is_in_the_log(zookeeper_hosts: str, caplog: pytest.Lo
     assert "keys of alice" not in caplog.text
 
 
-async def test_no_server_is_said_with_its_address() -> None:
+async def test_unreachable_server_is_an_error_with_its_address() -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(ConnectionLoss, match=f"no ZooKeeper answered at {address} within 0.3 s"):
         await open_kazoo(address, connect_timeout_ms=300)
 
 
-async def test_a_server_that_says_nothing_does_not_hold_us_up() -> None:
+async def test_silent_server_is_a_connect_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         address = f"127.0.0.1:{deaf.getsockname()[1]}"
         with pytest.raises(ConnectionLoss, match="no ZooKeeper answered"):
@@ -122,7 +122,7 @@ async def test_a_server_that_says_nothing_does_not_hold_us_up() -> None:
 
 
 @pytest.mark.zookeeper
-async def test_a_server_that_accepts_and_says_nothing_is_left_before_the_session_ends(tmp_path: Path) -> None:
+async def test_server_that_accepts_without_responding_is_left_before_session_ends(tmp_path: Path) -> None:
     """The port may belong to another process briefly, or the server may be frozen."""
     if (reason := why_unavailable()) is not None:
         pytest.skip(f"NO REAL ZOOKEEPER: {reason}")

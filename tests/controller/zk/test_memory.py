@@ -13,7 +13,7 @@ from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, SessionExpired, WatchEvent
 
 
-async def test_a_watch_on_its_way_is_not_delivered_after_close() -> None:
+async def test_watch_in_flight_is_not_delivered_after_close() -> None:
     server = MemoryZooKeeper()
     zk, writer = await server.connect(), await server.connect()
     await writer.create("/w")
@@ -27,7 +27,7 @@ async def test_a_watch_on_its_way_is_not_delivered_after_close() -> None:
     assert seen == []
 
 
-async def test_a_request_is_not_answered_without_yielding() -> None:
+async def test_request_yields_to_event_loop_before_it_completes() -> None:
     zk = await MemoryZooKeeper().connect()
     task = asyncio.create_task(zk.create("/a"))
     await asyncio.sleep(0)
@@ -35,7 +35,7 @@ async def test_a_request_is_not_answered_without_yielding() -> None:
     assert await task == "/a"
 
 
-async def test_suspension_alone_loses_the_request() -> None:
+async def test_suspension_loses_pending_request() -> None:
     server = MemoryZooKeeper()
     zk = await server.connect()
     task = asyncio.create_task(zk.create("/a"))
@@ -47,7 +47,7 @@ async def test_suspension_alone_loses_the_request() -> None:
     assert await zk.exists("/a") is None
 
 
-async def test_a_quick_reconnection_stops_the_expiry() -> None:
+async def test_early_reconnection_prevents_expiry() -> None:
     server = MemoryZooKeeper()
     zk = await server.connect(session_timeout_ms=20)
     await zk.create("/e", ephemeral=True)
@@ -60,7 +60,7 @@ async def test_a_quick_reconnection_stops_the_expiry() -> None:
     assert events == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
 
 
-async def test_requests_waiting_at_expiry_end_with_it() -> None:
+async def test_requests_pending_at_expiry_fail() -> None:
     server = MemoryZooKeeper()
     zk = await server.connect()
     server.suspend(zk)
@@ -72,13 +72,13 @@ async def test_requests_waiting_at_expiry_end_with_it() -> None:
         await waiting
 
 
-async def test_a_bug_in_a_request_reaches_its_caller() -> None:
+async def test_exception_in_a_request_reaches_its_caller() -> None:
     zk = await MemoryZooKeeper().connect()
     with pytest.raises(TypeError, match="unhashable"):
         await zk.get("/", [].append.__self__)  # type: ignore[arg-type]  # not callable, not even hashable
 
 
-async def test_a_client_that_stood_still_hears_of_its_watches_when_it_goes_on() -> None:
+async def test_stalled_client_gets_its_watches_when_it_continues() -> None:
     server = MemoryZooKeeper()
     zk = await server.connect(session_timeout_ms=5)
     seen: list[WatchEvent] = []

@@ -18,20 +18,20 @@ def found(data: bytes | None) -> bytes:
     return struct.pack("!i?i", 4, False, 0) + length + (data or b"") + STAT
 
 
-def test_the_request_asks_for_each_path_without_a_watch() -> None:
+def test_request_has_each_path_without_a_watch() -> None:
     one = struct.pack("!i?i", 4, False, -1)
     body = one + struct.pack("!i", 2) + b"/a\0" + one + struct.pack("!i", 4) + "/\u00e4b".encode() + b"\0" + LAST
     assert MultiRead(["/a", "/\u00e4b"]).serialize() == body
 
 
-def test_the_answer_has_data_and_stat_or_an_error_for_each_path() -> None:
+def test_response_has_data_and_stat_or_error_for_each_path() -> None:
     missing = struct.pack("!i?ii", -1, False, NO_NODE, NO_NODE)
     stat = Stat(11, 12, 3, 0x77, 5)
     answer = b"head" + found(b"xyz") + missing + found(None) + found(b"") + LAST
     assert MultiRead.deserialize(answer, 4) == [(b"xyz", stat), NO_NODE, (b"", stat), (b"", stat)]
 
 
-def test_an_answer_that_is_cut_off_is_no_answer() -> None:
+def test_truncated_response_is_refused() -> None:
     whole = found(b"xyz") + LAST
     for end in range(len(whole)):
         with pytest.raises(struct.error):

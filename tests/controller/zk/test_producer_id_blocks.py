@@ -20,7 +20,7 @@ async def opened() -> MemorySession:
     return session
 
 
-async def test_the_first_block_begins_at_0_and_the_next_one_behind_it() -> None:
+async def test_producer_id_blocks_start_at_0_and_are_consecutive() -> None:
     session = await opened()
     blocks = [await claimed(session, broker_id) for broker_id in (1, 2, 1)]
     assert [(one.broker_id, one.first) for one in blocks] == [(1, 0), (2, BLOCK_SIZE), (1, 2 * BLOCK_SIZE)]
@@ -28,7 +28,7 @@ async def test_the_first_block_begins_at_0_and_the_next_one_behind_it() -> None:
     assert znodes.decode_producer_id_block(paths.LATEST_PRODUCER_ID_BLOCK, data) == blocks[-1]
 
 
-async def test_two_that_claim_at_once_get_different_blocks() -> None:
+async def test_concurrent_claims_get_different_blocks() -> None:
     session = await opened()
     blocks = await asyncio.gather(*(claimed(session, broker_id) for broker_id in range(5)))
     assert sorted(one.first for one in blocks) == [BLOCK_SIZE * n for n in range(5)]

@@ -15,7 +15,7 @@ from anabranch.controller.zk.session import Check, Create, Delete, Set, TooLarge
 from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, bytes_of, check_multi, check_write, multi_bytes, pieces
 
 
-def test_bytes_are_counted_with_the_root_and_in_utf_8() -> None:
+def test_bytes_are_counted_with_chroot_and_in_utf_8() -> None:
     for op in (Create("/a", b"12"), Set("/a", b"12", 0), Delete("/a", 0), Check("/a", 0)):
         longer = type(op)(**{**vars_of(op), "path": "/\u00e4"})
         assert bytes_of(longer) == bytes_of(op) + 1
@@ -32,7 +32,7 @@ def test_bytes_are_counted_with_the_root_and_in_utf_8() -> None:
         ("/consumers", True, OPEN_ACL_UNSAFE),
     ],
 )
-def test_a_multi_takes_the_bytes_that_kazoo_writes(path: str, secured: bool, acl: list[ACL]) -> None:
+def test_size_of_multi_equals_bytes_written_by_kazoo(path: str, secured: bool, acl: list[ACL]) -> None:
     ops = [Create(path, b"12"), Set("/b", b"345", 7), Delete("/c", 1), Check("/d", 2)]
     written = serialization.Transaction(
         [
@@ -49,7 +49,7 @@ def vars_of(op: object) -> dict[str, object]:
     return {name: getattr(op, name) for name in op.__match_args__}  # type: ignore[attr-defined]
 
 
-def test_a_multi_that_no_server_would_read_names_its_largest_operation() -> None:
+def test_too_large_multi_names_its_largest_operation() -> None:
     half = REQUEST_BYTES_MAX // 2
     ops = [Create("/a", b"x" * (half - 200)), Create("/b", b"x" * (half - 100)), Delete("/c", 0)]
     check_multi(ops)
@@ -61,7 +61,7 @@ def test_a_multi_that_no_server_would_read_names_its_largest_operation() -> None
 
 
 @given(st.lists(st.integers(0, 30)), st.integers(1, 5), st.integers(1, 60))
-def test_pieces_keep_the_order_and_both_limits(items: list[int], count_max: int, bytes_max: int) -> None:
+def test_pieces_keep_order_and_both_limits(items: list[int], count_max: int, bytes_max: int) -> None:
     cut = list(pieces(items, lambda size: size, count_max=count_max, bytes_max=bytes_max))
     assert [item for piece in cut for item in piece] == items
     for piece in cut:

@@ -20,7 +20,7 @@ TOKEN = Token(
 )
 
 
-def test_the_body_is_kafkas() -> None:
+def test_token_body_equals_that_of_kafka() -> None:
     assert path_of("first") == "/delegation_token/tokens/first"
     assert json.loads(encode(TOKEN)) == {
         "version": 3,
@@ -36,7 +36,7 @@ def test_the_body_is_kafkas() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_owner_of_an_old_one_has_asked_for_it(version: int) -> None:
+def test_requester_of_old_version_is_the_owner(version: int) -> None:
     body = json.loads(encode(TOKEN)) | {"version": version}
     del body["tokenRequester"]
     assert decode("p", json.dumps(body).encode()).requester == TOKEN.owner
@@ -46,6 +46,6 @@ def test_the_owner_of_an_old_one_has_asked_for_it(version: int) -> None:
     "changed",
     [{"version": 4}, {"version": "3"}, {"owner": 1}, {"renewers": "User%3Abob"}, {"renewers": [1]}, {"tokenId": None}],
 )
-def test_what_makes_no_sense_is_said(changed: dict[str, object]) -> None:
+def test_malformed_token_is_refused(changed: dict[str, object]) -> None:
     with pytest.raises(MalformedZnode):
         decode("p", json.dumps(json.loads(encode(TOKEN)) | changed).encode())

@@ -64,7 +64,7 @@ def test_topic_has_the_fields_of_kafka_version_3() -> None:
         ('{"version":3,"topic_id":"AAECAwQFBgcICQoLDA0ODw","partitions":{"0":[1],"1":[2]},"later":[{}]}', UUID),
     ],
 )
-def test_topic_of_a_stock_tool_loads_with_defaults(stock: str, topic_id: bytes) -> None:
+def test_stock_tool_topic_has_default_fields(stock: str, topic_id: bytes) -> None:
     body = znodes.decode_topic("/brokers/topics/t", stock.encode())
     assert body == TopicBody(topic_id=topic_id, assignment={0: (1,), 1: (2,)})
     assert list(body.assignment) == [0, 1]
@@ -79,7 +79,7 @@ def test_partition_state_survives_the_round_trip() -> None:
     assert body["leader_recovery_state"] == 1
 
 
-def test_partition_state_of_a_stock_controller_is_of_generation_0() -> None:
+def test_stock_controller_state_has_generation_0() -> None:
     stock = b'{"version":1,"leader":1,"leader_epoch":5,"controller_epoch":3,"isr":[1,2]}'
     state = znodes.decode_partition_state("/s", stock)
     assert state == LeaderAndIsr(leader=1, leader_epoch=5, isr=(1, 2), controller_epoch=3)
@@ -102,7 +102,7 @@ def test_broker_of_version_1_has_one_plaintext_endpoint() -> None:
     assert znodes.decode_broker("/brokers/ids/3", data, czxid=9) == Broker(3, 9, (Endpoint("PLAINTEXT", "h", 9092),))
 
 
-def test_controller_may_be_a_node_that_is_no_broker() -> None:
+def test_controller_may_be_a_node_without_broker() -> None:
     body = znodes.ControllerBody(4, "127.0.0.1", 9096, 1700000000000)
     assert znodes.decode_controller("/controller", znodes.encode_controller(body)) == body
     stock = b'{"version":2,"brokerid":1,"timestamp":"1700000000000","kraftControllerEpoch":-1}'
@@ -146,7 +146,7 @@ def test_small_bodies_survive_the_round_trip() -> None:
         ),
     ],
 )
-def test_a_malformed_topic_is_named_with_its_field(data: bytes, complaint: str) -> None:
+def test_malformed_topic_is_named_with_its_field(data: bytes, complaint: str) -> None:
     with pytest.raises(MalformedZnode) as raised:
         znodes.decode_topic("/brokers/topics/t", data)
     assert str(raised.value).startswith("/brokers/topics/t: ")
@@ -161,7 +161,7 @@ def test_a_malformed_topic_is_named_with_its_field(data: bytes, complaint: str) 
         (b'{"host":null,"port":1}', "host should be a string, not null"),
     ],
 )
-def test_a_malformed_broker_is_named_with_its_field(data: bytes, complaint: str) -> None:
+def test_malformed_broker_is_named_with_its_field(data: bytes, complaint: str) -> None:
     with pytest.raises(MalformedZnode, match="/brokers/ids/1: ") as raised:
         znodes.decode_broker("/brokers/ids/1", data, czxid=1)
     assert complaint in str(raised.value)
