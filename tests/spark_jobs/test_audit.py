@@ -32,7 +32,7 @@ def told(target: Target) -> list[str]:
 
 
 @pytest.mark.spark
-def test_a_stream_with_restarts_says_what_the_pure_checks_say(
+def test_stream_with_restarts_gives_same_verdict_as_pure_checks(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
     """Members die, the topic is resized, every violation is planted; the query is stopped and continued."""
@@ -56,7 +56,7 @@ def test_a_stream_with_restarts_says_what_the_pure_checks_say(
 
 
 @pytest.mark.spark
-def test_service_that_waits_for_commands_restarts_a_query_that_was_too_slow(
+def test_slow_query_is_restarted_while_service_waits_for_commands(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
     """No command arrives during the restart: `serve` blocks on its input."""
@@ -89,7 +89,7 @@ def check_backfill(found: backfill.Backfill, expected: Audited) -> None:
 
 
 @pytest.mark.spark
-def test_a_query_that_ends_in_the_middle_of_a_batch_starts_again_and_counts_it_once(
+def test_query_that_fails_within_a_batch_restarts_and_counts_it_once(
     spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a machine too busy for Spark's timeouts."""
@@ -121,7 +121,7 @@ def test_a_query_that_ends_in_the_middle_of_a_batch_starts_again_and_counts_it_o
 
 
 @pytest.mark.spark
-def test_a_topic_that_is_no_audit_topic_ends_in_one_line(
+def test_topic_without_audit_events_is_an_error_of_one_line(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
     topic = live.create("no-audit", 1)
@@ -133,7 +133,7 @@ def test_a_topic_that_is_no_audit_topic_ends_in_one_line(
     assert running.starts == 1, "it would fail again"
 
 
-def test_single_events_of_version_1_are_audited_too() -> None:
+def test_events_of_version_1_are_audited() -> None:
     """Under the record's own key, without a number: topics from before event runs."""
     values = [
         value for _, _, value in deliveries(b"a", [(0, 0, 0), (1, 0, 1), (1, 0, 5)], of=replace(DELIVERY, topic="t"))
@@ -142,7 +142,7 @@ def test_single_events_of_version_1_are_audited_too() -> None:
     assert histories.audit([(0, value) for value in values]).verdict["repeated"] == 1
 
 
-def test_a_directory_belongs_to_one_pair_of_topics(live: LiveCluster, tmp_path: Path) -> None:
+def test_directory_belongs_to_one_pair_of_topics(live: LiveCluster, tmp_path: Path) -> None:
     topic, expect, other = (live.create(f"claim-{number}", 1) for number in range(3))
     target = Target(live.servers, topic, tmp_path, Scope(expect))
     claim(target)
@@ -156,9 +156,7 @@ def test_a_directory_belongs_to_one_pair_of_topics(live: LiveCluster, tmp_path: 
 
 
 @pytest.mark.spark
-def test_a_batch_job_compares_what_is_stored_with_groups_that_come_one_after_the_other(
-    spark: SparkSession, live: LiveCluster
-) -> None:
+def test_batch_job_compares_stored_records_with_successive_groups(spark: SparkSession, live: LiveCluster) -> None:
     """A bucket without events of the second group reports nothing."""
     topic, expect = live.create("groups-audit", 2), live.create("groups", 1)
     keys = [b"a", b"b"]

@@ -42,7 +42,7 @@ def prepared(seed: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_portions_are_small_and_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_portions_are_small_and_give_same_verdict(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scope, whole, counts = Scope(histories.TOPIC), prepared(seed), list[int]()
     for number, frame in whole.groupby("bucket"):
         told, states = [], []
@@ -59,7 +59,7 @@ def test_portions_are_small_and_say_the_same(seed: int, monkeypatch: pytest.Monk
     assert counts[::2] == [1] * len(counts[::2]) and max(counts) > 4
 
 
-def test_portions_keep_the_order_of_each_log_and_take_the_same_share_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_portions_keep_order_of_each_log_and_take_equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         (stored, at, offset, bytes(100)) for stored, at in ((False, 1), (True, 0), (True, 1)) for offset in range(40)
     ]

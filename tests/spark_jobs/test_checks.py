@@ -20,7 +20,7 @@ SEEDS_TRIED = 40
 @pytest.mark.parametrize("numbered", [True, False], ids=["numbered", "by place alone"])
 @pytest.mark.parametrize("counts", [(2, 4, 8, 2), faults.BELOW_THE_BASE], ids=str)
 @pytest.mark.parametrize("seed", range(10))
-def test_members_that_die_and_resizes_are_no_violation(seed: int, counts: tuple[int, ...], numbered: bool) -> None:
+def test_member_failures_and_resizes_are_no_violation(seed: int, counts: tuple[int, ...], numbered: bool) -> None:
     """Also with different clocks, in every other seed."""
     rng = random.Random(seed)
     history = histories.make(rng, numbered=numbered, counts=counts, crashes=4)
@@ -41,7 +41,7 @@ def test_members_that_die_and_resizes_are_no_violation(seed: int, counts: tuple[
     ],
     ids=str,
 )
-def test_every_fault_is_found_wherever_it_hides(case: Case, counts: tuple[int, ...]) -> None:
+def test_every_planted_fault_is_found_anywhere(case: Case, counts: tuple[int, ...]) -> None:
     for seed in range(SEEDS_TRIED):
         try:
             audited, planted = faults.run(case, seed, counts)
@@ -53,7 +53,7 @@ def test_every_fault_is_found_wherever_it_hides(case: Case, counts: tuple[int, .
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_batches_and_restarts_change_nothing(seed: int) -> None:
+def test_verdict_does_not_depend_on_batches_and_restarts(seed: int) -> None:
     rng = random.Random(seed)
     history, missing = faults.everything(rng)
     written = faults.spoil(histories.runs(history.timed()), missing)
@@ -64,7 +64,7 @@ def test_batches_and_restarts_change_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("context", ["batch", "restart"])
-def test_the_state_keeps_what_came_before_a_loss_and_after_it(context: str) -> None:
+def test_state_keeps_deliveries_before_and_after_a_loss(context: str) -> None:
     audited, planted = faults.run(Case("lost", "middle", context), 0)
     [violation] = audited.violations
     assert violation.before is not None and violation.after is not None
@@ -74,13 +74,13 @@ def test_the_state_keeps_what_came_before_a_loss_and_after_it(context: str) -> N
 
 
 @pytest.mark.parametrize("fault", ["stored twice", "handed out again", "out of order"])
-def test_the_story_of_a_quiet_key_does_not_depend_on_when_it_was_forgotten(fault: str) -> None:
+def test_violations_of_idle_key_do_not_depend_on_when_it_was_forgotten(fault: str) -> None:
     written, stored, cuts, _ = faults.prepare(Case(fault, "middle", "quiet"), 0)
     assert cuts
     assert histories.audit(written, stored, cuts=cuts).lines == histories.audit(written, stored).lines
 
 
-def test_repetitions_of_the_audit_itself_are_left_out() -> None:
+def test_duplicate_audit_events_are_ignored() -> None:
     history = histories.make(random.Random(1))
     written = histories.runs(history.timed())
     doubled = [run for index, run in enumerate(written) for run in [run] * (1 + index % 2)]
@@ -92,7 +92,7 @@ def test_repetitions_of_the_audit_itself_are_left_out() -> None:
         assert twice.verdict[name] == once.verdict[name]
 
 
-def test_runs_of_one_member_that_were_stored_in_another_order_are_put_right() -> None:
+def test_reordered_runs_of_one_member_are_sorted() -> None:
     history = histories.make(random.Random(2), crashes=0, counts=(1,), keys=1, records=9)
     first, second, third = histories.runs(history.timed())
     found = histories.audit([first, third, second], history.stored)
@@ -100,7 +100,7 @@ def test_runs_of_one_member_that_were_stored_in_another_order_are_put_right() ->
     assert (found.verdict["delivered"], found.verdict["late"]) == (9, 3)
 
 
-def test_what_a_frozen_member_tells_when_it_wakes_up_happened_before() -> None:
+def test_events_of_frozen_member_count_as_earlier_deliveries() -> None:
     """It delivered four records and reported two; its successor started after those two."""
     history = histories.make(random.Random(3), crashes=0, counts=(1,), keys=1, records=6)
     frozen = list(history.handed[:4])
@@ -113,7 +113,7 @@ def test_what_a_frozen_member_tells_when_it_wakes_up_happened_before() -> None:
     assert found.verdict[LATE] == 2
 
 
-def test_a_repetition_that_goes_on_to_the_end_is_none_of_ours() -> None:
+def test_redelivery_up_to_the_end_is_no_violation() -> None:
     history = histories.make(random.Random(4), crashes=0, counts=(1,), keys=3, records=4)
     again = [Handed(one.record, 4711, 9) for one in history.handed]
     more = histories.make(random.Random(4), crashes=0, counts=(1,), keys=3, records=5)
@@ -138,7 +138,7 @@ def test_keys_without_numbers_are_judged_by_generation_and_offset() -> None:
     assert found.verdict["unnumbered"] == len(history.handed)
 
 
-def test_records_without_a_key_belong_to_their_partitions() -> None:
+def test_keyless_records_are_judged_by_partition() -> None:
     history = histories.make(random.Random(6), crashes=2, counts=(4,), keys=4, numbered=False)
     deliveries = [one.delivery() for one in history.timed()]
     bucket = Bucket()
@@ -152,7 +152,7 @@ def _without_key(one: wire.Delivery) -> wire.Delivery:
     return wire.Delivery(**{**fields, "key": None, "number": -1, "key_hash": one.partition})
 
 
-def test_a_stored_record_that_was_stored_before_and_never_handed_out_is_told() -> None:
+def test_undelivered_duplicate_of_a_stored_record_is_reported() -> None:
     history = histories.make(random.Random(7), crashes=0, counts=(1,), keys=1, records=3)
     [*_, last] = history.stored
     twin = histories.Record(last.key, last.producer, last.sequence, last.partition, last.offset + 2, 0)
@@ -160,14 +160,14 @@ def test_a_stored_record_that_was_stored_before_and_never_handed_out_is_told() -
     assert [(one.kind, one.offset) for one in found.violations] == [(REPEATED, twin.offset)]
 
 
-def test_nobody_got_anything() -> None:
+def test_without_deliveries_every_stored_record_is_lost() -> None:
     history = histories.make(random.Random(8), keys=3)
     found = histories.audit([], history.stored)
     assert found.verdict["lost"] == len(history.stored)
     assert sum(last - first + 1 for one in found.violations for first, last in one.sequences) == len(history.stored)
 
 
-def test_where_nobody_knows_generations_a_key_may_not_go_back_to_a_partition_it_has_left() -> None:
+def test_without_generations_a_key_must_not_return_to_a_former_partition() -> None:
     """As after a resize in Kafka: old records are read again after later ones."""
     spots = [(0, 1, 10), (1, 1, 12), (2, 5, 14), (1, 1, 12), (3, 5, 16)]
     records = [histories.Record(b"k", 7, sequence, partition, offset, -1) for sequence, partition, offset in spots]

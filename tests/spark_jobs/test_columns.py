@@ -9,7 +9,7 @@ from anabranch.spark_jobs import columns
 from anabranch.spark_jobs.columns import ForeignState, Ragged
 
 
-def test_rows_under_keys_can_be_replaced_and_emptied() -> None:
+def test_keyed_rows_can_be_replaced_and_emptied() -> None:
     ragged = Ragged(np.array([3, 3, 9], np.uint64), np.array([[1], [2], [3]], np.int64))
     assert (ragged.get(3), ragged.get(4), ragged.get(9)) == ([(1,), (2,)], [], [(3,)])
     ragged.put(3, [])
@@ -18,6 +18,6 @@ def test_rows_under_keys_can_be_replaced_and_emptied() -> None:
     assert ragged.has(np.array([3, 4, 9], np.uint64)).tolist() == [False, True, True]
 
 
-def test_the_state_of_another_version_is_refused() -> None:
+def test_state_of_another_version_is_refused() -> None:
     with pytest.raises(ForeignState, match="another version"):
         columns.unpack(b"\x80\x05pickle")

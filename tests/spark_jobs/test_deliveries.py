@@ -102,7 +102,7 @@ def _as_stored(records: list[ConsumerRecord]) -> Stored:
     )
 
 
-def test_a_copier_that_is_killed_behind_its_commit_has_told_what_it_was_given(cluster: LiveCluster) -> None:
+def test_copier_killed_after_its_commit_has_reported_its_deliveries(cluster: LiveCluster) -> None:
     for topic in ("orders", "invoices", "orders-audit"):
         cluster.create(topic, 1)
     cluster.run(_fill(cluster, "orders", 20))
@@ -134,7 +134,7 @@ def test_a_copier_that_is_killed_behind_its_commit_has_told_what_it_was_given(cl
 
 
 @pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
-def test_what_was_aborted_is_not_lost(cluster: LiveCluster, isolation_level: str) -> None:
+def test_aborted_records_are_not_lost(cluster: LiveCluster, isolation_level: str) -> None:
     topic = cluster.create(f"aborted-{isolation_level}", 2)
     cluster.create(f"{topic}-audit", 1)
 
@@ -163,7 +163,7 @@ def test_what_was_aborted_is_not_lost(cluster: LiveCluster, isolation_level: str
     assert found.verdict["keys"] == (10 if isolation_level == "read_uncommitted" else 9)
 
 
-def test_what_was_refused_is_not_lost(cluster: LiveCluster) -> None:
+def test_refused_records_are_not_lost(cluster: LiveCluster) -> None:
     topic = cluster.create("refused", 1)
     cluster.create("refused-audit", 1)
 

@@ -29,7 +29,7 @@ new = runs.map(lambda run: (audit.encode_events(run), audit.bucket_key(3)))
 
 @settings(deadline=None)
 @given(st.lists(old | new, max_size=6))
-def test_columns_say_what_single_events_say(records: list[Record]) -> None:
+def test_columns_equal_individually_decoded_events(records: list[Record]) -> None:
     singly = [one for value, key in records for one in audit.decode_events(value, key)]
     found = events.read([value for value, _ in records], [key for _, key in records])
     assert len(found) == len(singly)
@@ -59,6 +59,6 @@ def test_columns_say_what_single_events_say(records: list[Record]) -> None:
         (about(3, keys={3: KEY, 9: KEY}).replace(struct.pack("<I", 9), bytes(4)), "its 2 keys are in disorder"),
     ],
 )
-def test_what_is_no_event_is_refused(value: bytes, complaint: str) -> None:
+def test_malformed_event_is_refused(value: bytes, complaint: str) -> None:
     with pytest.raises(DecodeError, match=complaint):
         events.read([audit.encode_events([DELIVERY]), value], [None, None])

@@ -33,7 +33,7 @@ def told(deliveries: Sequence[Handed], cuts: Sequence[int] = ()) -> histories.Au
 
 
 @pytest.mark.parametrize("sequences", [(0, 1), (0, 2)], ids=["whole", "each with a gap"])
-def test_producers_that_are_started_again_and_again_leave_a_bounded_state(sequences: tuple[int, int]) -> None:
+def test_repeatedly_restarted_producers_leave_bounded_state(sequences: tuple[int, int]) -> None:
     """Old producers' states are removed as new ones come."""
     bucket, sizes = Bucket(), []
     starts = [
@@ -55,7 +55,7 @@ def test_producers_that_are_started_again_and_again_leave_a_bounded_state(sequen
     assert sum(tally.counts[LOST] for tally in bucket.count()) == 12 * 100 * (sequences[1] - 1)
 
 
-def test_a_key_that_comes_back_when_it_was_forgotten_begins_there() -> None:
+def test_key_that_returns_after_it_was_forgotten_starts_there() -> None:
     first = [handed(b"k", 0), handed(b"k", 1)]
     back = told([*first, handed(b"k", 2, pause_ms=FORGET_MS + 1), handed(b"k", 3)])
     assert clean(back.verdict)
@@ -66,12 +66,12 @@ def test_a_key_that_comes_back_when_it_was_forgotten_begins_there() -> None:
     assert skipped.verdict["lost"] == 1, "what comes after is judged as ever"
 
 
-def test_a_key_is_expected_from_its_first_record_until_anything_can_have_been_forgotten() -> None:
+def test_key_is_expected_from_its_first_record_within_forget_time() -> None:
     assert told([handed(b"k", 0), handed(OTHER, 2, pause_ms=FORGET_MS - histories.STEP_MS)]).verdict["lost"] == 2
     assert told([handed(b"k", 0), handed(OTHER, 2, pause_ms=FORGET_MS + 1)]).verdict["lost"] == 0
 
 
-def test_what_was_lost_is_counted_when_its_key_is_forgotten() -> None:
+def test_losses_are_counted_when_their_key_is_forgotten() -> None:
     deliveries = [handed(b"k", 0), handed(b"k", 3), handed(b"k", 4, pause_ms=FORGET_MS + 1), handed(b"k", 5)]
     found = told(deliveries)
     assert [(one.kind, one.sequences) for one in found.violations] == [(LOST, ((1, 2),))]
@@ -83,7 +83,7 @@ def test_what_was_lost_is_counted_when_its_key_is_forgotten() -> None:
 
 @pytest.mark.parametrize("expected", [True, False], ids=["with what is stored", "deliveries alone"])
 @pytest.mark.parametrize("seed", range(4))
-def test_batches_and_restarts_change_nothing_where_keys_are_forgotten(seed: int, expected: bool) -> None:
+def test_verdict_with_forgotten_keys_does_not_depend_on_batches_and_restarts(seed: int, expected: bool) -> None:
     rng = random.Random(seed)
     history, missing = faults.everything(rng)
     for one in rng.sample(history.handed, 12):
@@ -100,7 +100,7 @@ def test_batches_and_restarts_change_nothing_where_keys_are_forgotten(seed: int,
         assert found.verdict == whole.verdict
 
 
-def test_what_is_stored_before_a_key_began_again_is_lost_not_stored_twice() -> None:
+def test_records_stored_before_a_forgotten_key_restarted_are_lost_and_not_repeated() -> None:
     deliveries = [handed(OTHER, 0), handed(b"k", 3, pause_ms=FORGET_MS + 1)]
     stored = [handed(b"k", number).record for number in range(5)] + [deliveries[0].record]
     stored = [replace(one, offset=at) for at, one in enumerate(stored)]
@@ -110,7 +110,7 @@ def test_what_is_stored_before_a_key_began_again_is_lost_not_stored_twice() -> N
     assert (found.verdict["lost"], found.verdict["repeated"]) == (4, 0)
 
 
-def test_what_a_key_of_the_audited_topic_misses_is_told_once_and_remembered_as_what_is_stored_is() -> None:
+def test_missing_record_of_audited_topic_is_reported_once() -> None:
     stored = [replace(handed(b"k", number).record, offset=number) for number in range(4)]
     deliveries = [handed(b"k", 0), handed(b"k", 2), handed(b"k", 3, pause_ms=FORGET_MS + 1)]
     written = histories.runs(History(handed=deliveries).timed())
@@ -120,7 +120,7 @@ def test_what_a_key_of_the_audited_topic_misses_is_told_once_and_remembered_as_w
 
 
 @pytest.mark.parametrize("ahead_ms", [400 * FORGET_MS, -400 * FORGET_MS], ids=["ahead", "behind"])
-def test_a_member_whose_clock_is_far_off_does_not_make_the_audit_forget(ahead_ms: int) -> None:
+def test_member_with_wrong_clock_does_not_cause_repeated_forgetting(ahead_ms: int) -> None:
     """Its first event moves the time ahead and causes forgetting once; later verdicts are normal."""
     off = replace(handed(OTHER, 0), incarnation=2, early_ms=-ahead_ms)
     deliveries = [off, *(handed(b"k", number) for number in (0, 1, 3, 2)), off]

@@ -28,7 +28,7 @@ def late_and_wrong(seed: int) -> History:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_group_that_begins_when_the_first_has_everything_is_judged_alike_in_batches_and_at_once(seed: int) -> None:
+def test_late_group_is_judged_equally_in_batches_and_at_once(seed: int) -> None:
     history = late_and_wrong(seed)
     written = histories.runs(history.timed())
     at_once = histories.audit(written, history.stored, at_once=True)
@@ -39,7 +39,7 @@ def test_a_group_that_begins_when_the_first_has_everything_is_judged_alike_in_ba
 
 
 @pytest.mark.parametrize("behind", [0, 1, 30, 500])
-def test_two_groups_that_get_everything_are_clean(behind: int) -> None:
+def test_two_groups_that_get_every_record_are_clean(behind: int) -> None:
     history = histories.read_by_another(histories.make(random.Random(behind)), behind=behind)
     written = histories.runs(history.timed())
     cuts = random.Random(behind).sample(range(len(written)), 9)
@@ -48,14 +48,14 @@ def test_two_groups_that_get_everything_are_clean(behind: int) -> None:
     assert found.verdict["delivered"] == 2 * len(history.stored)
 
 
-def test_a_group_that_nobody_named_ends_the_audit_when_it_comes_too_late() -> None:
+def test_unnamed_group_that_starts_too_late_ends_the_audit() -> None:
     history = late_and_wrong(0)
     written = histories.runs(history.timed())
     with pytest.raises(LateGroup, match=rf"group {ANOTHER} .*--group {ANOTHER} --group {GROUP}.*--backfill"):
         histories.audit(written, history.stored, cuts=range(0, len(written), 9))
 
 
-def test_a_group_that_one_bucket_never_heard_of_is_not_taken_for_one_that_got_everything() -> None:
+def test_group_absent_from_one_bucket_has_losses_there() -> None:
     history = late_and_wrong(1)
     only = bucket_of(next(one for one in history.handed if one.group == ANOTHER))
     history = replace(history, handed=[one for one in history.handed if one.group == GROUP or bucket_of(one) == only])
@@ -68,7 +68,7 @@ def test_a_group_that_one_bucket_never_heard_of_is_not_taken_for_one_that_got_ev
     assert {one.key for one in at_once.violations if one.kind == LOST} - its_keys, "in other buckets"
 
 
-def test_records_wait_for_named_groups_alone() -> None:
+def test_records_wait_for_named_groups_only() -> None:
     history = late_and_wrong(2)
     written = histories.runs(history.timed())
     found = histories.audit(written, history.stored, cuts=range(0, len(written), 9), groups=[GROUP])
@@ -77,12 +77,12 @@ def test_records_wait_for_named_groups_alone() -> None:
     assert nobody.verdict["lost"] == len(history.stored)
 
 
-def test_more_groups_than_there_are_bits_are_refused() -> None:
+def test_too_many_groups_are_refused() -> None:
     with pytest.raises(OverflowError, match="--group"):
         Bucket().enter(Scope("t", tuple(map(str, range(64)))))
 
 
-def test_what_a_group_has_read_past_is_known_while_it_goes_on() -> None:
+def test_records_skipped_by_a_running_group_are_counted() -> None:
     """Without numbers, a missing record shows only at the end."""
     stored = [Record(b"k", 0, 0, 0, offset, 0) for offset in range(6)]
     handed = [Handed(one, 1, 1) for one in stored if one.offset != 2][:4]

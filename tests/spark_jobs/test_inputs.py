@@ -31,9 +31,7 @@ needs_connector = pytest.mark.skipif(
 
 @needs_connector
 @pytest.mark.spark
-def test_with_sparks_own_connector_the_verdict_is_the_same(
-    spark: SparkSession, live: LiveCluster, tmp_path: Path
-) -> None:
+def test_spark_kafka_connector_gives_same_verdict(spark: SparkSession, live: LiveCluster, tmp_path: Path) -> None:
     """Stopped and continued, as a batch job, and record by record."""
     history, late = faults.everything(random.Random(8))
     history, written = live.write_history("connector-audit", "connector-flights", history)
@@ -60,7 +58,7 @@ def test_with_sparks_own_connector_the_verdict_is_the_same(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("source", [FORMAT, pytest.param(inputs.KAFKA, marks=needs_connector)])
-def test_an_audit_goes_on_without_what_expired_if_it_is_told_to(
+def test_audit_continues_without_expired_events_if_allowed(
     spark: SparkSession, live: LiveCluster, tmp_path: Path, source: str
 ) -> None:
     topic, expect = live.create(f"expiring-{source}-audit", 2), live.create(f"expiring-{source}", 1)
@@ -78,18 +76,18 @@ def test_an_audit_goes_on_without_what_expired_if_it_is_told_to(
 
 
 @needs_connector
-def test_the_connector_that_is_named_is_the_one_that_was_tested() -> None:
+def test_named_connector_is_the_tested_one() -> None:
     _, name, version = inputs.CONNECTOR.split(":")
     assert [Path(jar).name for jar in kafka_jars() if name in jar] == [f"{name}-{version}.jar"]
 
 
-def test_the_help_names_the_connector_that_can_be_had() -> None:
+def test_help_names_the_available_connector() -> None:
     assert command.epilog is not None and f"spark.jars.packages={inputs.CONNECTOR}" in command.epilog
 
 
 @pytest.mark.skipif(bool(kafka_jars()), reason="the connector is there")
 @pytest.mark.spark
-def test_a_connector_that_is_not_there_is_named(spark: SparkSession, live: LiveCluster, tmp_path: Path) -> None:
+def test_missing_connector_is_named(spark: SparkSession, live: LiveCluster, tmp_path: Path) -> None:
     topic = live.create("no-connector", 1)
     with pytest.raises(
         CannotAudit, match=r"connector is not installed: --conf spark\.jars\.packages=org\.apache\.spark"

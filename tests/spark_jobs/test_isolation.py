@@ -21,7 +21,7 @@ from tests.spark_jobs.test_inputs import needs_connector
 
 @pytest.mark.spark
 @pytest.mark.parametrize("source", [FORMAT, pytest.param(inputs.KAFKA, marks=needs_connector)])
-def test_aborted_records_are_stored_only_for_those_who_read_uncommitted_ones(
+def test_aborted_records_count_as_stored_for_read_uncommitted_groups_only(
     spark: SparkSession, live: LiveCluster, tmp_path: Path, source: str
 ) -> None:
     topic, expect = live.create(f"isolated-{source}-audit", 2), live.create(f"isolated-{source}", 1)

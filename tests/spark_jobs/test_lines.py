@@ -34,7 +34,7 @@ def test_lines_are_found_by_key_and_salt() -> None:
     assert lines.find(*line_hash(b"c", 1)).tolist() == [-1]
 
 
-def test_they_are_the_same_after_the_state_store() -> None:
+def test_lines_survive_the_state_store() -> None:
     lines, first, second = made([0] * 5)
     lines.former.put(int(first[1]), [(3, 30), (1, 10)])
     lines.skipped.put(int(first[2]), [(1, 2, 0, *range(12))])
@@ -48,7 +48,7 @@ def test_they_are_the_same_after_the_state_store() -> None:
     assert again.fields["newest"][again.find(first, second)].tolist() == [99, 11, 12, 13, 14]
 
 
-def test_quiet_lines_keep_their_place_and_come_back_with_it() -> None:
+def test_idle_lines_are_compacted_and_restored() -> None:
     lines, first, second = made([5, 500, 5, 500, 5])
     lines.skipped.put(int(first[2]), [(1, 2, 0, *range(12))])
     before = len(columns.pack(lines.columns(), None))
@@ -65,7 +65,7 @@ def test_quiet_lines_keep_their_place_and_come_back_with_it() -> None:
     assert (lines.find(first, second) >= 0).all()
 
 
-def test_who_handed_out_what_is_around_a_gap_is_remembered() -> None:
+def test_senders_around_a_gap_are_remembered() -> None:
     lines, first, _ = made([0] * 5)
     by = dict.fromkeys(SKIPPED, 0) | {"sender": 4, "before_sender": 6}
     lines.skipped.put(int(first[2]), [tuple(by.values())])
@@ -76,7 +76,7 @@ def test_who_handed_out_what_is_around_a_gap_is_remembered() -> None:
     assert again.skipped.get(int(first[2])) == [tuple(renumbered.values())]
 
 
-def test_two_lines_with_one_hash_end_the_audit() -> None:
+def test_hash_collision_ends_the_audit() -> None:
     lines, first, second = made([0] * 5)
     with pytest.raises(HashCollision):
         lines.find(first[:1], second[:1] + np.uint64(1))

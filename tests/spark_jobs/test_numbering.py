@@ -15,7 +15,7 @@ def admit(numbers: Numbers, *them: int, incarnation: int = 1) -> list[int]:
     return numbers.admit(np.full(len(them), incarnation, np.uint64), np.array(them, np.int64)).tolist()
 
 
-def test_what_was_seen_is_a_repetition_and_what_was_passed_over_is_behind() -> None:
+def test_seen_numbers_are_repetitions_and_skipped_numbers_are_late() -> None:
     numbers = Numbers()
     assert admit(numbers, 0, 1, 2, 5, 6) == [NEW] * 5
     assert numbers.seen[1].holes == [(3, 4)]
@@ -23,17 +23,17 @@ def test_what_was_seen_is_a_repetition_and_what_was_passed_over_is_behind() -> N
     assert numbers.seen[1].holes == []
 
 
-def test_incarnations_count_for_themselves() -> None:
+def test_incarnations_are_numbered_separately() -> None:
     numbers = Numbers()
     assert admit(numbers, 0, 1) == admit(numbers, 0, 1, incarnation=2) == [NEW, NEW]
 
 
-def test_events_without_numbers_are_all_new() -> None:
+def test_events_without_numbers_are_new() -> None:
     assert admit(Numbers(), -1, -1, -1) == [NEW] * 3
 
 
 @given(st.integers(1, 40), st.randoms(use_true_random=False), st.integers(0, 10))
-def test_numbers_are_a_set(length: int, rng: random.Random, missing: int) -> None:
+def test_numbers_behave_like_a_set(length: int, rng: random.Random, missing: int) -> None:
     numbers, model = Numbers(), set[int]()
     stream = [number for number in range(length) for _ in range(rng.choice((0, 1, 1, 1, 2)))]
     for _ in range(missing):

@@ -23,7 +23,7 @@ def batch(*values: bytes | None, key: bytes | None = b"\x00") -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, pa.schema(list(zip(BATCH_COLUMNS, kinds, strict=True))))
 
 
-def test_only_deliveries_of_the_keys_are_taken_out_of_runs() -> None:
+def test_only_deliveries_of_given_keys_are_taken_from_runs() -> None:
     ones = [replace(DELIVERY, key=key, sequence=n, offset=10 + n) for n, key in enumerate((b"a", b"b", b"a", None))]
     wanted = frozenset({(DELIVERY.group, DELIVERY.topic, "a"), ("others", DELIVERY.topic, "b")})
     (found,) = paths._deliveries(wanted, [batch(wire.encode_events(ones), None)])
@@ -39,7 +39,7 @@ def place(number: int) -> dict[str, object]:
     return Event("g", "t", 7, b"k", number, 0, number, 0, number, 0, "m", 1, 1).place()
 
 
-def test_a_long_way_is_cut_around_the_delivery() -> None:
+def test_long_path_is_cut_around_the_delivery() -> None:
     way = [place(number) for number in range(40)]
     cut = paths._cut(way, {"delivered": place(20), "before": place(3)})
     assert [one["sequence"] for one in cut] == list(range(20 - paths.AROUND, 21 + paths.AROUND))
@@ -50,7 +50,7 @@ def test_a_long_way_is_cut_around_the_delivery() -> None:
 
 
 @pytest.mark.spark
-def test_each_story_has_its_own_way(spark: SparkSession) -> None:
+def test_each_violation_has_its_own_path(spark: SparkSession) -> None:
     """Two groups read the same key, and one has two violations far apart."""
     ours = [replace(DELIVERY, key=b"k", sequence=n, offset=n, time_ms=n) for n in range(40)]
     theirs = [replace(one, group="others", member="theirs", incarnation=9) for one in ours]

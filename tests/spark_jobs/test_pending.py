@@ -41,7 +41,7 @@ def packed(pending: Pending) -> Pending:
     return Pending.of(*columns.unpack(columns.pack(pending.columns(), pending.small())))
 
 
-def test_what_everybody_got_waits_no_more() -> None:
+def test_record_delivered_to_every_group_is_no_longer_pending() -> None:
     pending = Pending()
     store(pending, ROWS)
     assert hand(pending, ROWS[:4], 0) == []
@@ -56,7 +56,7 @@ def test_what_everybody_got_waits_no_more() -> None:
         assert pending.waiting(name) == len(pending.undelivered(name))
 
 
-def test_another_payload_is_told_once_whichever_comes_first() -> None:
+def test_wrong_payload_is_reported_once_in_either_order() -> None:
     for stored_first in (True, False):
         pending = Pending()
         if stored_first:
@@ -73,7 +73,7 @@ def test_another_payload_is_told_once_whichever_comes_first() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_order_of_arrival_changes_nothing(seed: int) -> None:
+def test_pending_records_do_not_depend_on_order_of_arrival(seed: int) -> None:
     """Portions of records in partition order, and of repeated deliveries in any order."""
     rng = random.Random(seed)
     pending, found = Pending(), []

@@ -27,15 +27,15 @@ def kinds(*events: Event, begun: Sequence[int] = ()) -> list[str]:
     return found
 
 
-def test_owners_that_follow_one_another_are_alone() -> None:
+def test_successive_owners_are_no_violation() -> None:
     assert kinds(by(1, 1, 0, 10), by(2, 2, 1, 20), by(1, 3, 2, 30), by(3, 3, 3, 40)) == []
 
 
-def test_an_owner_that_goes_on_when_it_was_replaced_is_a_second_one() -> None:
+def test_owner_that_continues_after_its_replacement_is_a_second_owner() -> None:
     assert kinds(by(1, 1, 0, 10), by(2, 2, 1, 20), by(1, 1, 2, 30), by(1, 1, 3, 40)) == [TWO_OWNERS]
 
 
-def test_a_clean_hand_over_is_one_whatever_the_clocks_of_two_machines_say() -> None:
+def test_clean_hand_over_is_no_violation_under_clock_skew() -> None:
     """The older owner's events are stored before the younger one begins."""
     ahead = [by(1, 1, offset, 1050 + offset) for offset in range(3)]
     assert kinds(*ahead, *(by(2, 2, offset, 1020 + offset) for offset in range(3, 6))) == []
@@ -44,29 +44,29 @@ def test_a_clean_hand_over_is_one_whatever_the_clocks_of_two_machines_say() -> N
     assert kinds(*ahead, by(2, 2, 3, 1023), by(1, 1, 3, 1060), by(2, 2, 4, 1024)) == [TWO_OWNERS]
 
 
-def test_a_static_member_that_restarts_on_another_machine_is_alone() -> None:
+def test_static_member_restarted_on_another_machine_is_no_second_owner() -> None:
     assert kinds(by(1, 1, 0, 1050), by(1, 1, 1, 1060), by(2, 1, 2, 1030), by(2, 1, 3, 1055), by(2, 1, 4, 1070)) == []
     late = by(1, 1, 1, 1010)
     assert kinds(by(2, 1, 0, 1020), by(2, 1, 1, 1030), late, by(2, 1, 2, 1040)) == []
 
 
-def test_two_owners_of_one_generation_that_alternate() -> None:
+def test_alternating_owners_of_one_generation_are_two_owners() -> None:
     assert kinds(by(1, 1, 0, 10), by(2, 1, 0, 11), by(1, 1, 1, 12)) == [TWO_OWNERS]
 
 
-def test_a_static_member_that_restarts_keeps_the_generation() -> None:
+def test_restarted_static_member_keeps_its_generation() -> None:
     assert kinds(by(1, 1, 0, 10), by(2, 1, 0, 11), by(2, 1, 1, 12)) == []
 
 
-def test_an_owner_that_told_late_was_no_second_one() -> None:
+def test_owner_with_late_events_is_no_second_owner() -> None:
     assert kinds(by(1, 1, 0, 10), by(2, 2, 1, 20), by(1, 1, 1, 15), by(2, 2, 2, 30)) == []
 
 
-def test_owners_without_generations_cannot_be_judged() -> None:
+def test_owners_without_generations_are_not_judged() -> None:
     assert kinds(by(1, -1, 0, 10), by(2, -1, 1, 20), by(1, -1, 2, 30)) == []
 
 
-def test_a_repetition_has_to_reach_where_reading_had_come_to() -> None:
+def test_redelivery_must_reach_the_last_delivered_offset() -> None:
     first = [by(1, 1, offset, offset) for offset in range(4)]
     assert kinds(*first, *(by(2, 2, offset, 10 + offset) for offset in range(1, 6))) == []
     assert kinds(*first, by(2, 2, 1, 10), by(3, 3, 0, 11), *(by(3, 3, n, 12 + n) for n in range(1, 5))) == []
@@ -74,7 +74,7 @@ def test_a_repetition_has_to_reach_where_reading_had_come_to() -> None:
     assert kinds(*first, by(1, 1, 3, 10), by(1, 1, 4, 11)) == [], "nothing came after it"
 
 
-def test_what_a_member_hands_out_twice_without_going_back_is_repeated() -> None:
+def test_second_delivery_by_a_member_without_rewind_is_repeated() -> None:
     first = [by(1, 1, offset, offset) for offset in range(3)]
     again = by(1, 1, 2, 10)
     assert kinds(*first, again, by(1, 1, 3, 11), begun=[0] * 5) == [REPEATED]
@@ -86,12 +86,12 @@ def test_what_a_member_hands_out_twice_without_going_back_is_repeated() -> None:
     assert kinds(*first, again) == [], "nobody counted"
 
 
-def test_a_repetition_by_a_later_owner_is_one_though_its_clock_is_behind() -> None:
+def test_incomplete_redelivery_by_later_owner_is_repeated_under_clock_skew() -> None:
     first = [by(1, 1, offset, 1050 + offset) for offset in range(4)]
     assert kinds(*first, by(2, 2, 1, 1020), by(2, 2, 4, 1021)) == [REPEATED]
 
 
-def test_plain_deliveries_leave_the_same_behind() -> None:
+def test_fast_path_leaves_same_state_as_full_check() -> None:
     events = [by(1, 1, offset, offset) for offset in range(5)]
     slow, fast = Place(), Place()
     for event in events:

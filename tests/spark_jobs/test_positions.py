@@ -23,7 +23,7 @@ def rows(count: int, partition: int) -> list[tuple[int, bytes, bytes]]:
     return [(partition, b"k", b"v")] * count
 
 
-def test_bounds_and_offsets(live: LiveCluster) -> None:
+def test_bounds_and_offsets_are_resolved(live: LiveCluster) -> None:
     topic = live.create("positions", 2)
     live.produce(topic, [*rows(3, 0), *rows(2, 1)])
     here = positions(live, subscribe=topic, startingOffsets=f'{{"{topic}": {{"0": 1, "1": -1}}}}')
@@ -35,7 +35,7 @@ def test_bounds_and_offsets(live: LiveCluster) -> None:
         here.close()
 
 
-def test_times(live: LiveCluster) -> None:
+def test_timestamps_are_resolved_to_offsets(live: LiveCluster) -> None:
     topic = live.create("times", 2)
     live.produce(topic, rows(3, 0))
     begin_ms = 0
@@ -55,7 +55,7 @@ def test_times(live: LiveCluster) -> None:
     here.close()
 
 
-def test_what_is_named_must_be_there_and_all_of_it_named(live: LiveCluster) -> None:
+def test_named_partitions_must_exist_and_be_complete(live: LiveCluster) -> None:
     topic = live.create("named", 2)
     for options, complaint in [
         ({"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 1}}}}'}, "and not for 1"),
@@ -71,7 +71,7 @@ def test_what_is_named_must_be_there_and_all_of_it_named(live: LiveCluster) -> N
     here.close()
 
 
-def test_topics_by_pattern_come_and_go(live: LiveCluster) -> None:
+def test_topics_matching_a_pattern_are_found_when_created(live: LiveCluster) -> None:
     here = positions(live, subscribePattern="pattern-[ab]")
     live.create("pattern-a", 1)
     live.create("pattern-ab", 1)
@@ -81,7 +81,7 @@ def test_topics_by_pattern_come_and_go(live: LiveCluster) -> None:
     here.close()
 
 
-def test_a_topic_of_the_same_name_is_another_one(live: LiveCluster) -> None:
+def test_recreated_topic_is_detected(live: LiveCluster) -> None:
     topic = live.create("again", 1)
     here = positions(live, subscribe=topic)
     here.check_identity()

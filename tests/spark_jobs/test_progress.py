@@ -16,7 +16,7 @@ TOLD: dict[str, Any] = {
 }
 
 
-def test_a_batch_ended_when_its_trigger_had_run() -> None:
+def test_batch_ends_when_its_trigger_has_run() -> None:
     found = progress.of_query(TOLD)
     assert found is not None
     assert (found.batch, found.records, found.duration_ms, found.state_bytes) == (4, 30, 1500, 750)
@@ -24,9 +24,9 @@ def test_a_batch_ended_when_its_trigger_had_run() -> None:
     assert found.rate == 20
 
 
-def test_that_nothing_happened_is_no_batch() -> None:
+def test_progress_without_input_is_no_batch() -> None:
     assert progress.of_query({**TOLD, "numInputRows": 0}) is None
 
 
-def test_how_far_it_is_stands_in_both_forms_that_spark_has() -> None:
+def test_offsets_are_read_from_both_forms_of_spark() -> None:
     assert progress.reached(TOLD) == {("t", 0): 5, ("t", 1): 7, ("u", 3): 9}

@@ -26,7 +26,7 @@ def offsets(reader: RangeReader, topic: str, start: int, end: int, *, strict: bo
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_records_come_back_whole_from_any_range(live: LiveCluster, compression: str | None) -> None:
+def test_records_of_any_range_are_complete(live: LiveCluster, compression: str | None) -> None:
     topic = live.create(f"range-{compression}", 1)
     live.produce(topic, numbered(300), headers=[("h", b"1"), ("none", None)], compression=compression)
     with RangeReader(live.servers, {}) as reader:
@@ -40,7 +40,7 @@ def test_records_come_back_whole_from_any_range(live: LiveCluster, compression: 
         assert offsets(reader, topic, 5, 5) == []
 
 
-def test_markers_and_what_was_aborted_are_passed_over(live: LiveCluster) -> None:
+def test_markers_are_skipped(live: LiveCluster) -> None:
     topic = live.create("range-control", 1)
     live.produce(topic, numbered(3))
     marker = build_end_transaction(
@@ -56,7 +56,7 @@ def test_markers_and_what_was_aborted_are_passed_over(live: LiveCluster) -> None
         assert offsets(reader, topic, 2, 4) == [2]
 
 
-def test_records_of_aborted_transactions_are_left_out_on_request(live: LiveCluster) -> None:
+def test_aborted_records_are_skipped_under_read_committed(live: LiveCluster) -> None:
     topic = live.create("range-aborted", 1)
     live.produce(topic, numbered(1))
     begin_transaction(live, topic, [(0, b"k", b"gone"), (0, b"k", b"gone")])()
@@ -68,7 +68,7 @@ def test_records_of_aborted_transactions_are_left_out_on_request(live: LiveClust
         assert offsets(reader, topic, 1, 4) == []
 
 
-def test_what_retention_took_is_an_error_or_passed_over(live: LiveCluster) -> None:
+def test_expired_records_are_an_error_or_skipped(live: LiveCluster) -> None:
     topic = live.create("range-retention", 1)
     live.produce(topic, numbered(20))
     expire(live, topic, 0, 12)
@@ -82,9 +82,7 @@ def test_what_retention_took_is_an_error_or_passed_over(live: LiveCluster) -> No
         assert offsets(reader, topic, 12, 20) == list(range(12, 20))
 
 
-def test_a_partition_that_is_gone_is_an_error_or_passed_over(
-    live: LiveCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deleted_partition_is_an_error_or_skipped(live: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_reader, "SILENCE_S", 0.2)
     monkeypatch.setattr(range_reader, "GONE_TIMEOUT_S", 0.3)
     topic = live.create("range-gone", 1)
@@ -95,7 +93,7 @@ def test_a_partition_that_is_gone_is_an_error_or_passed_over(
             list(reader.read(wanted))
 
 
-def test_an_end_that_never_comes_is_an_error(live: LiveCluster) -> None:
+def test_unreached_end_offset_times_out(live: LiveCluster) -> None:
     topic = live.create("range-end", 1)
     live.produce(topic, numbered(2))
     with RangeReader(live.servers, {}, timeout_s=0.3) as reader:
@@ -105,7 +103,7 @@ def test_an_end_that_never_comes_is_an_error(live: LiveCluster) -> None:
             list(batches)
 
 
-def test_an_offset_beyond_the_log_is_an_error_and_not_silence(live: LiveCluster) -> None:
+def test_offset_beyond_the_log_is_an_error(live: LiveCluster) -> None:
     topic = live.create("range-beyond", 1)
     live.produce(topic, numbered(2))
     with (
@@ -126,7 +124,7 @@ class Silenced(LinkFault):
         return link in self.links
 
 
-def test_a_consumer_that_gets_nowhere_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stuck_consumer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read continues although librdkafka's connections are stuck, long before its timeouts. Its connections stop
     responding before the data is written.
     """
@@ -153,9 +151,7 @@ def test_a_consumer_that_gets_nowhere_is_replaced(monkeypatch: pytest.MonkeyPatc
         assert found == list(range(20))
 
 
-def test_nobody_waits_for_the_end_of_a_consumer_that_has_none(
-    live: LiveCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_consumer_that_blocks_in_close_is_abandoned(live: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for librdkafka's hang: a consumer that blocks in `close`."""
     monkeypatch.setattr(range_reader, "CLOSE_TIMEOUT_S", 0.2)
     released = threading.Event()
@@ -180,7 +176,7 @@ def test_nobody_waits_for_the_end_of_a_consumer_that_has_none(
 
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["stopped", "crashed"])
-def test_a_read_goes_on_with_the_next_leader(orderly: bool) -> None:
+def test_read_continues_with_next_leader(orderly: bool) -> None:
     with LiveCluster(3) as live:
         topic = live.create("moving", 1, replicas=3)
         live.produce(topic, numbered(100))

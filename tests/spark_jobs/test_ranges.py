@@ -19,7 +19,7 @@ def rows_between(start: Offsets, end: Offsets) -> int:
 
 
 @given(start=Backlogs, backlog=Backlogs, limit=st.none() | st.integers(1, 60))
-def test_a_batch_takes_what_it_may_and_never_goes_back(start: Offsets, backlog: Offsets, limit: int | None) -> None:
+def test_batch_is_limited_and_offsets_never_decrease(start: Offsets, backlog: Offsets, limit: int | None) -> None:
     latest = {
         topic: {index: start.get(topic, {}).get(index, 0) + count for index, count in partitions.items()}
         for topic, partitions in backlog.items()
@@ -34,26 +34,26 @@ def test_a_batch_takes_what_it_may_and_never_goes_back(start: Offsets, backlog: 
         assert one.end <= latest[one.topic][str(one.partition)]
 
 
-def test_a_limit_is_shared_by_need() -> None:
+def test_limit_is_shared_by_backlog() -> None:
     end = admit({"t": {"0": 0, "1": 0}}, {"t": {"0": 900, "1": 100}}, 100)
     assert end == {"t": {"0": 90, "1": 10}}
 
 
-def test_a_log_that_got_shorter_is_no_reason_to_go_back() -> None:
+def test_truncated_log_does_not_move_offset_back() -> None:
     assert admit({"t": {"0": 10}}, {"t": {"0": 4}}, None) == {"t": {"0": 10}}
 
 
-def test_a_partition_that_is_gone_keeps_its_offset() -> None:
+def test_removed_partition_keeps_its_offset() -> None:
     assert admit({"t": {"0": 5, "7": 3}}, {"t": {"0": 6}}, 10) == {"t": {"0": 6, "7": 3}}
 
 
-def test_a_partition_that_appears_is_read_from_its_beginning() -> None:
+def test_new_partition_is_read_from_its_beginning() -> None:
     assert [(one.partition, one.start, one.end) for one in ranges({"t": {"0": 5}}, {"t": {"0": 5, "1": 4}})] == [
         (1, 0, 4)
     ]
 
 
-def test_an_index_that_is_new_to_the_query_and_old_to_the_cluster_begins_where_its_log_does() -> None:
+def test_partition_index_new_to_query_starts_at_its_log_start() -> None:
     start, latest, earliest = {"t": {"0": 5}}, {"t": {"0": 5, "1": 140}}, {"t": {"0": 0, "1": 100}}
     assert admit(start, latest, 10, earliest) == {"t": {"0": 5, "1": 110}}
     assert ranges(start, {"t": {"0": 5, "1": 110}}, earliest) == [OffsetRange("t", 1, 100, 110)]
@@ -63,13 +63,13 @@ def test_an_index_that_is_new_to_the_query_and_old_to_the_cluster_begins_where_i
     assert losses(busy, earliest, {}) == []
 
 
-def test_an_index_that_returns_goes_on_where_it_ended() -> None:
+def test_recreated_partition_index_continues_at_its_end() -> None:
     start, latest, earliest = {"t": {"0": 5, "1": 100}}, {"t": {"0": 5, "1": 140}}, {"t": {"0": 0, "1": 100}}
     assert losses(start, earliest, {}) == []
     assert ranges(start, admit(start, latest, None, earliest), earliest) == [OffsetRange("t", 1, 100, 140)]
 
 
-def test_what_retention_took_does_not_count_as_waiting() -> None:
+def test_expired_records_do_not_count_as_backlog() -> None:
     start, earliest = {"t": {"0": 0, "1": 0}}, {"t": {"0": 90, "1": 0}}
     assert admit(start, {"t": {"0": 100, "1": 10}}, 10, earliest) == {"t": {"0": 95, "1": 5}}
 
@@ -85,7 +85,7 @@ def test_what_retention_took_does_not_count_as_waiting() -> None:
         ({"0": 5}, {}, {("t", "0"): 8}, ["t-0 was deleted; its offsets 5 to 7 were not read"]),
     ],
 )
-def test_what_can_no_longer_be_read_is_told(
+def test_unreadable_offsets_are_reported_as_losses(
     start: dict[str, int], earliest: dict[str, int], seen: dict[tuple[str, str], int], lost: list[str]
 ) -> None:
     assert losses({"t": start}, {"t": earliest}, seen) == lost

@@ -16,7 +16,7 @@ def numbered(count: int, *, partition: int = 0) -> list[tuple[int, bytes, bytes]
     return [(partition, b"k%d" % number, b"v%d" % number) for number in range(count)]
 
 
-def test_where_partitions_begin_and_end(live: LiveCluster) -> None:
+def test_beginning_and_end_offsets_of_partitions(live: LiveCluster) -> None:
     topic = live.create("bounds", 3)
     live.produce(topic, numbered(20, partition=2))
     expire(live, topic, 2, 12)
@@ -28,7 +28,7 @@ def test_where_partitions_begin_and_end(live: LiveCluster) -> None:
         assert topic in reader.topics()
 
 
-def test_committed_records_end_where_the_oldest_transaction_is_open(live: LiveCluster) -> None:
+def test_read_committed_end_is_start_of_oldest_open_transaction(live: LiveCluster) -> None:
     topic = live.create("open", 1)
     live.produce(topic, numbered(3))
     abort = begin_transaction(live, topic, [(0, b"k", b"v")])
@@ -39,31 +39,31 @@ def test_committed_records_end_where_the_oldest_transaction_is_open(live: LiveCl
     abort()
 
 
-def test_a_partition_that_is_not_there_is_named(live: LiveCluster) -> None:
+def test_missing_partition_is_named(live: LiveCluster) -> None:
     topic = live.create("no-such-partition", 1)
     with TopicReader(live.servers, timeout_s=0.2) as reader, pytest.raises(PartitionGone, match="no-such-partition-3"):
         reader.offsets(topic, {3: 0})
 
 
-def test_a_topic_that_does_not_exist_is_refused(live: LiveCluster) -> None:
+def test_missing_topic_is_refused(live: LiveCluster) -> None:
     with TopicReader(live.servers, timeout_s=0.2) as reader, pytest.raises(KafkaError) as refusal:
         reader.partitions("no-such-topic")
     assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_has_an_identity(live: LiveCluster) -> None:
+def test_topic_id_is_read(live: LiveCluster) -> None:
     one, other = live.create("read-id-1", 1), live.create("read-id-2", 1)
     with TopicReader(live.servers) as reader:
         assert reader.topic_id(one) == reader.topic_id(one) != reader.topic_id(other)
 
 
 @pytest.mark.parametrize("servers", ["", "localhost", "localhost:port", ","])
-def test_nonsense_for_servers_is_refused(servers: str) -> None:
+def test_malformed_servers_are_refused(servers: str) -> None:
     with pytest.raises(ValueError, match=r"host:port|127\.0\.0\.1:9092"):
         TopicReader(servers)
 
 
-def test_nobody_answers() -> None:
+def test_unreachable_broker_is_a_connection_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with (
@@ -73,7 +73,7 @@ def test_nobody_answers() -> None:
         reader.partitions("any")
 
 
-def test_a_broker_that_was_away_is_connected_to_again() -> None:
+def test_broker_that_returns_is_connected_again() -> None:
     with LiveCluster(3) as live:
         topic = live.create("returning", 1)
         live.produce(topic, numbered(5))

@@ -51,48 +51,48 @@ def _number(violation: Violation) -> int:
     return violation.sequences[0][0] if violation.event is None else violation.event.sequence
 
 
-def test_a_key_that_moves_through_partitions_in_order_violates_nothing() -> None:
+def test_key_moving_through_partitions_in_order_violates_nothing() -> None:
     assert judged((0, 1, 10), (1, 1, 11), (2, 5, 0), (3, 5, 1), (4, 1, 12)) == ({DELIVERED: 5}, [])
 
 
-def test_a_stretch_of_the_newest_partition_may_be_delivered_again_and_again() -> None:
+def test_records_of_newest_partition_may_be_redelivered_repeatedly() -> None:
     counts, found = judged((0, 1, 10), (1, 1, 11), (0, 1, 10), (0, 1, 10), (1, 1, 11), (2, 1, 12))
     assert (counts, found) == ({DELIVERED: 3, REDELIVERED: 3}, [])
 
 
-def test_redelivery_from_a_partition_that_the_key_has_left_goes_back_in_time() -> None:
+def test_redelivery_from_a_former_partition_of_the_key_is_out_of_order() -> None:
     counts, found = judged((0, 1, 10), (1, 1, 11), (2, 5, 0), (1, 1, 11))
     assert (counts, found) == ({DELIVERED: 3, OUT_OF_ORDER: 1}, [(OUT_OF_ORDER, 1)])
 
 
-def test_a_record_that_overtakes_makes_the_overtaken_one_out_of_order() -> None:
+def test_overtaken_record_is_out_of_order() -> None:
     assert judged((0, 1, 10), (2, 5, 0), (1, 1, 11), (3, 5, 1))[1] == [(OUT_OF_ORDER, 1)]
     assert judged((0, 1, 10), (2, 1, 12), (1, 1, 11))[1] == [(OUT_OF_ORDER, 1)]
 
 
-def test_one_that_overtakes_from_a_newer_key_epoch_came_before_its_gate() -> None:
+def test_record_of_newer_key_epoch_that_overtakes_came_before_its_gate() -> None:
     events = [event((0, 1, 10)), event((2, 5, 0), generation=1), event((1, 1, 11))]
     assert judge_events(events)[1] == [(BEFORE_GATE, 1)]
 
 
-def test_what_is_skipped_is_missing() -> None:
+def test_skipped_records_are_lost() -> None:
     assert judged((0, 1, 10), (3, 1, 13)) == ({DELIVERED: 2, LOST: 2}, [])
     assert judged((2, 1, 12)) == ({DELIVERED: 1, LOST: 2}, [])
 
 
-def test_a_record_stored_twice_is_repeated_in_whichever_partition() -> None:
+def test_record_stored_twice_is_repeated_in_any_partition() -> None:
     assert judged((0, 1, 10), (1, 1, 11), (1, 1, 12)) == ({DELIVERED: 2, REPEATED: 1}, [(REPEATED, 1)])
     assert judged((0, 1, 10), (1, 1, 11), (1, 5, 0)) == ({DELIVERED: 2, REPEATED: 1}, [(REPEATED, 1)])
 
 
-def test_what_another_member_did_before_is_late_not_wrong() -> None:
+def test_earlier_event_of_former_member_is_late_and_no_violation() -> None:
     later = event((1, 5, 0), generation=1, time_ms=50, incarnation=2)
     before = event((0, 1, 10), time_ms=10)
     counts, found = judge_events([before, later, before._replace(time_ms=20), before._replace(time_ms=60)])
     assert (counts, found) == ({DELIVERED: 2, LATE: 1, OUT_OF_ORDER: 1}, [(OUT_OF_ORDER, 0)])
 
 
-def test_a_member_of_a_later_generation_of_the_group_did_nothing_before() -> None:
+def test_member_of_later_generation_has_no_late_events() -> None:
     """Even if its clock is late: out-of-order and repeated deliveries are reported."""
     later = event((1, 5, 0), generation=1, time_ms=50, incarnation=2)
     behind = event((0, 1, 10), time_ms=20, incarnation=3)._replace(group_generation=2)
@@ -104,7 +104,7 @@ def test_a_member_of_a_later_generation_of_the_group_did_nothing_before() -> Non
     assert again == ({DELIVERED: 1, REDELIVERED: 1}, [])
 
 
-def test_a_violation_knows_what_was_delivered_before() -> None:
+def test_violation_has_the_delivery_before_it() -> None:
     line = Line()
     for spot in ((0, 1, 10), (2, 5, 0)):
         line.judge(event(spot), late=False, clock_ms=0, timeout_ms=1)
@@ -112,7 +112,7 @@ def test_a_violation_knows_what_was_delivered_before() -> None:
     assert (violation.event, violation.before) == (event((1, 1, 11)), event((2, 5, 0)))
 
 
-def test_what_was_passed_over_is_lost_when_its_time_is_up_and_only_once() -> None:
+def test_skipped_record_is_lost_once_after_its_timeout() -> None:
     line = Line()
     line.judge(event((0, 1, 10)), late=False, clock_ms=0, timeout_ms=1000)
     line.judge(event((3, 1, 13), time_ms=5), late=False, clock_ms=5, timeout_ms=1000)
@@ -121,7 +121,7 @@ def test_what_was_passed_over_is_lost_when_its_time_is_up_and_only_once() -> Non
     assert list(line.lost(9999, 1000)) == []
 
 
-def test_a_loss_is_told_between_the_two_records_around_it() -> None:
+def test_loss_has_the_deliveries_around_it() -> None:
     line = Line()
     around = event((0, 1, 10)), event((3, 1, 13), time_ms=5)
     for one in around:
@@ -133,12 +133,12 @@ def test_a_loss_is_told_between_the_two_records_around_it() -> None:
     assert [one.before for one in first.lost(2000, 1000)] == [None]
 
 
-def test_one_that_comes_when_its_time_is_up_was_lost_whether_anybody_looked_or_not() -> None:
+def test_record_that_arrives_after_its_timeout_was_lost_and_is_out_of_order() -> None:
     events = [event((0, 1, 10)), event((3, 1, 13), time_ms=5), event((2, 1, 12), time_ms=2000)]
     assert judge_events(events)[1] == [(LOST, 1), (OUT_OF_ORDER, 2)]
 
 
-def test_what_was_told_as_lost_with_one_that_comes_is_not_told_again() -> None:
+def test_loss_reported_with_a_late_record_is_not_reported_again() -> None:
     line = Line()
     events = [event((0, 1, 10)), event((4, 1, 14), time_ms=5), event((2, 1, 12), time_ms=2000)]
     told = [line.judge(one, late=False, clock_ms=one.time_ms, timeout_ms=1000).violations for one in events]
@@ -147,7 +147,7 @@ def test_what_was_told_as_lost_with_one_that_comes_is_not_told_again() -> None:
     assert list(line.lost(9999, 1000)) == []
 
 
-def test_without_numbers_a_key_follows_generations_then_offsets() -> None:
+def test_keys_without_numbers_follow_generations_then_offsets() -> None:
     def blank(partition: int, offset: int, generation: int) -> Event:
         return event((-1, partition, offset), generation=generation)
 
@@ -158,7 +158,7 @@ def test_without_numbers_a_key_follows_generations_then_offsets() -> None:
     assert judge_events([*path, blank(1, 10, 0)])[1] == [(OUT_OF_ORDER, -1)]
 
 
-def test_without_numbers_and_lineage_each_partition_is_judged_alone() -> None:
+def test_without_numbers_and_lineage_each_partition_is_judged_separately() -> None:
     spots = [(-1, 1, 10), (-1, 2, 3), (-1, 1, 11), (-1, 2, 4)]
     assert judge_events([event(spot, generation=-1) for spot in spots]) == ({DELIVERED: 4}, [])
 
@@ -221,6 +221,6 @@ def stories(draw: st.DrawFn) -> list[Spot]:
 
 
 @given(stories())
-def test_the_rules_agree_with_the_obvious_reading(spots: list[Spot]) -> None:
+def test_rules_agree_with_reference_implementation(spots: list[Spot]) -> None:
     # a key epoch that is not known (generation -1) keeps generations out of it
     assert judge_events([event(spot, generation=-1) for spot in spots]) == obvious(spots)

@@ -35,7 +35,7 @@ def locked() -> Iterator[LiveCluster]:
         yield cluster
 
 
-def test_a_topic_is_looked_up_read_and_written(locked: LiveCluster, spark: SparkSession) -> None:
+def test_secured_topic_is_described_read_and_written(locked: LiveCluster, spark: SparkSession) -> None:
     topic, servers = locked.create("locked", 2), locked.cluster.bootstrap_servers_of(LISTENER)
     written = [(number % 2, b"k%d" % number, b"v%d" % number) for number in range(100)]
     locked.produce(topic, written)
@@ -50,7 +50,7 @@ def test_a_topic_is_looked_up_read_and_written(locked: LiveCluster, spark: Spark
 
 @pytest.mark.spark
 @pytest.mark.parametrize("backfill", [False, True], ids=["stream", "batch"])
-def test_no_output_of_an_audit_has_the_password(
+def test_audit_output_contains_no_password(
     locked: LiveCluster,
     spark: SparkSession,
     backfill: bool,
@@ -86,7 +86,7 @@ def test_no_output_of_an_audit_has_the_password(
         ({"ssl.truststore.location": "others.pem"}, "failed the TLS verification"),
     ],
 )
-def test_who_is_not_let_in_is_told_at_once(
+def test_failed_authentication_is_reported_at_once(
     locked: LiveCluster, changes: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retries would not help, so the query does not wait for a broker."""
@@ -116,13 +116,13 @@ def test_who_is_not_let_in_is_told_at_once(
         ({"security.protocol": "ssl"}, {"security.protocol": "SSL", "ssl.ca.location": str(files().ca)}),
     ],
 )
-def test_librdkafka_is_told_in_its_own_words(changes: dict[str, str], expected: dict[str, str]) -> None:
+def test_kafka_properties_are_translated_for_librdkafka(changes: dict[str, str], expected: dict[str, str]) -> None:
     settings = of_librdkafka(client_of(**changes))
     assert settings.items() >= expected.items()
     Consumer({"group.id": "g", **settings}).close()
 
 
-def test_librdkafka_is_told_when_a_token_ends(tmp_path: Path) -> None:
+def test_token_and_its_expiry_are_passed_to_librdkafka(tmp_path: Path) -> None:
     file = tmp_path / "token"
     client = {
         **client_of(),
@@ -151,12 +151,12 @@ def test_librdkafka_is_told_when_a_token_ends(tmp_path: Path) -> None:
         ({"ssl.truststore.location": "absent.pem"}, "absent.pem"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anybody_is_asked(changes: dict[str, str], why: str) -> None:
+def test_contradictory_properties_are_refused_before_connecting(changes: dict[str, str], why: str) -> None:
     with pytest.raises((ValueError, OSError), match=why) as refusal:
         client_of(**changes)
     assert "secret" not in str(refusal.value)
 
 
-def test_nothing_said_is_an_open_door() -> None:
+def test_no_properties_mean_no_security() -> None:
     assert secured.security(OPEN) is None
     assert of_librdkafka(OPEN) == {}

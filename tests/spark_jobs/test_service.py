@@ -27,9 +27,9 @@ Traceback (most recent call last):
         ("ValueError: no", "ValueError: no"),
     ],
 )
-def test_the_exception_of_a_worker_is_found(raised: str, told: str) -> None:
+def test_exception_of_a_worker_is_found(raised: str, told: str) -> None:
     assert cause(WRAPPED.format(raised)) == told
 
 
-def test_words_without_an_exception_are_told_as_they_are() -> None:
+def test_message_without_exception_is_reported_unchanged() -> None:
     assert cause("nothing is as it was\nand more") == "nothing is as it was"

@@ -13,7 +13,7 @@ from anabranch.spark_jobs import shipping
 IMPORTS = "import anabranch.spark_jobs.audit, anabranch.spark_jobs.service, anabranch.cli.audit as c; print(c.__file__)"
 
 
-def test_the_archive_is_all_that_a_cluster_needs_of_us(tmp_path: Path) -> None:
+def test_archive_contains_all_modules_that_a_cluster_needs(tmp_path: Path) -> None:
     archive = shipping.pack(tmp_path)
     names = zipfile.ZipFile(archive).namelist()
     assert {name.partition("/")[0] for name in names} == {"anabranch"}
@@ -31,11 +31,11 @@ def test_the_archive_is_all_that_a_cluster_needs_of_us(tmp_path: Path) -> None:
     assert done.stdout.startswith(str(archive))
 
 
-def test_the_same_sources_give_the_same_archive(tmp_path: Path) -> None:
+def test_same_sources_give_same_archive(tmp_path: Path) -> None:
     assert shipping.pack(tmp_path / "a").read_bytes() == shipping.pack(tmp_path / "b").read_bytes()
 
 
-def test_the_command_line_names_what_was_packed(tmp_path: Path) -> None:
+def test_submission_names_packed_files(tmp_path: Path) -> None:
     archive, job = shipping.pack(tmp_path), shipping.write_job(tmp_path)
     needs, words = shipping.submission(archive, job, "spark://m:7077", ["--topic", "t"])
     assert needs == {"PYTHONPATH": str(archive)}

@@ -25,7 +25,7 @@ def numbered(start: int, end: int, partitions: int = 3) -> list[tuple[int, bytes
     return [(number % partitions, b"k%d" % number, b"v%d" % number) for number in range(start, end)]
 
 
-def test_wrong_options_are_told_when_the_source_is_named() -> None:
+def test_wrong_options_are_refused_when_source_is_created() -> None:
     with pytest.raises(ValueError, match="exactly one of subscribe"):
         AnabranchSource({"kafka.bootstrap.servers": "h:1"}).schema()
     streams_only = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "latest"}
@@ -33,7 +33,7 @@ def test_wrong_options_are_told_when_the_source_is_named() -> None:
     assert "headers" in str(AnabranchSource({**streams_only, "includeHeaders": "true"}).schema())
 
 
-def test_what_expired_before_it_was_read_is_an_error_or_passed_over(live: LiveCluster) -> None:
+def test_records_expired_before_read_are_an_error_or_skipped(live: LiveCluster) -> None:
     topic = live.create("expired", 1)
     live.produce(topic, [(0, b"k", b"v")] * 9)
     given = {"kafka.bootstrap.servers": live.servers, "subscribe": topic, "startingOffsets": "earliest"}
@@ -51,7 +51,7 @@ def test_what_expired_before_it_was_read_is_an_error_or_passed_over(live: LiveCl
         lenient.stop()
 
 
-def test_what_went_with_its_partition_is_an_error_once_that_is_believed(
+def test_records_of_removed_partition_are_an_error_once_removal_is_certain(
     live: LiveCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = live.create("went", 2)
@@ -74,7 +74,7 @@ def test_what_went_with_its_partition_is_an_error_once_that_is_believed(
         reader.stop()
 
 
-def test_what_is_there_now_is_all_that_is_read_now(live: LiveCluster) -> None:
+def test_available_now_reads_only_existing_records(live: LiveCluster) -> None:
     topic = live.create("now", 1)
     live.produce(topic, [(0, b"k", b"v")] * 3)
     given = {"kafka.bootstrap.servers": live.servers, "subscribe": topic, "startingOffsets": "earliest"}
@@ -88,9 +88,7 @@ def test_what_is_there_now_is_all_that_is_read_now(live: LiveCluster) -> None:
 
 
 @pytest.mark.spark
-def test_batch_reads_whole_topics_with_the_columns_of_sparks_kafka_source(
-    spark: SparkSession, live: LiveCluster
-) -> None:
+def test_batch_reads_whole_topics_with_columns_of_spark_kafka_source(spark: SparkSession, live: LiveCluster) -> None:
     first, second = live.create("batch-1", 3), live.create("batch-2", 1)
     live.produce(first, numbered(0, 50), headers=[("h", b"x"), ("h", None)], compression="lz4")
     live.produce(second, [(0, b"only", b"one")])
@@ -169,7 +167,7 @@ class Query:
 
 
 @pytest.mark.spark
-def test_a_stream_takes_limited_batches_finds_new_partitions_and_goes_on_from_its_checkpoint(
+def test_stream_reads_limited_batches_and_new_partitions_and_resumes_from_checkpoint(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
     topic = live.create("stream", 2)
@@ -187,7 +185,7 @@ def test_a_stream_takes_limited_batches_finds_new_partitions_and_goes_on_from_it
 
 
 @pytest.mark.spark
-def test_every_record_is_read_once_while_partitions_come_go_and_come_back(
+def test_records_are_read_once_while_partitions_are_added_removed_and_recreated(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
     topic = live.create("come-and-go", 2)

@@ -10,7 +10,7 @@ from anabranch.spark_jobs.source_options import EARLIEST, LATEST, SECURED, Optio
 MINIMAL = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
 
 
-def test_defaults_are_those_of_sparks_kafka_source() -> None:
+def test_defaults_equal_those_of_spark_kafka_source() -> None:
     batch, stream = Options.of(MINIMAL), Options.of(MINIMAL, streaming=True)
     assert (batch.start, stream.start) == (Position(bound=EARLIEST), Position(bound=LATEST))
     assert batch.end == Position(bound=LATEST)
@@ -21,7 +21,7 @@ def test_defaults_are_those_of_sparks_kafka_source() -> None:
     assert (batch.offsets_per_trigger, batch.partitions_min, batch.records_per_partition_max) == (None, None, None)
 
 
-def test_everything_is_understood_in_any_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options = Options.of(
         {
             "BOOTSTRAP.servers": "h:1,i:2",
@@ -48,13 +48,13 @@ def test_everything_is_understood_in_any_case() -> None:
     assert options.client == {"isolation.level": "read_committed", "max.partition.fetch.bytes": "1000"}
 
 
-def test_other_ways_to_name_what_is_read() -> None:
+def test_assign_and_pattern_are_alternatives_to_subscribe() -> None:
     assigned = Options.of({"bootstrap.servers": "h:1", "assign": '{"t": [2, 0], "u": [1]}'})
     assert (assigned.topics, assigned.assigned) == (("t", "u"), {"t": (0, 2), "u": (1,)})
     assert Options.of({"bootstrap.servers": "h:1", "subscribePattern": "t-.*"}).pattern == "t-.*"
 
 
-def test_times_come_before_offsets() -> None:
+def test_timestamps_override_offsets() -> None:
     given = {**MINIMAL, "startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t": {"0": 5}}'}
     assert Options.of(given).start == Position(times_ms={"t": {"0": 5}})
     assert Options.of({**given, "startingTimestamp": "7"}).start == Position(time_ms=7)
@@ -90,7 +90,7 @@ def test_wrong_options_are_named(options: dict[str, str], complaint: str) -> Non
         Options.of(options)
 
 
-def test_how_to_be_let_in_is_kept_apart_and_not_shown() -> None:
+def test_security_properties_are_kept_apart_and_hidden() -> None:
     secured = {
         "security.protocol": "SASL_SSL",
         "sasl.jaas.config": "planted",
@@ -102,7 +102,7 @@ def test_how_to_be_let_in_is_kept_apart_and_not_shown() -> None:
     assert "planted" not in repr(options)
 
 
-def test_every_property_of_tls_is_known() -> None:
+def test_every_tls_property_is_known() -> None:
     assert {name for name in SECURED if name.startswith("ssl.")} == {
         f"ssl.{name.replace('_', '.')}" for name in TlsSettings.__dataclass_fields__
     }

@@ -75,7 +75,7 @@ def wait_for_events(summary: Path, count: int, process: subprocess.Popen[str]) -
         time.sleep(0.1)
 
 
-def test_a_worker_that_dies_in_the_middle_changes_no_verdict(tmp_path: Path) -> None:
+def test_worker_failure_does_not_change_verdict(tmp_path: Path) -> None:
     if not os.environ.get("ANABRANCH_SPARK_CLUSTER"):
         pytest.skip("NO SPARK CLUSTER: it takes half a minute; `make audit-cluster` runs it")
     if why_missing() is not None:

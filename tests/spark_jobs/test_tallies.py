@@ -42,14 +42,14 @@ def test_deliveries_are_counted_by_key_epoch_and_over_time() -> None:
     assert found.audiences() == [("billing", "flights"), ("readers", "flights")]
 
 
-def test_a_row_without_a_count_is_one_delivery() -> None:
+def test_row_without_count_is_one_delivery() -> None:
     found = Tallies()
     ones = {"name": np.zeros(2, np.int64), "partition": np.zeros(2, np.int32), "generation": np.array([3, 3], np.int32)}
     found.deliver(NAMES, {**ones, "time_ms": np.array([5, 9])})
     assert found.key_epochs == {("readers", "flights", KeyEpoch(0, 3)): Handed(2, 5, 9)}
 
 
-def test_bins_where_nothing_came_are_shown_empty_in_every_partition() -> None:
+def test_empty_bins_are_included_for_every_partition() -> None:
     found = counted([(0, 0, 0, 0, 1), (0, 0, 0, 1600, 1), (0, 1, 0, 700, 1)])
     assert found.series("readers", "flights").partitions == {
         0: [(0, 1), (500, 0), (1000, 0), (1500, 1)],
@@ -58,7 +58,7 @@ def test_bins_where_nothing_came_are_shown_empty_in_every_partition() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_parts_add_up_to_the_whole_however_it_is_cut(seed: int) -> None:
+def test_sum_of_parts_equals_the_whole(seed: int) -> None:
     rng = random.Random(seed)
     rows = some_rows(rng, 300)
     whole, parts = counted(rows), Tallies()
@@ -69,7 +69,7 @@ def test_parts_add_up_to_the_whole_however_it_is_cut(seed: int) -> None:
     assert parts.as_json() == whole.as_json()
 
 
-def test_bins_widen_when_there_would_be_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bins_widen_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tallies, "BINS_MAX", 10)
     early, late = counted([(0, 0, 0, 0, 1), (0, 0, 0, 600, 2)]), counted([(0, 0, 0, 20_000, 3)])
     early.add(late)
@@ -90,14 +90,14 @@ def test_partitions_are_shown_in_bins_of_one_width(monkeypatch: pytest.MonkeyPat
     assert found.series("readers", "absent") == (500, {})
 
 
-def test_what_is_stored_is_counted_apart() -> None:
+def test_stored_records_are_counted_separately() -> None:
     found = Tallies()
     found.store("flights", np.array([0, 0, 1]), np.array([100, 200, 900]))
     assert found.series(STORED, "flights").partitions == {0: [(0, 2), (500, 0)], 1: [(0, 0), (500, 1)]}
     assert found.audiences() == []
 
 
-def test_a_batch_that_comes_twice_counts_once() -> None:
+def test_repeated_batch_counts_once() -> None:
     ledger = Ledger()
     ledger.take(0, [counted([(0, 0, 0, 0, 1)]), counted([(0, 1, 0, 0, 1)])])
     ledger.take(1, [counted([(0, 0, 0, 500, 7)])])
@@ -124,14 +124,14 @@ def test_hand_offs_of_a_split_and_of_a_merge() -> None:
     assert found.hand_offs("billing", "flights", lineage) == []
 
 
-def test_a_hand_off_looks_through_key_epochs_of_which_nothing_was_delivered() -> None:
+def test_hand_off_skips_key_epochs_without_deliveries() -> None:
     lineage = Lineage(1, [(0, 1), (1, 2), (2, 4)])  # 1 splits off from 0, then 3 from 1
     found = counted([(0, 0, 0, 1000, 5), (0, 3, 2, 1300, 1)])
     (only,) = found.hand_offs("readers", "flights", lineage)
     assert (only.sources, only.took_ms) == ((KeyEpoch(0, 0),), 300)
 
 
-def test_an_application_that_got_the_younger_before_the_older_waited_less_than_nothing() -> None:
+def test_hand_off_of_overtaking_delivery_is_negative() -> None:
     lineage = Lineage(1, [(0, 1), (1, 2)])
     (only,) = counted([(0, 0, 0, 5000, 1), (0, 1, 1, 4000, 1)]).hand_offs("readers", "flights", lineage)
     assert only.took_ms == -1000

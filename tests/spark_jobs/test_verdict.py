@@ -6,6 +6,6 @@ from anabranch.spark_jobs.verdict import unread_of
 from tests.anabranch.audit.test_causes import LOST
 
 
-def test_what_many_buckets_tell_of_a_partition_is_one_place() -> None:
+def test_losses_of_one_partition_in_several_buckets_are_merged() -> None:
     found = [LOST, LOST._replace(offset=3998, records=2), LOST._replace(partition=0)]
     assert unread_of(found) == [LOST._replace(partition=0), LOST._replace(offset=3998, records=14)]

@@ -37,7 +37,7 @@ def cluster() -> Iterator[LiveCluster]:
         yield live
 
 
-def test_every_kind_of_violation_comes_back_as_it_was_told(tmp_path: Path) -> None:
+def test_every_kind_of_violation_survives_the_round_trip(tmp_path: Path) -> None:
     outputs = Violations(tmp_path)
     outputs.take(batch_name(0), LINES[:4], 0)
     outputs.take(batch_name(10), LINES[4:], 0)
@@ -45,7 +45,7 @@ def test_every_kind_of_violation_comes_back_as_it_was_told(tmp_path: Path) -> No
     assert violations.count(tmp_path) == len(LINES)
 
 
-def test_columns_are_typed_and_all_files_have_the_same(tmp_path: Path) -> None:
+def test_columns_are_typed_and_equal_in_all_files(tmp_path: Path) -> None:
     outputs = Violations(tmp_path)
     for number, line in enumerate(LINES):
         outputs.take(batch_name(number), [line], 0)
@@ -59,7 +59,7 @@ def test_columns_are_typed_and_all_files_have_the_same(tmp_path: Path) -> None:
     assert table["offset"].to_pylist()[5] == 1 << 40
 
 
-def test_a_batch_that_runs_again_replaces_what_it_wrote(tmp_path: Path) -> None:
+def test_repeated_batch_replaces_its_file(tmp_path: Path) -> None:
     outputs = Violations(tmp_path)
     outputs.take("lost", LINES, 0)
     outputs.take("lost", LINES[:1], 0)
@@ -68,9 +68,7 @@ def test_a_batch_that_runs_again_replaces_what_it_wrote(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_listens_is_told_of_each_and_a_flood_is_not_told_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_listener_is_called_for_a_limited_number_of_violations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(violations, "NAMED_MAX", 2)
     heard: list[dict[str, Any]] = []
     Violations(tmp_path, listeners=[heard.append]).take(batch_name(0), LINES, 0)
@@ -78,7 +76,7 @@ def test_who_listens_is_told_of_each_and_a_flood_is_not_told_whole(
     assert violations.count(tmp_path) == len(LINES)
 
 
-def test_in_a_topic_each_has_the_key_by_which_a_repetition_is_known(cluster: LiveCluster, tmp_path: Path) -> None:
+def test_violations_topic_has_keys_that_identify_repetitions(cluster: LiveCluster, tmp_path: Path) -> None:
     topic = cluster.create("violations", 3)
     writer = TopicWriter(cluster.servers, topic)
     outputs = Violations(tmp_path, topic=writer)
@@ -103,7 +101,7 @@ def test_in_a_topic_each_has_the_key_by_which_a_repetition_is_known(cluster: Liv
     assert {timestamp for _, _, timestamp in stored} == {1_700_000_000_000}
 
 
-def test_many_violations_travel_in_several_batches(cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_violations_are_sent_in_several_batches(cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anabranch.spark_jobs.writer.BATCH_BYTES", 2000)
     topic = cluster.create("many-violations", 1)
     writer = TopicWriter(cluster.servers, topic)

@@ -69,7 +69,7 @@ def told(findings: Findings) -> dict[str, Any]:
     return {**report.as_json(findings), "stories": stories}
 
 
-def test_a_stream_a_batch_job_and_its_copy_find_the_same(
+def test_stream_batch_job_and_copy_find_the_same_violations(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
     topic, expect = resized_and_read(live)
@@ -111,7 +111,7 @@ def test_a_stream_a_batch_job_and_its_copy_find_the_same(
         assert violations.count(directory / "violations") == 2
 
 
-def test_a_stream_that_is_clean_is_the_exit_status(
+def test_exit_status_of_clean_stream_is_zero(
     spark: SparkSession,
     live: LiveCluster,
     tmp_path: Path,
@@ -132,7 +132,7 @@ def test_a_stream_that_is_clean_is_the_exit_status(
     assert list((wish.directory / "violations").glob("*")) == []
 
 
-def test_a_stream_says_when_it_follows_also_where_there_is_nothing_to_read(
+def test_following_stream_creates_its_mark_even_without_input(
     spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For health checks: absent while Spark starts, and removed with the audit."""
@@ -152,7 +152,7 @@ def test_a_stream_says_when_it_follows_also_where_there_is_nothing_to_read(
     assert (seen[0], seen[-1], mark.exists()) == (False, True, False)
 
 
-def test_where_nothing_was_delivered_there_is_no_verdict(
+def test_without_deliveries_there_is_no_verdict(
     spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A consumer without an audit must not pass CI; nor must Ctrl-C before any event."""
@@ -173,9 +173,7 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_what_other_clients_have_written_down_is_judged_like_an_audit_topic(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_delivery_logs_of_other_clients_are_judged_like_an_audit_topic(spark: SparkSession, tmp_path: Path) -> None:
     """One violation of each kind that delivery logs can show; the rest is in order."""
     sent = [
         {"key": f"k{number % 10}", "sequence": number // 10, "partition": number % 10 % 3, "offset": number}
@@ -211,7 +209,7 @@ def test_what_other_clients_have_written_down_is_judged_like_an_audit_topic(
     assert verdict.clean(found.judgement) and found.judgement["delivered"] == 1000
 
 
-def test_a_line_that_makes_no_sense_ends_the_audit(tmp_path: Path) -> None:
+def test_malformed_line_ends_the_audit(tmp_path: Path) -> None:
     handed = written(tmp_path / "handed.jsonl", [{"partition": 0}])
     with pytest.raises(CannotAudit, match=r"handed\.jsonl:1: offset is missing"):
         jobs.read_deliveries(replace(WISH, deliveries=(handed,), out=tmp_path / "out"))
@@ -220,9 +218,7 @@ def test_a_line_that_makes_no_sense_ends_the_audit(tmp_path: Path) -> None:
         jobs.read_deliveries(replace(WISH, deliveries=(fine,), sent=(fine,), out=tmp_path / "out"))
 
 
-def test_what_several_producers_have_written_down_is_read_in_the_order_of_each_log(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_logs_of_several_producers_are_read_in_order_of_each_partition(spark: SparkSession, tmp_path: Path) -> None:
     """The second file begins before the first one ends; checks need order."""
     files = []
     for producer in range(2):

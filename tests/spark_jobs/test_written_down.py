@@ -32,7 +32,7 @@ def lines_in(file: Path) -> int:
     return len(file.read_bytes().splitlines()) if file.exists() else 0
 
 
-def test_a_killed_member_of_a_group_takes_nothing_with_it(
+def test_killed_group_member_loses_no_delivery_log(
     live: LiveCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command judges in the Spark that tests share."""
