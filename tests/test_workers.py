@@ -20,5 +20,5 @@ def test_what_is_kept_together_exists(prefix: str) -> None:
 
 def test_others_go_by_themselves() -> None:
     assert group_of("tests/model/test_models.py::test_a[b]") == "tests/model/test_models.py::test_a[b]"
-    assert group_of("tests/sim/test_resizing.py::test_a_defect_is_taken_away_again") == "simulation"
+    assert group_of("tests/sim/test_resizing.py::test_planted_defect_is_removed") == "simulation"
     assert group_of("tests/spark_jobs/test_lines.py::test_x") == "one Spark"

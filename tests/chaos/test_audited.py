@@ -15,7 +15,7 @@ VERDICT = {"verdict": {"delivered": 3, "redelivered": 1}, "rows": [{"generation"
 SAME = Comparison(VERDICT, dict(VERDICT), ["a"], ["a"])
 
 
-async def test_what_was_done_is_told_by_the_time_of_the_day() -> None:
+async def test_faults_and_resizes_have_wall_clock_times() -> None:
     now_s, now_ms = asyncio.get_running_loop().time(), wall_clock_ms()
     fired = [Fired("kill", "node 2", now_s - 500, now_s - 499), Fired("isolate", "node 1", now_s - 900, now_s - 2)]
     first, second, third = moments(fired, [(now_s - 300, now_s - 299.5, 6)])
@@ -25,14 +25,14 @@ async def test_what_was_done_is_told_by_the_time_of_the_day() -> None:
     assert (third.text, third.label) == ("orders has 6 partitions, 0.5 s after it was asked", "6 partitions")
 
 
-async def test_every_fault_of_the_menu_has_a_lane() -> None:
+async def test_every_kind_of_fault_has_a_lane() -> None:
     lanes = {one.text.partition(":")[0]: one.kind for one in moments([Fired(name, "", 0, 0) for name in FAULTS], ())}
     assert lanes["kill two brokers"] == lanes["crash the controller at a step"] == "kill"
     assert lanes["crash a consumer"] == lanes["replace a consumer"] == "client"
     assert (lanes["full disk"], lanes["freeze"], lanes["cut a link"]) == ("disk", "freeze", "network")
 
 
-def test_two_audits_are_equal_only_if_everything_is() -> None:
+def test_audits_are_equal_only_in_every_part() -> None:
     assert SAME.equal and SAME.clean
     assert not replace(SAME, batch_lines=["b"]).equal
     assert not replace(SAME, batch={**VERDICT, "rows": []}).equal
@@ -41,7 +41,7 @@ def test_two_audits_are_equal_only_if_everything_is() -> None:
     assert not replace(SAME, stream={**VERDICT, "verdict": {"delivered": 0}}).clean, "nothing was audited"
 
 
-def test_without_a_verdict_nothing_is_good(tmp_path: Path) -> None:
+def test_missing_verdict_is_a_failure(tmp_path: Path) -> None:
     companion = AuditCompanion(tmp_path, print)
     assert not companion.good and companion.lines() == ["no verdict of the audit"]
     companion.comparison = replace(SAME, batch_lines=["b"])

@@ -19,7 +19,7 @@ def control() -> Control:
     return Control(proxy)
 
 
-def test_a_fault_begins_and_ends_by_its_number(control: Control) -> None:
+def test_fault_begins_and_ends_by_its_number(control: Control) -> None:
     begun = control.carry_out({"do": "begin", "kind": "cut", "source": "1", "target": "2"})
     assert begun == {"fault": 1, "what": "cut 1 -> 2"}
     assert control.carry_out({"do": "begin", "kind": "cut", "source": "2", "target": "zk"})["fault"] == 2
@@ -40,7 +40,7 @@ def test_a_fault_begins_and_ends_by_its_number(control: Control) -> None:
         ({"do": "dance"}, ValueError, "cannot dance"),
     ],
 )
-def test_what_nothing_could_ever_meet_is_refused(
+def test_impossible_fault_is_refused(
     control: Control, order: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):

@@ -31,7 +31,7 @@ print("as expected")
 """
 
 
-def test_a_small_file_system_is_filled_and_freed(tmp_path: Path) -> None:
+def test_small_file_system_is_filled_and_freed(tmp_path: Path) -> None:
     script = SMALL.format(tmp_path, sys.executable, ON_SMALL)
     try:
         done = subprocess.run(["unshare", "-Urm", "sh", "-c", script], capture_output=True, text=True, check=False)
@@ -42,14 +42,14 @@ def test_a_small_file_system_is_filled_and_freed(tmp_path: Path) -> None:
     assert done.stdout == "as expected\n", done.stderr
 
 
-def test_a_large_file_system_is_left_alone(tmp_path: Path) -> None:
+def test_large_file_system_is_not_filled(tmp_path: Path) -> None:
     with pytest.raises(disk.TooLarge, match="small separate file system"):
         disk.fill(tmp_path, at_most_bytes=1000)
     assert not list(tmp_path.iterdir())
     assert disk.release(tmp_path) == 0
 
 
-def test_a_limit_stops_a_process_from_growing_files(tmp_path: Path) -> None:
+def test_limit_stops_process_from_growing_files(tmp_path: Path) -> None:
     writing = """
 import sys
 for line in sys.stdin:

@@ -28,7 +28,7 @@ async def no_resize(*_: object) -> None:
     """No resize is asked for here."""
 
 
-async def test_one_zookeeper_server_at_a_time_and_none_while_it_is_on_its_way_back(tmp_path: Path) -> None:
+async def test_one_zookeeper_server_is_down_at_a_time(tmp_path: Path) -> None:
     """The ensemble always has a quorum: while a killed server is away, neither fault finds a target."""
     cluster = ChaosCluster(tmp_path)
     scene = BriefScene(cluster, random.Random(1), no_resize, (), set())
@@ -47,7 +47,7 @@ async def test_one_zookeeper_server_at_a_time_and_none_while_it_is_on_its_way_ba
         assert await kill_zookeeper(scene) is not None
 
 
-async def test_no_zookeeper_server_is_taken_while_another_stays_dead(tmp_path: Path) -> None:
+async def test_no_zookeeper_server_is_stopped_while_another_is_dead(tmp_path: Path) -> None:
     cluster = ChaosCluster(tmp_path)
     scene = BriefScene(cluster, random.Random(1), no_resize, (), set())
     async with cluster.ensemble as ensemble:

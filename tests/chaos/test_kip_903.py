@@ -92,7 +92,7 @@ async def until_logged(cluster: ChaosCluster, node_id: int, text: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_with_the_check_the_delayed_request_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+async def test_with_the_check_delayed_request_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
     async with ChaosCluster(tmp_path, 2, 1, zookeeper_count=1) as cluster:
         await delayed_proposal_races_a_reboot(cluster)
         await until_logged(cluster, LEADER, "reverted (INELIGIBLE_REPLICA)")
@@ -108,7 +108,7 @@ async def test_with_the_check_the_delayed_request_is_refused_and_nothing_is_lost
             assert (await one.getone()).value == b"acknowledged"
 
 
-async def test_without_the_check_an_acknowledged_record_is_lost(tmp_path: Path) -> None:
+async def test_without_the_check_acknowledged_record_is_lost(tmp_path: Path) -> None:
     broken = ChaosCluster(tmp_path, 2, 1, zookeeper_count=1, module="tests.chaos.without_kip_903")
     async with broken as cluster:
         await delayed_proposal_races_a_reboot(cluster)

@@ -27,7 +27,7 @@ def judged(*steps: Step) -> Ledger:
     ],
     ids=["moves on", "repeats after a crash", "repeats after a cut"],
 )
-def test_what_is_right_passes(steps: list[Step]) -> None:
+def test_ordered_deliveries_have_no_anomaly(steps: list[Step]) -> None:
     ledger = judged(*steps)
     assert (ledger.found, ledger.anomalies) == (0, [])
     assert ledger.delivered == len({sequence for sequence, _, _ in steps})
@@ -46,9 +46,9 @@ def test_what_is_right_passes(steps: list[Step]) -> None:
     ],
     ids=["overtaken", "repeated behind a cut", "stored twice", "stored in two partitions", "a hole in a repetition"],
 )
-def test_what_is_wrong_is_said(steps: list[Step], says: str) -> None:
+def test_anomaly_names_its_records(steps: list[Step], says: str) -> None:
     assert judged(*steps).anomalies[0] == says
 
 
-def test_what_never_came_is_missing() -> None:
+def test_undelivered_records_are_missing() -> None:
     assert judged((0, 0, 0)).missing({KEY: 3, b"other": 2}) == 4

@@ -116,7 +116,7 @@ async def describe(bootstrap: str) -> int:
         return len((await admin.describe_cluster()).brokers)
 
 
-async def test_a_controller_dies_at_a_chosen_step_and_disks_fill_up(tmp_path: Path) -> None:
+async def test_controller_dies_at_chosen_step_and_disks_fill_up(tmp_path: Path) -> None:
     async with launched(tmp_path) as (hand, bootstrap, zookeeper):
         cluster = ("--cluster", str(hand.directory))
         async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:

@@ -26,7 +26,7 @@ def coordinators_said(nodes: Path) -> Iterator[str]:
                 yield f"{file.stem}: {line}"
 
 
-async def test_every_record_comes_once_and_in_order_whoever_is_killed(
+async def test_every_record_is_delivered_once_and_in_order_under_faults(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in OF_COMMITS:
@@ -40,7 +40,7 @@ async def test_every_record_comes_once_and_in_order_whoever_is_killed(
     assert len(outcome.resizes) == 12 and outcome.faults.total() == 8, told
 
 
-async def test_readers_without_gates_are_noticed() -> None:
+async def test_readers_without_gates_cause_anomalies() -> None:
     """Readers start when everything is stored, over growth and merging. A key's records are in a partition, its child,
     and the first again, so any order without gates is wrong.
     """

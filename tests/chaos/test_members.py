@@ -53,26 +53,26 @@ def sent(sequence: int) -> Send:
 SENDS = [sent(0), sent(1), sent(2)]
 
 
-def test_in_order_and_all_of_it_is_good(tmp_path: Path) -> None:
+def test_complete_ordered_deliveries_have_no_anomaly(tmp_path: Path) -> None:
     one = group(tmp_path, row(0, 0, 0), row(1, 0, 1), row(0, 0, 0), row(1, 0, 1), row(2, 3, 0))
     assert one.missing(SENDS) == []
     assert list(one.judge(SENDS)) == []
     assert one.summary() == "g: 3 records, 2 delivered again, 0 members killed, 0 ended by themselves"
 
 
-def test_a_child_before_its_parent_is_noticed(tmp_path: Path) -> None:
+def test_child_before_its_parent_is_an_anomaly(tmp_path: Path) -> None:
     one = group(tmp_path, row(0, 0, 0), row(2, 3, 0), row(1, 0, 1))
     assert one.missing(SENDS) == []
     assert list(one.judge(SENDS)) == ["g: B1 key-order: k/1 at orders-0@1 was first delivered after k/2"]
 
 
-def test_what_nobody_was_handed_is_noticed(tmp_path: Path) -> None:
+def test_undelivered_record_is_an_anomaly(tmp_path: Path) -> None:
     one = group(tmp_path, row(0, 0, 0), row(2, 3, 0))
     assert one.missing(SENDS) == ["k/1"]
     assert list(one.judge(SENDS)) == ["g: 1 acknowledged records were not delivered, such as ['k/1']"]
 
 
-def test_the_order_of_a_key_is_promised_until_the_topic_shrinks(tmp_path: Path) -> None:
+def test_key_order_is_required_until_topic_shrinks(tmp_path: Path) -> None:
     one = group(tmp_path, row(1, 0, 1), row(0, 1, 0), row(2, 0, 2))
     one.look()
     assert list(one.judge(SENDS, {"k/0", "k/1", "k/2"})) == [] and one.unordered == 1
@@ -82,7 +82,7 @@ def test_the_order_of_a_key_is_promised_until_the_topic_shrinks(tmp_path: Path) 
     assert one.unordered == 0
 
 
-def test_the_order_of_a_partition_is_promised_always(tmp_path: Path) -> None:
+def test_partition_order_is_always_required(tmp_path: Path) -> None:
     one = group(tmp_path, row(0, 0, 0), row(2, 0, 2), row(0, 0, 0), row(1, 0, 1), row(2, 0, 2))
     one.look()
     assert list(one.judge(SENDS, {"k/0", "k/1", "k/2"})) == [
@@ -90,7 +90,7 @@ def test_the_order_of_a_partition_is_promised_always(tmp_path: Path) -> None:
     ]
 
 
-def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
+def test_partial_line_is_read_when_complete(tmp_path: Path) -> None:
     one = group(tmp_path, row(0, 0, 0))
     line = json.dumps(row(1, 0, 1))
     with one.file.open("a") as file:
@@ -102,7 +102,7 @@ def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["{}", "nonsense", '{"key": "k", "sequence": "first", "partition": 0, "offset": 0}'])
-def test_a_line_that_makes_no_sense_is_told_with_its_number(tmp_path: Path, line: str) -> None:
+def test_malformed_line_is_reported_with_its_number(tmp_path: Path, line: str) -> None:
     with pytest.raises(MemberFailed, match=r"g\.jsonl:2 is not a delivery"):
         group(tmp_path, row(0, 0, 0), line).look()
 
@@ -116,7 +116,7 @@ def test_a_line_that_makes_no_sense_is_told_with_its_number(tmp_path: Path, line
     ],
     ids=["it ends", "no such program"],
 )
-async def test_a_command_that_gets_nowhere_ends_the_run(
+async def test_failing_command_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, told: str
 ) -> None:
     monkeypatch.setattr("anabranch.chaos.members.AGAIN_S", 0.0)
@@ -133,7 +133,7 @@ def state_of(process: asyncio.subprocess.Process) -> str:
 
 
 @pytest.mark.processes
-async def test_a_frozen_member_goes_on_and_one_that_is_still_frozen_ends_with_the_run(tmp_path: Path) -> None:
+async def test_frozen_member_is_continued_and_killed_at_end_of_run(tmp_path: Path) -> None:
     async def until(stopped: bool) -> None:
         while (state_of(process) == "T") != stopped:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -187,7 +187,7 @@ MIXED = Plan(
 
 @pytest.mark.processes
 @pytest.mark.zookeeper
-async def test_stock_groups_keep_the_order_of_keys_while_a_topic_grows(tmp_path: Path) -> None:
+async def test_stock_groups_keep_key_order_while_topic_grows(tmp_path: Path) -> None:
     """librdkafka with both protocols, and aiokafka, while members and nodes are killed, frozen and cut off."""
     verdict = await chaos(MIXED, say=log.info, directory=tmp_path, kafka="4.1")
     table = "\n".join(report(verdict))
@@ -201,7 +201,7 @@ async def test_stock_groups_keep_the_order_of_keys_while_a_topic_grows(tmp_path:
 @BY_HAND
 @pytest.mark.processes
 @pytest.mark.zookeeper
-async def test_stock_groups_lose_nothing_while_a_topic_shrinks_too(tmp_path: Path) -> None:
+async def test_stock_groups_lose_nothing_while_topic_shrinks(tmp_path: Path) -> None:
     """Every record is delivered, and each partition is in order. Kills delay members, so some keys lose their order
     after a merge: the run counts them as a control.
     """
@@ -218,7 +218,7 @@ async def test_stock_groups_lose_nothing_while_a_topic_shrinks_too(tmp_path: Pat
 @pytest.mark.processes
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("gated", [False, pytest.param(True, marks=BY_HAND)], ids=["gates off", "gates on"])
-async def test_a_group_that_reads_the_newest_first_needs_gates(tmp_path: Path, gated: bool) -> None:
+async def test_group_that_reads_newest_first_needs_gates(tmp_path: Path, gated: bool) -> None:
     """The control: without gates a run finds keys out of order."""
     grown = FIRST_COUNT + 3
 
@@ -255,13 +255,15 @@ async def test_a_group_that_reads_the_newest_first_needs_gates(tmp_path: Path, g
     ],
     ids=["no group", "no group that would mind", "no password", "one name"],
 )
-def test_what_cannot_be_judged_is_refused(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_member_options_are_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", "--duration", "1", *words]) == 2
     assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["mine", "mine=", "a b=true", "=true"])
-def test_a_member_is_a_name_and_a_command(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_member_is_a_name_and_a_command(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "--member", text])
     assert "is not GROUP=COMMAND" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from anabranch.chaos.nodes import FoundNode, NotFound, find_node
         ((), ""),
     ],
 )
-def test_the_value_of_an_option(words: tuple[str, ...], value: str) -> None:
+def test_option_value_is_found_in_command_line(words: tuple[str, ...], value: str) -> None:
     assert nodes.option(words, "--id") == value
 
 
@@ -28,7 +28,7 @@ def node(node_id: int, zookeeper: str, data_dir: str) -> FoundNode:
     return FoundNode(node_id, os.getpid(), zookeeper, ("node", "--data-dir", data_dir))
 
 
-def test_a_cluster_is_named_by_its_ensemble_or_its_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_is_selected_by_ensemble_or_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = node(1, "zk:1", "/a/node-1"), node(1, "zk:2", "/b/node-1")
     monkeypatch.setattr(nodes, "running_nodes", lambda: [one, other, node(2, "zk:2", "/b/node-2")])
     assert find_node(1, cluster="zk:1") is one
@@ -40,6 +40,6 @@ def test_a_cluster_is_named_by_its_ensemble_or_its_directory(monkeypatch: pytest
         find_node(2, cluster="zk:1")
 
 
-def test_this_process_is_no_node_and_is_not_stopped() -> None:
+def test_own_process_is_no_node_and_not_stopped() -> None:
     assert os.getpid() not in {one.pid for one in nodes.running_nodes()}
     assert not nodes.is_stopped(os.getpid())

@@ -76,12 +76,12 @@ class Caller:
         (None, "client"),
     ],
 )
-def test_a_sender_is_known_by_its_client_id(client_id: str | None, sender: str) -> None:
+def test_sender_is_identified_by_its_client_id(client_id: str | None, sender: str) -> None:
     assert sender_of(request(PRODUCE, client_id)) == sender
     assert sender_of(b"\0\0\0\1x") == "client"
 
 
-async def test_a_cut_resets_its_link_and_refuses_it_until_it_ends() -> None:
+async def test_cut_resets_its_link_and_refuses_connections_until_it_ends() -> None:
     proxy = Proxy()
     async with echo_through(proxy) as connect:
         one, other = await connect(), await connect()
@@ -100,7 +100,7 @@ async def test_a_cut_resets_its_link_and_refuses_it_until_it_ends() -> None:
 
 
 @pytest.mark.parametrize("direction", ["there", "back", "both"])
-async def test_what_is_dropped_arrives_after_the_end(direction: str) -> None:
+async def test_dropped_bytes_arrive_after_fault_ends(direction: str) -> None:
     proxy = Proxy()
     async with echo_through(proxy) as connect:
         caller = await connect()
@@ -114,7 +114,7 @@ async def test_what_is_dropped_arrives_after_the_end(direction: str) -> None:
         caller.close()
 
 
-async def test_only_the_held_api_waits_and_what_follows_it() -> None:
+async def test_hold_delays_only_its_api_and_later_requests() -> None:
     proxy = Proxy()
     async with echo_through(proxy) as connect:
         caller, other = await connect(), await connect()
@@ -131,7 +131,7 @@ async def test_only_the_held_api_waits_and_what_follows_it() -> None:
         other.close()
 
 
-async def test_a_held_request_arrives_though_its_sender_has_given_up() -> None:
+async def test_held_request_arrives_after_its_sender_disconnects() -> None:
     arrived = asyncio.Event()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -155,7 +155,7 @@ async def test_a_held_request_arrives_though_its_sender_has_given_up() -> None:
     server.close()
 
 
-async def test_a_delay_keeps_the_order_and_does_not_add_up() -> None:
+async def test_delay_keeps_order_and_does_not_accumulate() -> None:
     loop = asyncio.get_running_loop()
     proxy = Proxy()
     async with echo_through(proxy) as connect:
@@ -171,7 +171,7 @@ async def test_a_delay_keeps_the_order_and_does_not_add_up() -> None:
         caller.close()
 
 
-def test_faults_say_what_they_are() -> None:
+def test_faults_describe_themselves() -> None:
     assert str(LinkFault("cut", "1", "2")) == "cut 1 -> 2"
     assert str(LinkFault("delay", "1", "*", "there", delay_s=0.5)) == "delay 1 -> * there 0.5 s"
     assert str(LinkFault("hold", "1", api_key=56)) == "hold 1 -> * api 56"

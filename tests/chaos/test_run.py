@@ -30,7 +30,7 @@ PATIENCE_S = 300.0
 """With a cluster that has half a processor."""
 
 
-async def test_faults_go_on_until_enough_has_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_faults_continue_until_enough_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine too busy for faults in the planned time."""
     tries = 0
 
@@ -46,7 +46,7 @@ async def test_faults_go_on_until_enough_has_happened(tmp_path: Path, monkeypatc
     assert len(run.fired) >= 2
 
 
-async def test_a_commit_whose_answer_was_lost_counts(tmp_path: Path) -> None:
+async def test_commit_with_lost_response_counts(tmp_path: Path) -> None:
     """It is stored, and not repeated if no record follows."""
     run = ChaosRun(Plan(), ChaosCluster(tmp_path), say=log.info)
     run.history.sends.append(Send(0, "w", "k", 0, "k/0", outcome="ok", place=(TOPIC, 0), offset=0))
@@ -58,7 +58,7 @@ async def test_a_commit_whose_answer_was_lost_counts(tmp_path: Path) -> None:
         assert await run._all_delivered(admin)
 
 
-async def test_a_run_says_what_a_group_waits_for_that_never_commits(tmp_path: Path) -> None:
+async def test_run_names_gate_of_group_that_never_commits(tmp_path: Path) -> None:
     run = ChaosRun(Plan(), ChaosCluster(tmp_path), say=log.info)
     async with orders() as (_, admin, _):
         member = StockMember(admin)
@@ -73,7 +73,7 @@ def many_kinds(fired: Sequence[Fired]) -> bool:
     return len({one.name for one in fired}) >= 5
 
 
-async def test_half_a_minute_of_faults_breaks_no_promise(tmp_path: Path) -> None:
+async def test_half_a_minute_of_faults_violates_nothing(tmp_path: Path) -> None:
     """Three brokers, two spare controllers and three ZooKeeper servers are killed, frozen, cut off, slowed down and
     expired under load and resizes; then every checker runs.
     """
@@ -90,7 +90,7 @@ def deadly(fired: Sequence[Fired]) -> bool:
     return sum(2 if one.name == "kill two brokers" else 1 for one in fired) >= 4
 
 
-async def test_a_product_that_acknowledges_too_early_is_noticed(tmp_path: Path) -> None:
+async def test_premature_acknowledgement_is_detected(tmp_path: Path) -> None:
     """A kill shows it only if the leader has just appended records."""
     faults = ("kill", "kill two brokers")
     impatient = 8  # the lost never come, and what is lost is seen in the logs of the nodes

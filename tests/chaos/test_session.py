@@ -15,7 +15,7 @@ from anabranch.controller.zk.session import SessionEvent
 pytestmark = [pytest.mark.zookeeper]
 
 
-async def test_an_ensemble_survives_one_server_and_sessions_end_on_demand(tmp_path: Path) -> None:
+async def test_ensemble_survives_one_server_and_sessions_expire_on_request(tmp_path: Path) -> None:
     """Kills a server, writes, and restarts it; then ends a session through each server, long before its timeout."""
     async with LocalEnsemble(tmp_path) as ensemble:
         await ensemble.kill(2)
@@ -39,7 +39,7 @@ async def test_an_ensemble_survives_one_server_and_sessions_end_on_demand(tmp_pa
             await other.close()
 
 
-async def test_what_is_not_there_cannot_be_ended(zookeeper_hosts: str) -> None:
+async def test_missing_session_cannot_be_expired(zookeeper_hosts: str) -> None:
     with pytest.raises(NoSession, match="could not be taken over"):
         await expire(zookeeper_hosts, 0x123456789ABCDEF)
     with pytest.raises(NoSession, match="neither a live broker nor the active controller"):

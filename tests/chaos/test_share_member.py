@@ -71,7 +71,7 @@ async def said(
     return outcome
 
 
-async def test_what_is_said_holds_and_what_is_released_comes_again() -> None:
+async def test_acknowledged_records_are_done_and_released_ones_come_again() -> None:
     async with sharing() as cluster:
         await send(cluster, 4)
         async with reading(cluster, "a") as member:
@@ -89,7 +89,7 @@ async def test_what_is_said_holds_and_what_is_released_comes_again() -> None:
             assert (again.offset, again.delivery_count, later) == (2, 2, {3: True})
 
 
-async def test_a_lock_that_ran_out_and_one_that_was_renewed() -> None:
+async def test_expired_lock_loses_record_and_renewed_lock_keeps_it() -> None:
     lock = {"group_share_record_lock_duration_ms": "1000", "group_share_min_record_lock_duration_ms": "1000"}
     async with sharing(**lock) as cluster:
         await send(cluster, 2)
@@ -110,7 +110,7 @@ async def _renew(member: ShareMember, record: SharedRecord, enough: asyncio.Even
         await asyncio.sleep(0.1)
 
 
-async def test_with_its_session_a_member_loses_what_it_holds() -> None:
+async def test_closed_session_releases_records_of_member() -> None:
     async with sharing() as cluster:
         await send(cluster, 2)
         async with reading(cluster, "a") as member, reading(cluster, "b") as other:
@@ -122,7 +122,7 @@ async def test_with_its_session_a_member_loses_what_it_holds() -> None:
             assert {one.offset for one in await some(other, 2)} == {0, 1}
 
 
-async def test_a_session_whose_request_was_cancelled_is_over() -> None:
+async def test_session_with_cancelled_request_is_closed() -> None:
     """The broker may have processed the request, so the next epoch is unknown."""
     async with sharing() as cluster:
         await send(cluster, 1)
@@ -139,7 +139,7 @@ async def test_a_session_whose_request_was_cancelled_is_over() -> None:
             assert (outcome, record.session.lives) == ([None], False)
 
 
-async def test_a_member_goes_on_with_the_next_leader() -> None:
+async def test_member_continues_with_next_leader() -> None:
     async with sharing(3) as cluster:
         await send(cluster, 2)
         async with reading(cluster, "a") as member:
@@ -155,7 +155,7 @@ async def test_a_member_goes_on_with_the_next_leader() -> None:
             assert (got[0].offset, got[0].session.node != zero.session.node) == (1, True)
 
 
-async def test_a_leader_that_is_dead_keeps_nothing_back_that_others_hand_out() -> None:
+async def test_dead_leader_does_not_delay_acknowledgements_to_others() -> None:
     async with sharing(2) as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="alone", partitions=2, replication_factor=1)])
         known = (await admin.wait_for_topic("alone")).partitions
@@ -181,7 +181,7 @@ async def test_a_leader_that_is_dead_keeps_nothing_back_that_others_hand_out() -
             assert outcome == {dead: False, living: True}
 
 
-async def test_what_cannot_be_set_is_told() -> None:
+async def test_refused_group_setting_is_an_error() -> None:
     async with sharing() as cluster:
         with pytest.raises(KafkaError):
             await begin_at_earliest(cluster.bootstrap_servers, "")

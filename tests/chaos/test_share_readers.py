@@ -30,7 +30,7 @@ BY_HAND = pytest.mark.skipif(
 )
 
 
-async def test_members_come_and_go_and_all_is_dealt_with() -> None:
+async def test_every_record_is_acknowledged_while_members_join_and_leave() -> None:
     rng = random.Random(1)
     async with (
         Cluster(3, kafka="4.2", properties=PROPERTIES) as cluster,
@@ -60,7 +60,7 @@ async def test_members_come_and_go_and_all_is_dealt_with() -> None:
     assert {line[:3] for line in shared.judge()} == {"A41", "A43"}
 
 
-def test_brokers_that_share_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_brokers_without_share_groups_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--duration", "1", "--sharers", "2", "--kafka", "3.9"]) == 2
     assert "--sharers needs --kafka 4.2" in capsys.readouterr().err
 
@@ -73,7 +73,7 @@ def deadly(fired: Sequence[Fired]) -> bool:
 @pytest.mark.processes
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("module", ["anabranch.cli.main", "tests.chaos.shares_too_early"], ids=["product", "too early"])
-async def test_a_run_of_processes_tells_a_good_product_from_a_bad_one(module: str, tmp_path: Path) -> None:
+async def test_run_of_processes_detects_a_planted_bug_only(module: str, tmp_path: Path) -> None:
     plan = Plan(
         duration_s=25,
         enough=deadly,

@@ -37,7 +37,7 @@ def told(name: str) -> tuple[str, bool, tuple[str, ...]]:
     return name, False, tuple(violations)
 
 
-def test_what_is_aimed_at_comes_about_and_breaks_nothing() -> None:
+def test_aimed_scenario_occurs_without_violation() -> None:
     with pool(2) as workers:
         for name, came_about, violations in workers.map(told, AIMS):
             assert violations == (), f"repeat with: python -m tests.sim SEED --scenario {name!r}"
@@ -62,12 +62,12 @@ def test_what_is_aimed_at_comes_about_and_breaks_nothing() -> None:
         ("a gate looks at the key epochs just before, not beyond", ("B1",)),
     ],
 )
-def test_an_aimed_bug_is_caught_by_the_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:
+def test_aimed_bug_is_caught_by_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:
     caught = catch(bug, limit=40, first_seed=LIKELY.get(bug, 0))
     assert caught.found
     assert {one.split()[0] for one in caught.checkers} & set(checkers), caught.detail
 
 
-def test_every_aim_shows_a_bug_that_exists() -> None:
+def test_every_aim_belongs_to_an_existing_bug() -> None:
     assert set(AIMED_AT.values()) == set(AIMS)
     assert AIMED_AT.keys() <= PLANTS.keys() | DEFECTS.keys()

@@ -55,6 +55,6 @@ def revoking_partitions_are_let_go(patch: pytest.MonkeyPatch) -> None:
         (the_next_coordinator_sets_no_timers, 1, "every record is delivered and committed did not happen"),
     ],
 )
-def test_a_planted_bug_is_caught(bug: Bug, seed: int, shown_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_is_caught(bug: Bug, seed: int, shown_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
     assert shown_by in "\n".join(AssigningSchedule(seed).run().violations)

@@ -96,7 +96,7 @@ def _values(cluster: SimCluster, index: int) -> list[bytes]:
     return values
 
 
-def test_a_leader_that_may_be_contradicted_refuses_nothing_for_good() -> None:
+def test_leader_that_may_be_outdated_refuses_nothing_permanently() -> None:
     cluster = SimCluster("challenged", brokers=4, spares=1)
     for machine in cluster.brokers:
         machine.settings = dataclasses.replace(machine.settings, roles=("broker",))

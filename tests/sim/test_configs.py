@@ -112,7 +112,7 @@ class Changing:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_all_brokers_end_with_what_is_set(seed: int) -> None:
+def test_all_brokers_converge_to_altered_configs(seed: int) -> None:
     run = Changing(seed)
     run.cluster.loop.run(run.run())
     assert run.done["changed"] > CHANGES and not run.cluster.history.failures, run.done

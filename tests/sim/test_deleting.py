@@ -12,7 +12,7 @@ SEEDS = (1, 2, 12)
 """Every fault comes up in these; `make sim SCENARIO=deleting` runs hundreds."""
 
 
-def test_schedules_of_deletions_are_without_violation() -> None:
+def test_schedules_of_deletions_have_no_violation() -> None:
     """Each group gets the remaining records, and only requested deletions happen."""
     fired: Counter[str] = Counter()
     for result in run_many(SEEDS, processes=2, scenario="deleting"):
@@ -30,7 +30,7 @@ class Forgetful(list[Any]):
             super().append(row)
 
 
-def test_a_second_group_that_is_not_handed_a_partition_fails_the_schedule() -> None:
+def test_second_group_without_a_partition_fails_the_schedule() -> None:
     schedule = DeletingSchedule(1)
     schedule.others.deliveries = Forgetful()
     violations = schedule.run().violations

@@ -33,7 +33,7 @@ def with_copiers(scenario: str) -> int:
 
 
 @pytest.mark.parametrize("level", [logging.DEBUG, logging.CRITICAL])
-def test_what_the_process_logs_changes_no_fingerprint(level: int) -> None:
+def test_log_level_does_not_change_fingerprint(level: int) -> None:
     root = logging.getLogger()
     before, here = root.level, run_one(5).fingerprint
     root.setLevel(level)
@@ -44,7 +44,7 @@ def test_what_the_process_logs_changes_no_fingerprint(level: int) -> None:
         root.setLevel(before)
 
 
-def test_nobody_in_a_simulation_asks_this_machine_for_the_time_or_for_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_uses_no_real_time_or_randomness(monkeypatch: pytest.MonkeyPatch) -> None:
     seed, me = with_copiers("everything"), threading.get_ident()
     asked: set[str] = set()
 

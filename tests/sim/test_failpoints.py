@@ -181,7 +181,7 @@ def failures() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("step", "how"), failures())
-def test_controllers_fail_after_a_step_and_the_work_is_done(step: str, how: str) -> None:
+def test_controllers_fail_after_a_step_and_work_is_finished(step: str, how: str) -> None:
     cluster = SimCluster(f"step {step}", spares=1)
     with probes.watching(cluster):
         cluster.loop.run(story(cluster, step, how))

@@ -38,7 +38,7 @@ async def awaited(product: Any) -> None: ...
         lambda product, first, second=0, third=0, **options: None,
     ],
 )
-def test_what_takes_all_that_may_be_given_fits(value: Any) -> None:
+def test_replacement_with_compatible_signature_fits(value: Any) -> None:
     check_fit("method", Product.method, value)
 
 
@@ -60,12 +60,12 @@ def test_what_takes_all_that_may_be_given_fits(value: Any) -> None:
         ("open", lambda path: None, "is a classmethod"),
     ],
 )
-def test_what_takes_less_or_wants_more_does_not(name: str, value: Any, said: str) -> None:
+def test_replacement_with_incompatible_signature_is_refused(name: str, value: Any, said: str) -> None:
     with pytest.raises(Misfit, match=said):
         check_fit(name, vars(Product)[name], value)
 
 
-def test_properties_slots_and_coroutines_fit_their_like() -> None:
+def test_properties_slots_and_coroutines_require_same_kind() -> None:
     check_fit("shown", vars(Product)["shown"], property(lambda product: 1))
     check_fit("slot", vars(Product)["slot"], property(lambda product: 1))
     check_fit("open", vars(Product)["open"], classmethod(lambda cls, path: None))

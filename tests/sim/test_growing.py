@@ -21,7 +21,7 @@ SCHEDULES = 3
 LIMIT = 30
 
 
-def test_keys_keep_their_order_for_who_holds_no_gates() -> None:
+def test_stock_consumers_keep_key_order() -> None:
     fired: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         _, violations, happened = play(seed)
@@ -78,8 +78,6 @@ def the_next_coordinator_does_not_look(patch: pytest.MonkeyPatch) -> None:
         (the_next_coordinator_does_not_look, "every record is handed out did not happen", ["coordinator dies"]),
     ],
 )
-def test_a_planted_bug_is_caught(
-    bug: Bug, shown_by: str, faults: Sequence[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planted_bug_is_caught(bug: Bug, shown_by: str, faults: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
     assert shown_by in "\n".join(caught(faults))

@@ -131,7 +131,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_with_the_check_the_delayed_request_changes_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_the_check_delayed_request_changes_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     race = Race(seed, monkeypatch)
     race.cluster.loop.run(race.run())
     assert race.answers[0] == 107, "INELIGIBLE_REPLICA"
@@ -142,7 +142,7 @@ def test_with_the_check_the_delayed_request_changes_nothing(seed: int, monkeypat
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_without_the_check_an_acknowledged_record_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_check_acknowledged_record_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with unchecked(monkeypatch):
         race = Race(seed, monkeypatch)
         race.cluster.loop.run(race.run())

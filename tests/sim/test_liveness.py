@@ -15,15 +15,15 @@ def handed(*rows: tuple[tuple[str, int], int]) -> History:
     return History(deliveries=deliveries)
 
 
-def test_a_group_that_was_handed_everything_misses_nothing() -> None:
+def test_group_with_every_delivery_misses_nothing() -> None:
     assert liveness.first_missing(FOUND, handed((P, 4), (P, 3), (Q, 0), (Q, 7))) == ""
 
 
-def test_the_first_missing_record_of_each_partition_is_named() -> None:
+def test_first_missing_record_of_each_partition_is_named() -> None:
     assert liveness.first_missing(FOUND, handed()) == "3 records, the first at {('t', 0): 3, ('t', 1): 0}"
 
 
-def test_records_that_were_deleted_unread_are_not_missed() -> None:
+def test_records_deleted_unread_are_not_missing() -> None:
     history = handed((Q, 0))
     history.note_deletion(P, 5)
     assert liveness.first_missing(FOUND, history) != ""
@@ -31,7 +31,7 @@ def test_records_that_were_deleted_unread_are_not_missed() -> None:
     assert liveness.first_missing(FOUND, history) == ""
 
 
-def test_what_a_group_is_not_handed_in_time_is_a_failure_of_the_run() -> None:
+def test_late_delivery_is_a_failure_of_the_run() -> None:
     cluster = SimCluster("a group without members", spares=0)
     late = handed((P, 3), (P, 4))
     cluster.loop.call_later(1, late.deliveries.append, handed((Q, 0)).deliveries[0])

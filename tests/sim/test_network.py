@@ -22,7 +22,7 @@ def test_bytes_arrive_in_order_and_in_other_pieces() -> None:
     World().run(story)
 
 
-def test_a_blocked_link_delivers_late_and_nobody_learns_of_it() -> None:
+def test_blocked_link_delivers_late_and_silently() -> None:
     async def story(world: World) -> None:
         transport = await world.connected()
         world.network.block("client", "server")
@@ -36,7 +36,7 @@ def test_a_blocked_link_delivers_late_and_nobody_learns_of_it() -> None:
     World().run(story)
 
 
-def test_one_way_the_question_arrives_and_the_answer_does_not() -> None:
+def test_one_way_block_delivers_requests_and_delays_responses() -> None:
     async def story(world: World) -> None:
         transport = await world.connected()
         world.network.block("server", "client")
@@ -50,7 +50,7 @@ def test_one_way_the_question_arrives_and_the_answer_does_not() -> None:
     World().run(story)
 
 
-def test_a_reset_cuts_a_frame_in_the_middle() -> None:
+def test_reset_cuts_a_frame_in_the_middle() -> None:
     async def story(world: World) -> None:
         transport = await world.connected()
         world.network.slow("client", "server", 500)
@@ -64,7 +64,7 @@ def test_a_reset_cuts_a_frame_in_the_middle() -> None:
     World(3).run(story)
 
 
-def test_a_dead_process_resets_and_a_dark_machine_says_nothing_until_it_is_back() -> None:
+def test_dead_process_resets_and_powered_off_machine_stays_silent_until_it_returns() -> None:
     for silently in (False, True):
 
         async def story(world: World, silently: bool = silently) -> None:
@@ -82,7 +82,7 @@ def test_a_dead_process_resets_and_a_dark_machine_says_nothing_until_it_is_back(
         World().run(story)
 
 
-def test_nobody_listens_on_a_dead_host() -> None:
+def test_connect_to_dead_host_is_refused() -> None:
     async def story(world: World) -> None:
         await world.connected()
         world.loop.kill(world.server)
@@ -97,7 +97,7 @@ def test_nobody_listens_on_a_dead_host() -> None:
     World().run(story)
 
 
-def test_a_snared_request_arrives_last_and_some_time_before_the_end_of_its_connection() -> None:
+def test_snared_request_arrives_last_before_its_connection_ends() -> None:
     async def story(world: World) -> None:
         first = await world.connected()
         snared = world.network.snare("client", "server", int.from_bytes(b"bb", "big"))

@@ -53,13 +53,13 @@ LIKELY: Final = {
         ("transactions: their offsets are kept in memory only", ("A29", "A31", "L1")),
     ],
 )
-def test_a_planted_bug_is_caught_by_the_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:
+def test_planted_bug_is_caught_by_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:
     caught = catch(bug, limit=60, first_seed=LIKELY.get(bug, 0))
     assert caught.found
     assert {one.split()[0] for one in caught.checkers} & set(checkers), caught.detail
 
 
-def test_a_bug_that_escapes_says_whether_its_aim_came_about_and_its_code_was_called(
+def test_escaped_bug_reports_whether_its_aim_occurred_and_its_code_ran(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An aim that no longer occurs, and replaced code that is no longer called."""
@@ -92,7 +92,7 @@ def _product() -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_every_bug_fits_what_it_replaces_and_is_taken_away_again() -> None:
+def test_every_bug_fits_its_target_and_is_removed() -> None:
     """`Planter.replace` compares signatures; here each bug is planted once."""
     misfits = []
     for bug in [*PLANTS, *DEFECTS]:
@@ -113,7 +113,7 @@ def test_every_bug_fits_what_it_replaces_and_is_taken_away_again() -> None:
     assert not left, "what was imported while a bug was planted keeps it for ever"
 
 
-def test_what_bugs_ask_of_the_product_is_still_called_so() -> None:
+def test_names_used_by_bugs_exist_in_product() -> None:
     """A renamed attribute would raise AttributeError, which looks like a found bug."""
     known = set(dir(builtins)) | {"collections"}
     for path in SOURCES:

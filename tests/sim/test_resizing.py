@@ -26,7 +26,7 @@ def results() -> list[Result]:
     return list(run_many(range(SCHEDULES), processes=2, scenario=SCENARIO))
 
 
-def test_schedules_of_resizes_are_without_violation(results: list[Result]) -> None:
+def test_schedules_of_resizes_have_no_violation(results: list[Result]) -> None:
     """I0 to I15 under any crash; every fault and kind of resize occurred, every invariant had evidence."""
     fired: Counter[str] = Counter()
     guilty = {}
@@ -40,12 +40,12 @@ def test_schedules_of_resizes_are_without_violation(results: list[Result]) -> No
     assert all(fired[f"judged: {one.name}"] >= SCHEDULES for one in INVARIANTS)
 
 
-def test_a_seed_repeats_its_resizes_exactly_in_any_process_after_any_others(results: list[Result]) -> None:
+def test_seed_repeats_its_resizes_exactly_in_any_process_and_order(results: list[Result]) -> None:
     here = {result.seed: result.fingerprint for result in results[:AGAIN]}
     assert fingerprints_elsewhere(reversed(here), SCENARIO) == here
 
 
-def test_a_resize_is_finished_in_order_wherever_its_controller_fails() -> None:
+def test_resize_is_finished_in_order_from_any_crash_point() -> None:
     """Every kind of crash point, alone and with a failover, a second crash and a zombie, converges (I11)."""
     points = crash_points.recorded()
     assert len(points) > 100
@@ -80,13 +80,13 @@ LIKELY = {
         ("a partition changes its generation within a leader epoch", ("B16", "B21", "B20", "C15", "B3")),
     ],
 )
-def test_a_defect_is_caught_by_the_checker_of_its_rule(name: str, checkers: tuple[str, ...]) -> None:
+def test_defect_is_caught_by_checker_of_its_rule(name: str, checkers: tuple[str, ...]) -> None:
     caught = catch(name, limit=25, scenario=SCENARIO, first_seed=LIKELY.get(name, 0))
     assert caught.found
     assert {one.split()[0] for one in caught.checkers} & set(checkers), caught.detail
 
 
-def test_a_defect_is_taken_away_again() -> None:
+def test_planted_defect_is_removed() -> None:
     before = dict(vars(Partition)), dict(vars(TopicGate))
     for name in DEFECTS:
         with planted(name):

@@ -25,7 +25,7 @@ SCHEDULES = 3
 LIMIT = 12
 
 
-def test_nothing_is_served_to_who_has_no_right() -> None:
+def test_unauthorized_requests_are_never_served() -> None:
     fired: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         _, violations, happened, _ = play(seed)
@@ -35,11 +35,11 @@ def test_nothing_is_served_to_who_has_no_right() -> None:
     assert fired["the controller is hit"] > 5, "it was not that easy"
 
 
-def test_a_schedule_repeats_itself() -> None:
+def test_schedule_is_repeatable() -> None:
     assert play(7) == play(7)
 
 
-def test_the_rules_of_the_referee_are_kafkas() -> None:
+def test_authorization_model_follows_kafka() -> None:
     def one(operation: Operation, permission: Permission, host: str = "h") -> Acl:
         return Acl("User:ANONYMOUS", host, operation, permission)
 
@@ -133,7 +133,7 @@ def the_door_is_open_at_once(patch: pytest.MonkeyPatch) -> None:
         (the_door_is_open_at_once, "refuse"),
     ],
 )
-def test_a_bug_is_seen(monkeypatch: pytest.MonkeyPatch, bug: Bug, seen_as: str) -> None:
+def test_authorization_bug_is_detected(monkeypatch: pytest.MonkeyPatch, bug: Bug, seen_as: str) -> None:
     bug(monkeypatch)
     found = caught()
     assert any(seen_as in line for line in found), found[:5]

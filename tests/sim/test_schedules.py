@@ -20,7 +20,7 @@ def results() -> list[Result]:
     return list(run_many(range(SCHEDULES), processes=2))
 
 
-def test_schedules_under_faults_are_without_violation(results: list[Result]) -> None:
+def test_schedules_under_faults_have_no_violation(results: list[Result]) -> None:
     """Nothing acknowledged is lost, repeated or out of order; every fault has occurred."""
     fired: Counter[str] = Counter()
     resizes = 0
@@ -35,7 +35,7 @@ def test_schedules_under_faults_are_without_violation(results: list[Result]) -> 
     assert silent(fired, SCHEDULES) == []
 
 
-def test_a_seed_repeats_a_run_exactly_in_any_process_after_any_others(results: list[Result]) -> None:
+def test_seed_repeats_a_run_exactly_in_any_process_and_order(results: list[Result]) -> None:
     """The process, the order of sets, the time and other runs change nothing."""
     here = {result.seed: result.fingerprint for result in results[:AGAIN]}
     assert fingerprints_elsewhere(reversed(here), "everything") == here

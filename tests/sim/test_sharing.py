@@ -27,7 +27,7 @@ SCHEDULES = 6
 SCHEDULES_OF_A_BUG = 30
 
 
-def test_records_are_dealt_with_once_whoever_dies() -> None:
+def test_every_record_is_acknowledged_once_under_failures() -> None:
     fired: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         _, violations, happened = play(seed)
@@ -138,7 +138,7 @@ UNHEARD = ("share coordinator dies", "dies at a step", "connections reset")
         (a_change_is_stored_when_it_is_asked_for, FAULTS, 18, "a42"),
     ],
 )
-def test_a_planted_bug_is_caught(
+def test_planted_bug_is_caught(
     bug: Bug, faults: tuple[str, ...], first: int, shown_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the first seed no longer shows it, set `first` to one that does."""

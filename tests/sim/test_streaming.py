@@ -18,7 +18,7 @@ from tests.sim.streaming_removals import Removals, removed
 SCHEDULES = 2
 
 
-def test_some_schedules_are_without_violation() -> None:
+def test_schedules_have_no_violation() -> None:
     fired: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         _, violations, happened = play(seed, resizes=False)
@@ -65,18 +65,18 @@ def deliveries(instance: Instance) -> int:
 
 
 @pytest.mark.parametrize("heir", [0, 1], ids=["the same instance", "another instance"])
-def test_state_is_passed_on_though_its_partition_is_gone(heir: int, tmp_path: Path) -> None:
+def test_state_is_handed_over_after_its_partition_is_removed(heir: int, tmp_path: Path) -> None:
     with removals_soon():
         assert not OutlivedPartitions(tmp_path, heir).run()
 
 
-def test_a_schedule_with_removals_is_without_violation() -> None:
+def test_schedule_with_removals_has_no_violation() -> None:
     _, violations, happened = play(0, removals=True)
     assert not violations, "python -m tests.sim.streaming --removals 0"
     assert happened["removals"]
 
 
-def test_joined_topics_that_are_resized_meet_as_one_history() -> None:
+def test_joined_topics_with_resizes_converge() -> None:
     _, violations, happened = play(9, joins=True)  # one that finds it when nothing waits, or for the fastest topic
     assert not violations, "python -m tests.sim.streaming --joins 9"
     assert happened["keys moved"]

@@ -15,7 +15,7 @@ from tests.sim.world import World
 # --- the loop
 
 
-def test_time_jumps_and_equal_timers_keep_their_order() -> None:
+def test_time_jumps_and_equal_timers_keep_order() -> None:
     async def story(world: World) -> None:
         order: list[int] = []
         for number in range(20):
@@ -27,7 +27,7 @@ def test_time_jumps_and_equal_timers_keep_their_order() -> None:
     World().run(story)
 
 
-def test_callbacks_keep_their_order_and_tasks_do_not() -> None:
+def test_callbacks_keep_order_and_tasks_do_not() -> None:
     async def one(order: list[str], name: str) -> None:
         order.append(name)
 
@@ -46,7 +46,7 @@ def test_callbacks_keep_their_order_and_tasks_do_not() -> None:
     World().run(story)
 
 
-def test_nothing_to_wait_for_is_a_deadlock_and_endless_work_a_livelock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deadlock_and_livelock_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "CALLBACKS_MAX", 1000)
     monkeypatch.setattr(loop, "TURNS_PER_INSTANT_MAX", 500)
 
@@ -66,7 +66,7 @@ def test_nothing_to_wait_for_is_a_deadlock_and_endless_work_a_livelock(monkeypat
             World().run(story)
 
 
-def test_a_killed_process_does_nothing_more_not_even_its_finally_clauses() -> None:
+def test_killed_process_runs_nothing_more_including_finally_clauses() -> None:
     done = []
 
     async def victim() -> None:
@@ -85,7 +85,7 @@ def test_a_killed_process_does_nothing_more_not_even_its_finally_clauses() -> No
     World().run(story)
 
 
-def test_a_hasty_loop_rings_too_early_for_the_clock_and_never_for_ever() -> None:
+def test_hasty_loop_fires_timers_early_but_not_forever() -> None:
     early: list[float] = []
 
     async def story(world: World) -> None:
@@ -100,7 +100,7 @@ def test_a_hasty_loop_rings_too_early_for_the_clock_and_never_for_ever() -> None
     assert 0 < early[1] < 1e-15, "it rang, and it was not time yet"
 
 
-def test_a_frozen_process_goes_on_where_it_was() -> None:
+def test_frozen_process_continues_where_it_stopped() -> None:
     ticks: list[float] = []
 
     async def victim(world: World) -> None:
@@ -120,7 +120,7 @@ def test_a_frozen_process_goes_on_where_it_was() -> None:
     assert ticks == [1.0, 2.0, 12.5, 13.5]
 
 
-def test_what_nobody_handles_fails_the_run() -> None:
+def test_unhandled_exception_fails_the_run() -> None:
     async def story(world: World) -> None:
         world.loop.call_soon(lambda: 1 / 0)
         await asyncio.sleep(1)
@@ -148,7 +148,7 @@ def disk(seed: int = 1) -> tuple[SimDisk, Process, DiskView]:
     return made, process, DiskView(made, process)
 
 
-def test_power_takes_what_was_not_flushed_and_nothing_else() -> None:
+def test_power_loss_discards_only_unflushed_bytes() -> None:
     lengths = set()
     for seed in range(30):
         machine, _, files = disk(seed)
@@ -163,7 +163,7 @@ def test_power_takes_what_was_not_flushed_and_nothing_else() -> None:
     assert len(lengths) > 5
 
 
-def test_a_disk_that_lies_loses_what_it_said_was_safe() -> None:
+def test_lying_disk_loses_flushed_bytes() -> None:
     left = set()
     for seed in range(20):
         machine, _, files = disk(seed)
@@ -177,7 +177,7 @@ def test_a_disk_that_lies_loses_what_it_said_was_safe() -> None:
     assert min(left) < 100
 
 
-def test_a_full_disk_takes_nothing() -> None:
+def test_full_disk_refuses_writes() -> None:
     machine, _, files = disk()
     file = files.open("log")
     machine.full = True
@@ -188,7 +188,7 @@ def test_a_full_disk_takes_nothing() -> None:
     assert file.size_bytes == 0
 
 
-def test_a_dead_process_does_not_reach_its_disk() -> None:
+def test_dead_process_does_not_write_to_its_disk() -> None:
     machine, process, files = disk()
     file = files.open("log")
 
@@ -209,7 +209,7 @@ def test_a_dead_process_does_not_reach_its_disk() -> None:
 # --- ZooKeeper
 
 
-def test_a_watch_comes_before_the_data_however_late() -> None:
+def test_delayed_watch_still_precedes_new_data() -> None:
     async def story(world: World) -> None:
         world.zookeeper.watch_delay_ms = 1000
         events: list[str] = []
@@ -235,7 +235,7 @@ def test_a_watch_comes_before_the_data_however_late() -> None:
     World().run(story)
 
 
-def test_a_request_is_carried_out_although_its_answer_is_lost() -> None:
+def test_executed_request_may_lose_its_response() -> None:
     async def story(world: World) -> None:
         async def create() -> str:
             session = await world.zookeeper.connect(60000)
@@ -264,7 +264,7 @@ def test_a_request_is_carried_out_although_its_answer_is_lost() -> None:
     World().run(story)
 
 
-def test_a_frozen_client_learns_late_that_it_is_over_and_that_its_watches_are_gone() -> None:
+def test_thawed_client_learns_of_expired_session_and_lost_watches() -> None:
     async def story(world: World) -> None:
         heard: list[str] = []
 
@@ -294,7 +294,7 @@ def test_a_frozen_client_learns_late_that_it_is_over_and_that_its_watches_are_go
     World().run(story)
 
 
-def test_a_dead_client_loses_its_session_after_the_timeout_and_not_before() -> None:
+def test_session_of_dead_client_expires_after_its_timeout() -> None:
     async def story(world: World) -> None:
         async def client() -> None:
             session = await world.zookeeper.connect(1000)

@@ -42,7 +42,7 @@ def _() -> tuple[Build, Build]:
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
-def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
+def test_checker_flags_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
     case.hold(checker, bad, near)
 
 

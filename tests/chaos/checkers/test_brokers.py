@@ -173,7 +173,7 @@ def _(s: Story, epoch: int) -> None:
         (paths.LATEST_PRODUCER_ID_BLOCK, "changed"),
     ],
 )
-def test_what_only_a_controller_in_office_may_write(path: str, kind: str) -> None:
+def test_only_active_controller_may_write_its_znodes(path: str, kind: str) -> None:
     def deposed(session: int) -> Build:
         return lambda s: (s.in_office(7), s.in_office(8, 2), s.znode(path, kind, session))
 
@@ -191,7 +191,7 @@ def test_what_only_a_controller_in_office_may_write(path: str, kind: str) -> Non
         (paths.LATEST_PRODUCER_ID_BLOCK, "created"),
     ],
 )
-def test_what_brokers_and_tools_may_write(path: str, kind: str) -> None:
+def test_brokers_and_tools_may_write_other_znodes(path: str, kind: str) -> None:
     assert case.told(lambda s: (s.in_office(7), s.znode(path, kind, 9)), "C11 stale-controller") == []
 
 
@@ -246,7 +246,7 @@ def _() -> tuple[Build, Build]:
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
-def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
+def test_checker_flags_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
     case.hold(checker, bad, near)
 
 

@@ -13,7 +13,7 @@ CHECKERS = {PROGRESS, LIVENESS} | {name for module in (brokers, data_plane, orde
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS, ids=lambda one: one.name)
-def test_its_checkers_exist_and_nothing_is_no_evidence(invariant: Invariant) -> None:
+def test_invariant_has_checkers_and_empty_history_is_no_evidence(invariant: Invariant) -> None:
     assert set(invariant.checkers) <= CHECKERS
     assert invariant.evidence(History()) == 0, "a run in which nothing happened proves nothing"
 
@@ -22,7 +22,7 @@ def evidence(history: History) -> set[str]:
     return {one.name.split()[0] for one in INVARIANTS if one.evidence(history)}
 
 
-def test_what_counts_as_evidence() -> None:
+def test_history_counts_as_evidence_for_its_invariants() -> None:
     assert evidence(History(stored=[Stored(P, 0, 1, "k", "v")])) == {"I0", "I1", "I12"}
     unanswered, acknowledged = Send(0, "p", "k", 0, "v"), Send(0, "p", "k", 0, "v", outcome="ok", place=P, offset=0)
     assert evidence(History(sends=[unanswered])) == {"I3"}

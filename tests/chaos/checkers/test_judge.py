@@ -15,13 +15,13 @@ def good(story: Story) -> None:
     story.history.high_watermarks.insert(0, HighWatermark(0, 1, 1, Q, 0, True, 0, 1, {1: 1}))
 
 
-def test_a_good_history_is_flagged_by_nobody() -> None:
+def test_good_history_is_flagged_by_no_checker() -> None:
     story = Story()
     good(story)
     assert judge(story.history) == []
 
 
-def test_an_incomplete_run_is_judged_by_what_brokers_did_alone() -> None:
+def test_incomplete_run_is_judged_by_broker_events_only() -> None:
     """Losses need the final logs; beliefs of brokers do not."""
     story = Story()
     story.send("a")

@@ -265,7 +265,7 @@ def _() -> tuple[Build, Build]:
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
-def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
+def test_checker_flags_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
     case.hold(checker, bad, near)
 
 
@@ -273,7 +273,7 @@ def test_every_checker_has_a_case() -> None:
     assert case.are_complete()
 
 
-def test_every_invariant_of_resizes_has_a_checker_and_every_checker_of_resizes_an_invariant() -> None:
+def test_resize_invariants_and_checkers_correspond() -> None:
     assert [one.name.split()[0] for one in INVARIANTS] == [
         "I0", "I1", "I2", "I3", "I4", "I4'", *(f"I{n}" for n in range(5, 16)),
     ]  # fmt: skip
@@ -282,5 +282,5 @@ def test_every_invariant_of_resizes_has_a_checker_and_every_checker_of_resizes_a
     assert named >= CHECKERS.keys()
 
 
-def test_a_history_without_events_is_no_evidence() -> None:
+def test_history_without_events_is_no_evidence() -> None:
     assert [one.name for one in INVARIANTS if one.evidence(Story().history)] == []

@@ -12,11 +12,11 @@ def delivery(order: int, offset: int) -> Delivery:
     return Delivery(order, "c", 0, P, offset, "k", "v", generation=0, group_generation=1)
 
 
-def test_a_place_as_it_is_written() -> None:
+def test_partition_and_offset_are_formatted() -> None:
     assert at(("t", 3), 7) == "t-3@7"
 
 
-def test_offsets_are_those_of_what_is_stored_in_order_and_once() -> None:
+def test_stored_offsets_are_sorted_unique_and_exclude_deleted_records() -> None:
     history = History(stored=[Stored(P, 4, 1, "k", "v"), Stored(Q, 0, 1, "k", "v"), Stored(P, 2, 1, "k", "v")])
     history.deliveries = [delivery(0, 2), delivery(1, 9)]
     history.sends = [Send(0, "p", "k", 0, "v", outcome="ok", place=P, offset=8), Send(1, "p", "k", 1, "w")]
@@ -30,12 +30,12 @@ def test_offsets_are_those_of_what_is_stored_in_order_and_once() -> None:
     assert stored_offsets(history) == {P: [8, 9], Q: [0]}, "what was deleted unread has to be given to nobody"
 
 
-def test_the_first_delivery_of_each_record() -> None:
+def test_first_delivery_of_each_record_counts() -> None:
     history = History(deliveries=[delivery(3, 0), delivery(5, 1), delivery(8, 0)])
     assert first_deliveries(history) == {(P, 0): 3, (P, 1): 5}
 
 
-def test_a_record_was_removed_unread_if_its_partition_went_after_a_deletion_that_nobody_waited_for() -> None:
+def test_record_in_partition_removed_after_unread_deletion_was_removed_unread() -> None:
     history = History()
     history.resizes.retired.append(Retired(4, P, 1, 10, 1, True, {}))
     history.note_deletion(P, 10)

@@ -89,7 +89,7 @@ CASES: list[tuple[str, History, History]] = [
 
 
 @pytest.mark.parametrize(("name", "bad", "near_miss"), CASES, ids=[f"{n}-{case[0]}" for n, case in enumerate(CASES)])
-def test_the_smallest_bad_history_and_its_near_miss(name: str, bad: History, near_miss: History) -> None:
+def test_checker_flags_bad_history_and_not_the_near_miss(name: str, bad: History, near_miss: History) -> None:
     (check,) = (check for label, check in CHECKERS.items() if label.startswith(f"{name} "))
     assert list(check(bad))
     assert not list(check(near_miss))

@@ -174,7 +174,7 @@ def _() -> tuple[Build, Build]:
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
-def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
+def test_checker_flags_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
     case.hold(checker, bad, near)
 
 
@@ -182,7 +182,7 @@ def test_every_checker_has_a_case() -> None:
     assert case.are_complete()
 
 
-def test_a_marker_decides_what_its_own_producer_wrote_before_it() -> None:
+def test_marker_decides_earlier_records_of_its_producer() -> None:
     story = Story()
     story.log("a")
     story.log("x", producer=8)
