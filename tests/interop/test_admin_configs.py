@@ -48,7 +48,7 @@ def sends(servers: str, size_bytes: int) -> int:
     return codes[0]
 
 
-async def test_librdkafka_changes_a_topic_and_its_producers_feel_it() -> None:
+async def test_librdkafka_alters_a_topic_config_and_its_producers_are_affected() -> None:
     def work(servers: str) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
         admin.create_topics([NewTopic("t", 1, 3)])["t"].result(60)
@@ -71,7 +71,7 @@ async def test_librdkafka_changes_a_topic_and_its_producers_feel_it() -> None:
     await beside_a_cluster(work)
 
 
-async def test_librdkafka_changes_a_broker_and_topics_inherit_it() -> None:
+async def test_librdkafka_alters_a_broker_config_and_topics_inherit_it() -> None:
     def work(servers: str) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
         admin.create_topics([NewTopic("t", 1, replica_assignment=[[1]])])["t"].result(60)
@@ -93,7 +93,7 @@ async def test_librdkafka_changes_a_broker_and_topics_inherit_it() -> None:
     await beside_a_cluster(work)
 
 
-async def test_librdkafka_is_told_what_is_wrong_with_a_topic() -> None:
+async def test_librdkafka_gets_error_of_each_refused_topic() -> None:
     def work(servers: str) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
         wanted = {

@@ -127,7 +127,7 @@ def only_partitions_are_in_order(handed: list[Handed]) -> None:
 
 
 @each_client
-def test_across_growth_partitions_keep_their_order_and_keys_do_not(anabranch: Any, read: Read) -> None:
+def test_partitions_keep_order_through_growth_and_keys_do_not(anabranch: Any, read: Read) -> None:
     servers, topic = anabranch.bootstrap_servers, anabranch.topic("orders", partitions=1)
     asyncio.run(send(servers, topic, 0))
     asyncio.run(resize(servers, topic, 2))
@@ -136,7 +136,7 @@ def test_across_growth_partitions_keep_their_order_and_keys_do_not(anabranch: An
 
 
 @each_client
-def test_across_shrinking_partitions_keep_their_order_and_keys_do_not(anabranch: Any, read: Read) -> None:
+def test_partitions_keep_order_through_shrinking_and_keys_do_not(anabranch: Any, read: Read) -> None:
     """No policy prevents the shrink: such consumers are unknown to the broker."""
     servers, topic = anabranch.bootstrap_servers, anabranch.topic("orders", partitions=2)
     asyncio.run(send(servers, topic, 0))
@@ -161,7 +161,7 @@ async def withheld(servers: str, group: str) -> set[int]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_who_borrows_the_name_of_a_group_opens_none_of_its_gates(anabranch: Any, protocol: str) -> None:
+def test_assigned_consumer_with_the_group_id_opens_no_gates(anabranch: Any, protocol: str) -> None:
     servers, topic = anabranch.bootstrap_servers, anabranch.topic("orders", partitions=1)
     asyncio.run(send(servers, topic, 0))
     settings = {"bootstrap.servers": servers, "group.id": "readers", "auto.offset.reset": "earliest"}

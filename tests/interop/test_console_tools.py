@@ -48,7 +48,7 @@ def tool(world: World, name: str, *words: str, servers: str = "--bootstrap-serve
     return ran.stdout
 
 
-def test_topics_records_groups_and_offsets(world: World) -> None:
+def test_console_tools_manage_topics_records_groups_and_offsets(world: World) -> None:
     topic, group = world.name("tool"), world.name("group")
     tool(world, f"{TOOLS}.TopicCommand", "--create", "--topic", topic, "--partitions", "2", "--replication-factor", "3")
     assert topic in tool(world, f"{TOOLS}.TopicCommand", "--list").split()
@@ -72,7 +72,7 @@ def test_topics_records_groups_and_offsets(world: World) -> None:
     assert topic not in tool(world, f"{TOOLS}.TopicCommand", "--delete", "--topic", topic)
 
 
-def test_configs_describe_what_they_set(world: World) -> None:
+def test_config_tool_describes_what_it_altered(world: World) -> None:
     topic = world.topic("tool")
     entity = ["--entity-type", "topics", "--entity-name", topic]
     tool(world, "kafka.admin.ConfigCommand", *entity, "--alter", "--add-config", "retention.ms=4711")
@@ -82,7 +82,7 @@ def test_configs_describe_what_they_set(world: World) -> None:
     assert "producer_byte_rate=1024.0" in tool(world, "kafka.admin.ConfigCommand", *quota, "--describe")
 
 
-def test_brokers_describe_themselves(world: World) -> None:
+def test_console_tools_describe_brokers(world: World) -> None:
     versions = tool(world, "kafka.admin.BrokerApiVersionsCommand")
     assert versions.count("Produce(0): 0 to 11 [usable: 11]") == 3
     topic = world.topic("tool")
@@ -92,7 +92,7 @@ def test_brokers_describe_themselves(world: World) -> None:
     assert "Transaction" in tool(world, f"{TOOLS}.TransactionsCommand", "list")
 
 
-def test_streams_counts_words_exactly_once_while_a_coordinator_dies(world: World) -> None:
+def test_streams_counts_words_exactly_once_while_coordinator_dies(world: World) -> None:
     topic, target, application = world.topic("lines"), world.topic("counts"), world.name("application")
     lines = ["a b a", "b c", "a"] * 50
 

@@ -32,28 +32,28 @@ def run(words: list[str], environment: dict[str, str], directory: Path) -> str:
     return done.stdout
 
 
-def test_in_python(environment: dict[str, str]) -> None:
+def test_python_example_passes(environment: dict[str, str]) -> None:
     if not WHOLE:
         pytest.skip("not `make interop`: the example in Python, half a minute of waits, was NOT run")
     told = run([sys.executable, "-m", "pytest", "-q", "examples/testing/python"], environment, ROOT)
     assert "16 passed" in told
 
 
-def test_in_go(environment: dict[str, str]) -> None:
+def test_go_example_passes(environment: dict[str, str]) -> None:
     if not WHOLE or shutil.which("go") is None:
         pytest.skip("NO GO, or not `make interop`: the example in Go, which has to be compiled, was NOT run")
     told = run(["go", "test", "-count=1", "-v", "./..."], environment, EXAMPLES / "go")
     assert told.count("--- PASS") == 15
 
 
-def test_in_java(environment: dict[str, str]) -> None:
+def test_java_example_passes(environment: dict[str, str]) -> None:
     if not WHOLE or shutil.which("mvn") is None:
         pytest.skip("NO MAVEN, or not `make interop`: the example in Java, which has to be compiled, was NOT run")
     told = run(["mvn", "-B", "test"], environment, EXAMPLES / "java")
     assert "Tests run: 17, Failures: 0, Errors: 0, Skipped: 0" in told
 
 
-def test_in_typescript(environment: dict[str, str]) -> None:
+def test_typescript_example_passes(environment: dict[str, str]) -> None:
     if not WHOLE or shutil.which("npm") is None:
         pytest.skip("NO NODE, or not `make interop`: the example in TypeScript, which has to be compiled, was NOT run")
     run(["npm", "install", "--no-audit", "--no-fund"], environment, EXAMPLES / "typescript")

@@ -59,7 +59,7 @@ def quick() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("what", "fault", "client", "content"), list(quick()))
-async def test_a_client_does_what_the_page_says(what: str, fault: str, client: str, content: str) -> None:
+async def test_client_reacts_as_documented(what: str, fault: str, client: str, content: str) -> None:
     said = {**FAULTS, **ON_RECORDS}[fault]
     run = await cell(driver_of(client), what, said)
     assert outcome(run.story(what)) == outcome(content)
@@ -70,11 +70,11 @@ def outcome(content: str) -> str:
     return TIMES.sub("", content.partition(";")[0].partition(" (tells")[0])
 
 
-def test_the_page_has_every_cell() -> None:
+def test_table_has_every_cell() -> None:
     cells = told()
     assert {client for _, _, client in cells} == set(CLIENTS)
     assert len(cells) == len(CLIENTS) * (2 * len(FAULTS) + len(ON_RECORDS))
 
 
-def test_a_rule_that_missed_is_no_result() -> None:
+def test_rule_without_hits_gives_no_result() -> None:
     assert Run().story("send") == "the rule hit nothing"

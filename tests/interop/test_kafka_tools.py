@@ -142,7 +142,7 @@ def test_kafka_reads_segments_indexes_and_snapshots(tmp_path: Path, jars: Path, 
         assert (epoch, sequence, offset) == (entry.epoch, entry.last_sequence, entry.batches[-1].last_offset)
 
 
-def test_kafka_reads_where_transactions_stand(jars: Path, tmp_path: Path) -> None:
+def test_kafka_decodes_transaction_states(jars: Path, tmp_path: Path) -> None:
     """The records of `__transaction_state`, state by state, and a tombstone."""
     log = PartitionLog.open(OsFiles(str(tmp_path)), "__transaction_state-0", LogSettings(), NOW_MS)
     one = Transaction(transactional_id="tx", producer_id=4711, timeout_ms=60_000, last_update_ms=NOW_MS)

@@ -42,7 +42,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(jdk / "java"), "-XX:TieredStopAtLevel=1", "-cp", f"{jar}:{jars}", str(load)]
 
 
-def test_it_hashes_as_we_do(command: list[str]) -> None:
+def test_addresses_equal_linear_hashing(command: list[str]) -> None:
     told = subprocess.run([*command, "addresses"], check=True, capture_output=True, text=True, timeout=100).stdout
     rows = [list(map(int, line.split("\t"))) for line in told.splitlines()]
     assert len(rows) == 300
@@ -73,9 +73,7 @@ def settle(command: list[str], servers: str, topic: str, how: str) -> dict[str, 
 
 
 @pytest.mark.anabranch(brokers=3)
-def test_nothing_is_stored_in_a_wrong_place_and_every_refused_record_is_named(
-    anabranch: Any, command: list[str]
-) -> None:
+def test_no_record_is_misplaced_and_every_refused_record_is_reported(anabranch: Any, command: list[str]) -> None:
     servers = anabranch.bootstrap_servers
     topic = asyncio.run(create(servers))
     outcomes = settle(command, servers, topic, "flood")
@@ -88,7 +86,7 @@ def test_nothing_is_stored_in_a_wrong_place_and_every_refused_record_is_named(
 
 
 @pytest.mark.anabranch(brokers=3)
-def test_one_record_of_a_key_at_a_time_keeps_its_order(anabranch: Any, command: list[str]) -> None:
+def test_one_record_per_key_in_flight_keeps_order(anabranch: Any, command: list[str]) -> None:
     servers = anabranch.bootstrap_servers
     topic = asyncio.run(create(servers))
     outcomes = settle(command, servers, topic, "ordered")

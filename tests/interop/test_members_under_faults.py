@@ -68,7 +68,7 @@ def enough(fired: Sequence[Fired]) -> bool:
 
 @pytest.mark.parametrize("shrinks", [False, True], ids=["growth", "shrinking"])
 @pytest.mark.parametrize("client", ["java_member", "franz_member"])
-async def test_what_is_promised_is_kept(
+async def test_members_under_faults_keep_their_guarantees(
     tmp_path: Path, request: pytest.FixtureRequest, client: str, shrinks: bool
 ) -> None:
     words = request.getfixturevalue(client)

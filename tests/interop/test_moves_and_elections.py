@@ -37,7 +37,7 @@ async def test_librdkafka_elects_leaders() -> None:
     await beside_a_cluster(work)
 
 
-async def test_kafka_python_moves_replicas_and_sees_them_move() -> None:
+async def test_kafka_python_reassigns_replicas_and_lists_reassignments() -> None:
     from kafka import TopicPartition
     from kafka.admin import KafkaAdminClient
 

@@ -131,7 +131,7 @@ def test_old_and_new_clients_read_each_others_records(servers: str, name: str, c
     assert seen == written
 
 
-def test_librdkafka_says_why_it_cannot_read_zstd(servers: str) -> None:
+def test_librdkafka_reports_unsupported_zstd(servers: str) -> None:
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     acked: list[Record] = []

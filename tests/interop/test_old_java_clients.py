@@ -25,7 +25,7 @@ DIRECTORIES = [Path(one) for one in os.environ.get(VARIABLE, "").split(":") if o
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES or [None], ids=lambda one: one.name if one else "absent")
-def test_every_codec(servers: str, directory: Path | None) -> None:
+def test_old_java_client_reads_and_writes_every_codec(servers: str, directory: Path | None) -> None:
     if directory is None or not list(directory.glob("kafka-clients-0.*.jar")) or java.why_missing(module=java.COMPILER):
         pytest.skip(f"NOT TRIED WITH KAFKA'S OLD CLIENTS: {VARIABLE} names no kafka-clients 0.x, or there is no JDK")
     program = Path(__file__).with_name("OldClient.java")

@@ -38,7 +38,7 @@ def run(servers: str, topic: str) -> list[list[str]]:
     return read
 
 
-async def test_records_of_a_resized_topic_are_sent_and_read() -> None:
+async def test_records_of_resized_topic_are_sent_and_read() -> None:
     if reason := why_missing():
         pytest.skip(f"@platformatic/kafka NOT TRIED: {reason}")
     async with Cluster(3) as cluster, Admin(cluster.bootstrap_servers) as admin:

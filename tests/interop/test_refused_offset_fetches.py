@@ -78,7 +78,7 @@ async def handed(consumer: AIOKafkaConsumer, wanted: set[tuple[int, int]]) -> se
 
 
 @pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", None])
-async def test_a_refusal_of_the_whole_answer_is_taken_for_a_group_that_never_committed(error: str | None) -> None:
+async def test_refused_offset_fetch_is_taken_for_missing_commits(error: str | None) -> None:
     async with read_once(1) as (cluster, _):
         rule = cluster.faults.add(Rule(api=("OffsetFetch",), error=error, times=1)) if error else None
         async with member(cluster) as second:
@@ -87,7 +87,7 @@ async def test_a_refusal_of_the_whole_answer_is_taken_for_a_group_that_never_com
         assert rule is None or rule.hits == 1
 
 
-async def test_a_coordinator_that_moves_while_partitions_are_assigned_is_enough() -> None:
+async def test_coordinator_that_moves_during_assignment_causes_redelivery() -> None:
     """The broker has moved the group when it gets the request; no response is faked."""
     async with read_once(3) as (cluster, admin):
         rule = cluster.faults.add(Rule(api=("OffsetFetch",), hold=True))
@@ -115,7 +115,7 @@ def written_down(file: Path) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
 @pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "REQUEST_TIMED_OUT"])
-async def test_the_member_of_librdkafka_asks_again(tmp_path: Path, kind: str, error: str) -> None:
+async def test_librdkafka_member_retries_refused_offset_fetch(tmp_path: Path, kind: str, error: str) -> None:
     """It gets all new records, whatever the refusal. A chaos run found it stuck, when it retried only after
     NOT_COORDINATOR.
     """

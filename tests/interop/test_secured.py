@@ -131,7 +131,7 @@ def tried(client: Client, ways: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("client", [one for one in CLIENTS if one.python or WHOLE], ids=lambda one: one.name)
-async def test_a_client_gets_in_with_the_right_secret_and_not_with_another(
+async def test_client_authenticates_with_right_secret_only(
     cluster: Cluster, client: Client, issuer: Issuer, tmp_path: Path
 ) -> None:
     if client.absent:

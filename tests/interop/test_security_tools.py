@@ -59,7 +59,7 @@ def login(path: Path, module: str, mechanism: str, user: str, password: str, mor
     return path
 
 
-async def test_acls(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+async def test_acl_tool_grants_lists_and_revokes(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     admin = login(tmp_path / "admin", PLAIN_MODULE, "PLAIN", "admin", "a")
     alice = login(tmp_path / "alice", PLAIN_MODULE, "PLAIN", "alice", "b")
     producing = ("--allow-principal", "User:alice", "--producer", "--topic", "log-")
@@ -82,7 +82,7 @@ async def test_acls(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     assert "alice" not in told
 
 
-async def test_tokens(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+async def test_token_tool_creates_renews_and_expires(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     alice = login(tmp_path / "alice", PLAIN_MODULE, "PLAIN", "alice", "b")
     making = ("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob")
     status, told = await run(TOKENS, alice, *making)
@@ -108,7 +108,7 @@ async def test_tokens(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     assert "Authentication failed" in told
 
 
-async def test_users(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+async def test_config_tool_manages_scram_users(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     admin = login(tmp_path / "admin", PLAIN_MODULE, "PLAIN", "admin", "a")
     user = ("--entity-type", "users", "--entity-name", "carol")
     status, told = await run(CONFIGS, admin, "--alter", "--add-config", "SCRAM-SHA-256=[password=pw]", *user)

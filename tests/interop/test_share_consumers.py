@@ -58,7 +58,7 @@ def franz_members(tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize(
     "client", [pytest.param("java_members", marks=pytest.mark.kafka_jars), "franz_members"], ids=["java", "franz-go"]
 )
-async def test_every_record_is_accepted_although_coordinators_die(client: str, request: pytest.FixtureRequest) -> None:
+async def test_every_record_is_accepted_while_coordinators_die(client: str, request: pytest.FixtureRequest) -> None:
     words = request.getfixturevalue(client)
     async with Cluster(3, kafka="4.2") as cluster, asyncio.timeout(240):
         async with Admin(cluster.bootstrap_servers) as admin:

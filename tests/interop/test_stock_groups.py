@@ -123,7 +123,7 @@ class Members:
 
 
 @pytest.mark.parametrize(("client", "how"), list(variants()))
-def test_keys_keep_their_order_while_the_topic_grows(anabranch: Any, client: Client, how: str, tmp_path: Path) -> None:
+def test_keys_keep_order_while_topic_grows(anabranch: Any, client: Client, how: str, tmp_path: Path) -> None:
     if client.absent:
         pytest.skip(f"ABSENT: {client.absent}")
     servers = anabranch.bootstrap_servers
@@ -159,7 +159,7 @@ def test_keys_keep_their_order_while_the_topic_grows(anabranch: Any, client: Cli
 
 
 @pytest.mark.parametrize("client", [one for one in CLIENTS if one.name == "confluent-kafka"], ids=["confluent-kafka"])
-def test_without_gates_they_do_not(anabranch: Any, client: Client, tmp_path: Path) -> None:
+def test_keys_lose_order_without_gates(anabranch: Any, client: Client, tmp_path: Path) -> None:
     """The control: a topic without gates, and a group with a large backlog."""
     servers = anabranch.bootstrap_servers
     topic = anabranch.topic("orders", partitions=2, **{"reshard.legacy.consumers": "ignore"})
@@ -192,7 +192,7 @@ async def offsets_handed(servers: str, topic: str) -> list[int]:
     return offsets
 
 
-def test_aiokafka_begins_anew_when_it_is_sent_away_with_its_question(anabranch: Any) -> None:
+def test_aiokafka_resets_offsets_when_offset_fetch_is_refused(anabranch: Any) -> None:
     """The reason for its repeated deliveries when coordinators die (docs/faults.md)."""
     servers, topic = anabranch.bootstrap_servers, anabranch.topic("orders", partitions=1)
     asyncio.run(send(servers, topic, 0))

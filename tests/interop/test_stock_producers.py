@@ -217,7 +217,7 @@ def accepted(outcomes: list[str]) -> bool:
 class TestGrowing:
     """2 -> 5 partitions, asked for by the stock client itself."""
 
-    def test_written_by_stock_producers_alone(self, anabranch_cluster: Any, stock: Stock, policy: str) -> None:
+    def test_topic_written_by_stock_producers_only(self, anabranch_cluster: Any, stock: Stock, policy: str) -> None:
         servers = anabranch_cluster.bootstrap_servers
         topic = run(created(servers, None if policy == "auto" else policy))
         early = [*keyed("early"), *to_all("early", BEFORE)]
@@ -237,7 +237,9 @@ class TestGrowing:
         values = read_by_stock(servers, topic, len(stored))
         assert sorted(values) == sorted(row.value for row in stored), "what was acknowledged, and nothing else, once"
 
-    def test_written_by_producers_with_generations(self, anabranch_cluster: Any, stock: Stock, policy: str) -> None:
+    def test_topic_written_by_producers_with_generations_only(
+        self, anabranch_cluster: Any, stock: Stock, policy: str
+    ) -> None:
         servers = anabranch_cluster.bootstrap_servers
         topic = run(created(servers, None if policy == "auto" else policy))
         run(send_by_ours(servers, topic, keyed("a")))
@@ -254,7 +256,7 @@ class TestGrowing:
         assert all(values == sorted(values) for values in by_key.values()), "each key in the order of its producer"
         assert sorted(itertools.chain(*by_key.values())) == [row.value for row in keyed("a") + keyed("b")]
 
-    def test_written_by_both(self, anabranch_cluster: Any, stock: Stock, policy: str) -> None:
+    def test_topic_written_by_both_kinds_of_producers(self, anabranch_cluster: Any, stock: Stock, policy: str) -> None:
         """It grows as a stock topic, then becomes ordered: stock producers are refused from then on."""
         servers = anabranch_cluster.bootstrap_servers
         topic = run(created(servers, None if policy == "auto" else policy))
@@ -276,7 +278,7 @@ class TestGrowing:
         assert len({row.value for row in got}) == count
 
 
-def test_the_example_keeps_order_and_is_let_in(anabranch_cluster: Any) -> None:
+def test_documented_example_keeps_order_and_is_accepted(anabranch_cluster: Any) -> None:
     """`verify`: a stock producer with lineage partitioning, while the topic grows twice and shrinks."""
     servers = anabranch_cluster.bootstrap_servers
     topic = run(created(servers, "verify"))

@@ -118,7 +118,7 @@ def told(app: Program) -> list[str]:
     return [line for line in list(app.lines) if line.startswith(("running", "died", "state "))]
 
 
-def test_an_application_that_counts_words_goes_on(anabranch: Any) -> None:
+def test_streams_application_that_counts_words_continues_through_resize(anabranch: Any) -> None:
     """Its assignment data is the leader's: a withheld partition would end its threads."""
     servers = anabranch.bootstrap_servers
     topic, output = anabranch.topic("lines", partitions=2, **GATED), anabranch.topic("counts", partitions=1)
@@ -140,7 +140,7 @@ def test_an_application_that_counts_words_goes_on(anabranch: Any) -> None:
     assert told(app) == ["running", "state RUNNING", "state RUNNING"]
 
 
-def test_one_that_counts_the_keys_of_the_topic_itself_ends_as_with_kafka(anabranch: Any) -> None:
+def test_streams_application_that_counts_source_keys_ends_as_with_kafka(anabranch: Any) -> None:
     """A key's state would stay in the old partition: Streams checks the partition counts, and ends."""
     servers = anabranch.bootstrap_servers
     topic, output = anabranch.topic("lines", partitions=2, **GATED), anabranch.topic("counts", partitions=1)
@@ -154,7 +154,7 @@ def test_one_that_counts_the_keys_of_the_topic_itself_ends_as_with_kafka(anabran
 
 
 @pytest.mark.parametrize(("policy", "begins"), [("gate", 0), ("gate", 2), ("ignore", 2)])
-def test_connect_goes_on_and_its_sinks_keep_the_order_of_keys(
+def test_connect_continues_and_its_sinks_keep_key_order(
     anabranch: Any, policy: str, begins: int, tmp_path: Path
 ) -> None:
     """The sink starts during or after the growth. With `ignore` it delivers children before parents."""

@@ -146,7 +146,7 @@ async def counted(servers: str, wanted: Counter[str]) -> dict[str, list[int]]:
     return counts
 
 
-async def test_words_are_counted_exactly_while_an_instance_and_the_coordinator_die(tmp_path: Path) -> None:
+async def test_words_are_counted_exactly_while_instance_and_coordinator_die(tmp_path: Path) -> None:
     if not JARS or java.why_missing(module=java.COMPILER):
         pytest.skip(f"NOT TRIED WITH KAFKA STREAMS: {VARIABLE}={DIRECTORY!r} has no kafka-streams 4.2, or no JDK")
     words: Counter[str] = Counter()

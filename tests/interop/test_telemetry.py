@@ -53,7 +53,7 @@ def read(cluster: RunningCluster, client_id: str) -> list[dict[str, Any]]:
     return cluster.telemetry.metrics(client_id)
 
 
-def test_librdkafka_pushes_what_it_is_asked_for(anabranch: RunningCluster) -> None:
+def test_librdkafka_pushes_subscribed_metrics(anabranch: RunningCluster) -> None:
     subscribe(anabranch, "all")
     with producer(anabranch, "shop"):
         (row,) = anabranch.telemetry.wait_for("shop", 3, timeout_s=PATIENCE_S)
@@ -65,7 +65,7 @@ def test_librdkafka_pushes_what_it_is_asked_for(anabranch: RunningCluster) -> No
         assert all(one["value"] is not None and one["until_ns"] > one["from_ns"] for one in points)
 
 
-def test_librdkafka_pushes_a_last_time_when_it_is_closed(anabranch: RunningCluster) -> None:
+def test_librdkafka_pushes_once_more_when_closed(anabranch: RunningCluster) -> None:
     """It takes the response to a pending push for the last one's, and does not send the last one."""
     subscribe(anabranch, "all")
     for number in range(CLOSED_OFTEN):
@@ -80,7 +80,7 @@ def test_librdkafka_pushes_a_last_time_when_it_is_closed(anabranch: RunningClust
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_librdkafka_in_every_compression(anabranch: RunningCluster, codec: str) -> None:
+def test_librdkafka_pushes_in_every_compression(anabranch: RunningCluster, codec: str) -> None:
     """It uses the first one offered that it supports."""
     subscribe(anabranch, "all")
     told = {"accepted_compression_types[*]": CODECS[codec]}
@@ -91,7 +91,7 @@ def test_librdkafka_in_every_compression(anabranch: RunningCluster, codec: str) 
 
 
 @pytest.mark.anabranch(brokers=1, kafka="4.1", config={"client.telemetry.enable": "true"}, journal=100)
-def test_only_those_push_who_are_asked_and_who_may(anabranch: RunningCluster) -> None:
+def test_only_subscribed_and_enabled_clients_push(anabranch: RunningCluster) -> None:
     subscribe(anabranch, "some", "org.apache.kafka.producer.connection.", "client_id=asked")
     with (
         producer(anabranch, "asked"),
@@ -111,7 +111,7 @@ def test_only_those_push_who_are_asked_and_who_may(anabranch: RunningCluster) ->
 
 
 @pytest.mark.anabranch(brokers=1, kafka="4.1", config={"client.telemetry.enable": "true", "telemetry.max.bytes": "10"})
-def test_it_is_told_why_a_push_is_refused(anabranch: RunningCluster) -> None:
+def test_refused_push_is_reported(anabranch: RunningCluster) -> None:
     subscribe(anabranch, "all")
     with producer(anabranch, "large"):
         with anabranch.faults(api="PushTelemetry", delay_ms=0) as pushed:
@@ -131,7 +131,7 @@ def told_by(cluster: RunningCluster, client_id: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("work", ["produce", "consume"])
 @pytest.mark.parametrize("client", [pytest.param(one, id=one.name) for one in CLIENTS if one.name in OTHERS])
-def test_other_clients_push_too(anabranch: RunningCluster, client: Client, work: str) -> None:
+def test_other_clients_push(anabranch: RunningCluster, client: Client, work: str) -> None:
     if client.absent:
         pytest.skip(f"TELEMETRY WAS NOT TRIED WITH {client.name}: {client.absent}")
     subscribe(anabranch, "all", f"org.apache.kafka.{work}r.")  # franz-go takes * for the beginning of a name

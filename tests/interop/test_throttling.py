@@ -99,7 +99,7 @@ def consuming(servers: str, seconds: float) -> tuple[bool, float, int]:
 
 
 @pytest.mark.parametrize(("work", "key"), [(producing, "producer_byte_rate"), (consuming, "consumer_byte_rate")])
-async def test_a_client_hears_that_it_is_throttled(work: Callable[[str, float], Any], key: str) -> None:
+async def test_throttled_client_reports_throttle_time(work: Callable[[str, float], Any], key: str) -> None:
     async with Cluster(brokers=1) as cluster, asyncio.timeout(60):
         servers = cluster.bootstrap_servers
         heard, _, _ = await asyncio.to_thread(work if work is producing else producing, servers, 1.5)

@@ -111,12 +111,12 @@ def story(servers: str) -> None:
     assert sent(alice) == "TOPIC_AUTHORIZATION_FAILED"
 
 
-async def test_a_user_with_a_token_gets_and_loses_rights(cluster: Cluster) -> None:
+async def test_user_with_token_gains_and_loses_rights(cluster: Cluster) -> None:
     pytest.importorskip("confluent_kafka")
     await asyncio.get_running_loop().run_in_executor(None, story, cluster.bootstrap_servers)
 
 
-async def test_a_token_of_another_issuer_is_not_believed(cluster: Cluster) -> None:
+async def test_token_of_another_issuer_is_refused(cluster: Cluster) -> None:
     from confluent_kafka import Producer
 
     config = of("alice", cluster.bootstrap_servers)

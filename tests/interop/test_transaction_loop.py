@@ -53,7 +53,7 @@ def commits(kind: str, number: int) -> bool:
 
 
 @pytest.mark.parametrize("kafka", ["4.1", "4.2"])
-async def test_every_transaction_ends_as_its_producer_said(kafka: str, loop: list[str]) -> None:
+async def test_every_transaction_has_the_outcome_its_producer_reported(kafka: str, loop: list[str]) -> None:
     async with Cluster(1, kafka=kafka) as cluster, asyncio.timeout(600):
         async with Admin(cluster.bootstrap_servers) as admin:
             await admin.create_topics([NewTopic(name="t", partitions=PARTITIONS)])

@@ -84,7 +84,7 @@ async def cluster_with(*topics: str) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-async def test_commits_aborts_and_fences() -> None:
+async def test_commits_aborts_and_fencing() -> None:
     from confluent_kafka import KafkaException
 
     def story(servers: str) -> None:
