@@ -33,7 +33,7 @@ def test_generated_codecs_are_ten_times_faster_than_the_reference() -> None:
     assert figure.met, figure
 
 
-def test_both_requests_pass_through_a_node() -> None:
+def test_requests_pass_through_a_node() -> None:
     figures = request_path.measure(requests=70)
     assert [figure.what for figure in figures] == [
         *("Python time of a small Produce", "Python time of a small Fetch", "10 rules of faults that do not match"),
@@ -41,12 +41,12 @@ def test_both_requests_pass_through_a_node() -> None:
     ]
 
 
-def test_batches_are_looked_into() -> None:
+def test_records_are_inspected() -> None:
     (figure,) = inspection.measure(requests=7)
     assert figure.what == "a look at a record of 100 B"
 
 
-def test_a_dictionary_of_topics_makes_assignments_smaller() -> None:
+def test_topic_dictionary_makes_assignments_smaller() -> None:
     (figure,) = streams_sizes.measure(tasks=(500,), instances=10)
     assert figure.met, figure
     old, new = (streams_sizes.measured(version, 500, 10) for version in (4, 11))
@@ -55,7 +55,7 @@ def test_a_dictionary_of_topics_makes_assignments_smaller() -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("name", ["classic, cooperative-sticky", "KIP-848"])
-def test_a_stock_group_is_assigned_children_after_the_last_commit(name: str) -> None:
+def test_stock_group_is_assigned_children_after_last_commit(name: str) -> None:
     with running("anabranch", *opening.BROKERS) as peer:
         taken_ms = opening.openings_ms(peer.bootstrap, name, 2)
     assert len(taken_ms) == 2 and min(taken_ms) > 0
@@ -82,7 +82,7 @@ def test_both_clusters_answer_the_same_requests() -> None:
 
 
 @pytest.mark.processes
-def test_clusters_are_asked_over_many_connections() -> None:
+def test_clusters_are_measured_over_many_connections() -> None:
     figures = small_requests.measure(rounds=1, seconds=0.1)
     assert len(figures) == len(small_requests.REQUESTS)
     assert all("mock" in figure.peer for figure in figures)
@@ -96,20 +96,20 @@ def test_both_consumers_read_the_same_topic(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.processes
-def test_every_way_in_is_measured() -> None:
+def test_every_login_mechanism_is_measured() -> None:
     figures = security.measure(logins=8, rounds=1, passes=1)
     assert [one.what.split(",")[0] for one in figures] == ["login"] * 6 + ["produce", "consume"] * 2
 
 
 @pytest.mark.processes
-def test_topics_come_and_go_and_one_grows() -> None:
+def test_topics_are_created_deleted_and_resized() -> None:
     figures = scale.measure(topics=(10, 40), partitions=(40,))
     assert len(figures) == 4
     assert figures[-1].met, figures[-1]
 
 
 @pytest.mark.processes
-def test_some_partitions_are_written_to_beside_idle_ones() -> None:
+def test_active_partitions_are_measured_beside_idle_ones() -> None:
     figures = beside_idle.measure(partitions=(6, 40), seconds=0.5, rounds=1)
     assert [one.what for one in figures] == [
         "processor time for a request beside 40 partitions",
@@ -119,7 +119,7 @@ def test_some_partitions_are_written_to_beside_idle_ones() -> None:
     ]
 
 
-async def test_only_brokers_that_lead_something_are_read_along() -> None:
+async def test_only_brokers_with_leaders_are_measured() -> None:
     """Leaders are placed randomly, so a fetch session may be empty."""
     with running("anabranch") as peer:
         async with Admin(peer.bootstrap) as admin:
@@ -132,24 +132,24 @@ async def test_only_brokers_that_lead_something_are_read_along() -> None:
     assert len(found) == 1
 
 
-def test_an_unknown_benchmark_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_benchmark_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["speed"])
     assert "no benchmark is called speed" in capsys.readouterr().err
 
 
-def test_one_benchmark_takes_the_options_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_single_benchmark_takes_its_own_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["scale", "--topics", "many"])
     assert "argument --topics: invalid int value: 'many'" in capsys.readouterr().err
 
 
-def test_percentiles() -> None:
+def test_percentiles_are_nearest_ranks() -> None:
     values = [float(value) for value in range(100, 0, -1)]
     assert (percentile(values, 50), percentile(values, 99), percentile([7.0], 99)) == (51.0, 100.0, 7.0)
 
 
-def test_curves(capsys: pytest.CaptureFixture[str]) -> None:
+def test_curves_are_drawn_linear_or_logarithmic(capsys: pytest.CaptureFixture[str]) -> None:
     curve("stalls", [("10", 0.0), ("100", 5.0), ("1000", 50.0)], unit="ms")
     nothing, tenth, whole = capsys.readouterr().out.splitlines()[1:]
     assert [line.count("█") for line in (nothing, tenth, whole)] == [0, 5, 50]

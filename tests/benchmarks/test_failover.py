@@ -8,6 +8,6 @@ from benchmarks import failover
 
 
 @pytest.mark.zookeeper
-def test_a_small_cluster_fails_over() -> None:
+def test_small_cluster_fails_over() -> None:
     figures = failover.measure(sizes=(12,), rounds=1)
     assert [(one.what, one.met) for one in figures] == [("controller failover, 12 partitions", None)]

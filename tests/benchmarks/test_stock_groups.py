@@ -39,13 +39,13 @@ LATE = Course(records=80_000, resizes=16, kills=0, late=True)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_keys_keep_their_order_although_a_group_begins_late(protocol: str, tmp_path: Path) -> None:
+def test_keys_keep_order_when_group_starts_late(protocol: str, tmp_path: Path) -> None:
     ledger, missing = judged(replace(LATE, protocol=protocol), tmp_path)
     assert (ledger.found, missing) == (0, 0), ledger.anomalies
     assert len(ledger.ends) == 20, "every partition was read"
 
 
-def test_with_gates_off_they_do_not(tmp_path: Path) -> None:
+def test_keys_lose_order_without_gates(tmp_path: Path) -> None:
     """A fast consumer may get everything in order by chance, so there are three tries."""
     for attempt in range(3):
         (folder := tmp_path / str(attempt)).mkdir()
@@ -54,11 +54,11 @@ def test_with_gates_off_they_do_not(tmp_path: Path) -> None:
     raise AssertionError("everything was handed out in order, three times")
 
 
-def test_they_keep_it_while_the_topic_grows_and_a_member_dies(tmp_path: Path) -> None:
+def test_keys_keep_order_while_topic_grows_and_member_dies(tmp_path: Path) -> None:
     ledger, missing = judged(Course(records=40_000, resizes=4, kills=1), tmp_path)
     assert (ledger.found, missing) == (0, 0), ledger.anomalies
 
 
-def test_the_audit_reads_these_lines() -> None:
+def test_audit_reads_delivery_log() -> None:
     (one,) = delivery_log.deliveries([delivery_log.Lines("file", [line("k", 7, 3, 91, "r0")])])
     assert (one.key, one.sequence, one.partition, one.offset, one.member) == (b"k", 7, 3, 91, "r0")

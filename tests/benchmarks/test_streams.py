@@ -9,7 +9,7 @@ from benchmarks.report import console
 from benchmarks.streams import MODES, Downtime, Gaps, figures_of, show_downtimes
 
 
-def test_the_longest_gap_of_each_key_counts_from_the_moment_on_that_is_looked_at() -> None:
+def test_longest_gap_of_each_key_counts_from_given_time() -> None:
     gaps = Gaps(since_ms=1000)
     for key, times in ((b"a", (0, 900, 1050, 1100, 1400)), (b"b", (990, 1010, 1020))):
         for at in times:
@@ -17,7 +17,7 @@ def test_the_longest_gap_of_each_key_counts_from_the_moment_on_that_is_looked_at
     assert gaps.longest_ms == {b"a": 300, b"b": 20}
 
 
-def test_what_is_printed_compares_warm_up_with_eager(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_compares_warm_up_with_eager_rebalancing(capsys: pytest.CaptureFixture[str]) -> None:
     found = [
         Downtime(mode, {b"a": longest, b"b": 100}, 1.0, 7)
         for mode, longest in zip(MODES, (9000, 8000, 300), strict=True)

@@ -51,23 +51,23 @@ def worlds() -> Iterator[Worlds]:
 
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
-def test_a_request_gets_the_code(one: Case, worlds: Worlds) -> None:
+def test_request_gets_expected_error_code(one: Case, worlds: Worlds) -> None:
     answered = worlds.run(one)
     assert one.code in answered, f"{one.how}: answered with {[ErrorCode(code).name for code in sorted(answered)]}"
 
 
-def test_every_code_in_the_source_has_a_case() -> None:
+def test_every_code_in_source_has_a_case() -> None:
     missing = error_codes.in_source().keys() - {one.code for one in ALL} - error_codes.UNDERSTOOD.keys()
     assert not missing, sorted(code.name for code in missing)
 
 
-def test_codes_that_are_only_understood_occur_nowhere_else() -> None:
+def test_codes_of_other_brokers_occur_only_where_listed() -> None:
     source = error_codes.in_source()
     for code, files in error_codes.UNDERSTOOD.items():
         assert source[code] == files, f"{code.name} may be sent from a new place, or is no longer used"
         assert code not in {one.code for one in ALL}
 
 
-def test_every_case_says_how() -> None:
+def test_every_case_has_a_description() -> None:
     assert [one.name for one in ALL if not one.how] == []
     assert error_codes.table().count("\n") == len(ALL) + 1

@@ -38,13 +38,13 @@ def floors(below: dict[str, set[str]]) -> dict[str, int]:
     return known
 
 
-def test_there_are_at_most_twelve_floors_and_no_circle() -> None:
+def test_packages_have_at_most_twelve_layers_and_no_cycle() -> None:
     found = floors(imports())
     assert max(found.values()) <= FLOORS_MAX, found
     assert found["node"] > found["handlers"] - 2 and found["tasks"] == 1
 
 
-def test_a_circle_is_noticed() -> None:
+def test_import_cycle_is_detected() -> None:
     try:
         floors({"a": {"b"}, "b": {"a"}})
     except RecursionError:

@@ -12,12 +12,12 @@ from tests.contracts.rules import RULES, Rule
 TESTS = Path(__file__).parent.parent
 
 
-def test_all_rules_are_there() -> None:
+def test_every_rule_is_listed() -> None:
     assert [rule.number for rule in RULES] == [f"R{number}" for number in range(1, 22)]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.number)
-def test_its_tests_exist(rule: Rule) -> None:
+def test_tests_of_rule_exist(rule: Rule) -> None:
     for test in rule.tests:
         path, _, name = test.partition("::")
         tree = ast.parse((TESTS / path).read_text())

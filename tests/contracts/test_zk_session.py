@@ -38,7 +38,7 @@ from tests.contracts.zk_worlds import (
 # ---------------------------------------------------------------------------------------------- znodes
 
 
-async def test_a_znode_lives(world: World) -> None:
+async def test_znode_is_created_read_changed_and_deleted(world: World) -> None:
     zk = await world.connect()
     assert await zk.create("/a", b"one") == "/a"
     data, created = await zk.get("/a")
@@ -53,7 +53,7 @@ async def test_a_znode_lives(world: World) -> None:
     assert await zk.exists("/a") is None
 
 
-async def test_an_empty_znode_reads_as_no_bytes(world: World) -> None:
+async def test_empty_znode_is_read_as_no_bytes(world: World) -> None:
     zk = await world.connect()
     await zk.create("/a")
     assert (await zk.get("/a"))[0] == b""
@@ -89,7 +89,7 @@ async def test_children_are_sorted_and_counted(world: World) -> None:
     assert "p" in await zk.children("/")
 
 
-async def test_parents_are_made_when_asked_for(world: World) -> None:
+async def test_parents_are_created_on_request(world: World) -> None:
     zk = await world.connect()
     assert await answer_of(zk.create("/x/y/z")) is NoNode
     assert await zk.create("/x/y/z", b"deep", make_parents=True) == "/x/y/z"
@@ -98,7 +98,7 @@ async def test_parents_are_made_when_asked_for(world: World) -> None:
     assert await answer_of(zk.create("/x/y/z", make_parents=True)) is NodeExists
 
 
-async def test_refusals_name_their_kind_and_path(world: World) -> None:
+async def test_errors_have_their_type_and_path(world: World) -> None:
     zk = await world.connect()
     await zk.create("/a/b", make_parents=True)
     for call, kind in [
@@ -118,7 +118,7 @@ async def test_refusals_name_their_kind_and_path(world: World) -> None:
         assert type(raised.value) is kind
 
 
-async def test_a_new_znode_has_a_higher_czxid_than_every_earlier_write(world: World) -> None:
+async def test_new_znode_has_higher_czxid_than_earlier_writes(world: World) -> None:
     """Broker epochs are czxids: a new registration must be newer than all earlier writes."""
     zk, other = await world.connect(), await world.connect()
     _, first = await zk.create_with_stat("/n", ephemeral=True)
@@ -131,7 +131,7 @@ async def test_a_new_znode_has_a_higher_czxid_than_every_earlier_write(world: Wo
     assert (await zk.get("/n"))[1] == second
 
 
-async def test_sequences_rise_and_never_come_back(world: World) -> None:
+async def test_sequence_numbers_increase_and_are_never_reused(world: World) -> None:
     zk = await world.connect()
     await zk.create("/q")
     first = await zk.create("/q/n_", b"1", sequence=True)
@@ -144,7 +144,7 @@ async def test_sequences_rise_and_never_come_back(world: World) -> None:
     assert await zk.create("/q/n_", sequence=True) == "/q/n_0000000003"
 
 
-async def test_requests_of_one_session_keep_their_order(world: World) -> None:
+async def test_requests_of_one_session_keep_order(world: World) -> None:
     zk = await world.connect()
     answers = await asyncio.gather(
         *[zk.create("/o"), zk.create("/o/1"), zk.children("/o"), zk.set("/o", b"x", 0), zk.get("/o")]
@@ -153,7 +153,7 @@ async def test_requests_of_one_session_keep_their_order(world: World) -> None:
     assert answers[4][0] == b"x"
 
 
-async def test_a_cancelled_caller_has_still_asked(world: World) -> None:
+async def test_request_of_cancelled_caller_is_still_executed(world: World) -> None:
     zk = await world.connect()
     task = asyncio.create_task(zk.create("/asked"))
     await asyncio.sleep(0)
@@ -166,7 +166,7 @@ async def test_a_cancelled_caller_has_still_asked(world: World) -> None:
 # ---------------------------------------------------------------------------------------------- multi
 
 
-async def test_a_multi_answers_each_operation(world: World) -> None:
+async def test_multi_returns_result_of_each_operation(world: World) -> None:
     zk = await world.connect()
     await zk.create("/epoch", b"1")
     await zk.create("/old")
@@ -182,7 +182,7 @@ async def test_a_multi_answers_each_operation(world: World) -> None:
     assert await zk.exists("/old") is None
 
 
-async def test_a_multi_counts_on_where_others_have_counted(world: World) -> None:
+async def test_multi_continues_existing_sequence_numbers(world: World) -> None:
     zk = await world.connect()
     await zk.create("/numbered")
     await zk.create("/numbered/n", sequence=True)
@@ -196,7 +196,7 @@ async def test_a_multi_counts_on_where_others_have_counted(world: World) -> None
     assert (await zk.get("/numbered/n0000000001"))[0] == b"x"
 
 
-async def test_the_largest_requests_are_taken_and_larger_ones_never_sent(world: World) -> None:
+async def test_largest_requests_are_accepted_and_larger_ones_never_sent(world: World) -> None:
     """No request is sent that the server would refuse repeatedly. Sends the largest allowed request of each kind, and
     one byte more.
     """
@@ -222,7 +222,7 @@ async def test_the_largest_requests_are_taken_and_larger_ones_never_sent(world: 
     assert (len(data), stat.version) == (room, 2)
 
 
-async def test_answers_may_be_larger_than_requests(world: World) -> None:
+async def test_responses_may_be_larger_than_requests(world: World) -> None:
     zk = await world.connect()
     names = [f"{index:04}{'n' * 230}" for index in range(6000)]
     creates = [Create(f"/{name}", bytes(1000)) for name in names]
@@ -234,7 +234,7 @@ async def test_answers_may_be_larger_than_requests(world: World) -> None:
     assert sum(len(one[0]) for one in read if one is not None) > REQUEST_BYTES_MAX
 
 
-async def test_a_failed_multi_changes_nothing_and_names_the_culprit(world: World) -> None:
+async def test_failed_multi_changes_nothing_and_names_failed_operation(world: World) -> None:
     zk = await world.connect()
     await zk.create("/epoch", b"1")
     await zk.create("/t/child", make_parents=True)
@@ -258,7 +258,7 @@ async def test_a_failed_multi_changes_nothing_and_names_the_culprit(world: World
     assert (fenced.value.index, fenced.value.path) == (0, "/epoch")
 
 
-async def test_a_multi_that_fails_fires_no_watch(world: World) -> None:
+async def test_failed_multi_fires_no_watch(world: World) -> None:
     zk, other = await world.connect(), await world.connect()
     await zk.create("/t", b"old")
     seen = Seen[WatchEvent]()
@@ -273,7 +273,7 @@ async def test_a_multi_that_fails_fires_no_watch(world: World) -> None:
 # ---------------------------------------------------------------------------------------------- sessions
 
 
-async def test_ephemerals_vanish_when_their_session_closes(world: World) -> None:
+async def test_ephemeral_znodes_are_deleted_when_session_closes(world: World) -> None:
     zk, other = await world.connect(), await world.connect()
     await other.create("/p")
     await zk.create("/p/e", ephemeral=True)
@@ -291,7 +291,7 @@ async def test_ephemerals_vanish_when_their_session_closes(world: World) -> None
     assert (events, unheard) == ([SessionEvent.CLOSED], [])
 
 
-async def test_an_expired_session_is_dead_for_good(world: World) -> None:
+async def test_expired_session_stays_expired(world: World) -> None:
     zk, other = await world.connect(), await world.connect()
     await zk.create("/e", ephemeral=True)
     events, watch, gone = Seen[SessionEvent](), Seen[WatchEvent](), Seen[WatchEvent]()
@@ -313,7 +313,7 @@ async def test_an_expired_session_is_dead_for_good(world: World) -> None:
     assert newer.session_id != zk.session_id
 
 
-async def test_a_suspended_session_loses_its_watches_and_goes_on(world: World) -> None:
+async def test_suspended_session_loses_watches_and_continues(world: World) -> None:
     zk, other = await world.connect(), await world.connect()
     await zk.create("/e", b"mine", ephemeral=True)
     order: Seen[SessionEvent | WatchEvent] = Seen()
@@ -335,7 +335,7 @@ async def test_a_suspended_session_loses_its_watches_and_goes_on(world: World) -
     assert stat.ephemeral_owner == zk.session_id
 
 
-async def test_an_answer_may_be_lost_although_the_request_was_carried_out(world: World) -> None:
+async def test_executed_request_may_lose_its_response(world: World) -> None:
     zk, other = await world.connect(), await world.connect()
     seen = Seen[WatchEvent]()
     await other.exists("/done", seen)
@@ -349,7 +349,7 @@ async def test_an_answer_may_be_lost_although_the_request_was_carried_out(world:
     assert stat.ephemeral_owner == zk.session_id  # how a candidate finds out that it has won after all
 
 
-async def test_a_session_cut_off_for_too_long_is_expired_and_learns_it_late(world: World) -> None:
+async def test_long_suspended_session_expires_and_learns_it_on_reconnect(world: World) -> None:
     """A zombie: until it reconnects, it does not know that its session was replaced."""
     zk, other = await world.connect(session_timeout_ms=3000), await world.connect()
     await zk.create("/leader", ephemeral=True)

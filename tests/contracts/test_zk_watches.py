@@ -19,7 +19,7 @@ from tests.contracts.zk_worlds import (
 )
 
 
-async def test_a_data_watch_fires_once(world: World) -> None:
+async def test_data_watch_fires_once(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     await writer.create("/d", b"0")
     seen = Seen[WatchEvent]()
@@ -38,7 +38,7 @@ async def test_a_data_watch_fires_once(world: World) -> None:
     assert again == [WatchEvent("/d", "deleted")]
 
 
-async def test_a_children_watch_sees_births_and_deaths_but_no_data(world: World) -> None:
+async def test_children_watch_fires_on_creation_and_deletion_but_not_on_data(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     await writer.create("/p")
     births, deaths, end = Seen[WatchEvent](), Seen[WatchEvent](), Seen[WatchEvent]()
@@ -57,7 +57,7 @@ async def test_a_children_watch_sees_births_and_deaths_but_no_data(world: World)
     assert (len(births), len(deaths), len(end)) == (1, 1, 1)
 
 
-async def test_an_existence_watch_waits_for_a_znode_that_is_not_there(world: World) -> None:
+async def test_exists_watch_fires_when_znode_is_created(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     born, changed, gone = Seen[WatchEvent](), Seen[WatchEvent](), Seen[WatchEvent]()
     assert await zk.exists("/e", born) is None
@@ -72,7 +72,7 @@ async def test_an_existence_watch_waits_for_a_znode_that_is_not_there(world: Wor
     assert (len(born), len(changed), len(gone)) == (1, 1, 1)
 
 
-async def test_a_failed_read_sets_no_watch(world: World) -> None:
+async def test_failed_read_sets_no_watch(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     seen = Seen[WatchEvent]()
     assert await answer_of(zk.get("/later", seen)) is NoNode
@@ -83,7 +83,7 @@ async def test_a_failed_read_sets_no_watch(world: World) -> None:
     assert seen == []
 
 
-async def test_one_callback_registered_twice_fires_once_and_two_callbacks_both_fire(world: World) -> None:
+async def test_callback_registered_twice_fires_once_and_two_callbacks_both_fire(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     await writer.create("/w")
     one, two = Seen[WatchEvent](), Seen[WatchEvent]()
@@ -96,7 +96,7 @@ async def test_one_callback_registered_twice_fires_once_and_two_callbacks_both_f
     assert (one, two) == ([WatchEvent("/w", "changed")], [WatchEvent("/w", "changed")])
 
 
-async def test_a_session_hears_of_its_own_writes(world: World) -> None:
+async def test_session_watch_fires_on_its_own_writes(world: World) -> None:
     zk = await world.connect()
     seen = Seen[WatchEvent]()
     await zk.exists("/own", seen)
@@ -104,7 +104,7 @@ async def test_a_session_hears_of_its_own_writes(world: World) -> None:
     assert seen == [WatchEvent("/own", "created")]  # before the answer to the write
 
 
-async def test_a_watch_is_seen_before_the_new_data(world: World) -> None:
+async def test_watch_fires_before_new_data_is_readable(world: World) -> None:
     """ZooKeeper guarantees this order, and the controller's event queue needs it."""
     zk, writer = await world.connect(), await world.connect()
     await writer.create("/order", b"0")
@@ -118,7 +118,7 @@ async def test_a_watch_is_seen_before_the_new_data(world: World) -> None:
         await writing
 
 
-async def test_watches_come_in_the_order_of_the_changes(world: World) -> None:
+async def test_watches_fire_in_order_of_changes(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     for name in "abc":
         await writer.create(f"/{name}")

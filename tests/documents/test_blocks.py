@@ -89,7 +89,7 @@ def test_every_block_can_be_run() -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("page", BLOCKS)
-def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_page_runs_from_top_to_bottom(page: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     runnable = []
     typed = "".join(block.code for block in BLOCKS[page] if block.language == "console")
     for block in BLOCKS[page]:
@@ -175,7 +175,7 @@ def test_blocks_have_marks_files_and_commands() -> None:
         ("a\n", "a\nb\n", False, False),
     ],
 )
-def test_output_matches_what_is_shown(shown: str, printed: str, numbers_vary: bool, matches: bool) -> None:
+def test_output_pattern_matches_shown_output(shown: str, printed: str, numbers_vary: bool, matches: bool) -> None:
     assert (output_pattern(shown, numbers_vary=numbers_vary).fullmatch(printed) is not None) is matches
 
 
@@ -192,9 +192,7 @@ def test_output_matches_what_is_shown(shown: str, printed: str, numbers_vary: bo
         ("<!-- status: 0 or 1 -->\n", "", 2, False),
     ],
 )
-def test_exit_status_is_what_the_block_shows_or_its_mark_says(
-    marks: str, shown: str, status: int, allowed: bool
-) -> None:
+def test_exit_status_must_be_that_of_block_or_mark(marks: str, shown: str, status: int, allowed: bool) -> None:
     (block,) = blocks(f"{marks}```console\n$ anabranch topics list\n{shown}```\n")
     (command,) = block.commands
     assert block.allows(status, command) is allowed

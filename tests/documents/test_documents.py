@@ -38,17 +38,17 @@ def place(path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_made_of_the_code_is_fresh(name: str) -> None:
+def test_generated_parts_are_up_to_date(name: str) -> None:
     assert (ROOT / name).read_text() == MADE[name](), "run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=place)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     assert list(links.broken(page)) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=place)
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+def test_every_file_named_in_a_page_exists(page: Path) -> None:
     assert list(links.missing_files(page, ROOT, FILES)) == []
 
 
@@ -66,14 +66,14 @@ def known_labels() -> frozenset[str]:
     return frozenset(one.upper() for page in homes for one in links.anchors(page) if re.fullmatch(r"[a-z]\d+", one))
 
 
-def test_every_label_stands_for_something(lines: list[tuple[str, str]]) -> None:
+def test_every_label_is_defined(lines: list[tuple[str, str]]) -> None:
     known = known_labels()
     assert {"R1", "R21", "I0", "I15", "K101", "K806", "D1", "D26", "L1"} <= known
     assert {name.partition(" ")[0] for name in CHECKERS} <= known
     assert [f"{at}: {label}" for at, line in lines for label in labels.labels(line) if label not in known] == []
 
 
-def test_no_line_points_to_a_document_that_is_not_here(lines: list[tuple[str, str]]) -> None:
+def test_no_line_refers_to_a_missing_document(lines: list[tuple[str, str]]) -> None:
     assert [f"{at}: {line.strip()}" for at, line in lines if labels.FOREIGN.search(line)] == []
 
 
@@ -83,7 +83,7 @@ def defect_rows() -> dict[str, set[str]]:
     return {label.upper(): set(shown.replace(",", " ").split()) for label, shown in rows}
 
 
-def test_defects_are_planted_and_found_by_models_where_the_page_says_so() -> None:
+def test_defects_are_planted_and_modelled_where_the_page_says_so() -> None:
     rows = defect_rows()
     planted = {one for defect in DEFECTS.values() for one in re.findall(r"K\d+", defect.items)}
     modelled = {one for runs in RUNS.values() for run in runs for one in re.findall(r"K\d+", run.name)}
@@ -91,7 +91,7 @@ def test_defects_are_planted_and_found_by_models_where_the_page_says_so() -> Non
     assert {label for label, shown in rows.items() if "model" in shown} == modelled
 
 
-def test_the_tables_of_planted_bugs_name_all_of_them() -> None:
+def test_tables_list_every_planted_bug() -> None:
     text = (DOCS / "simulation.md").read_text()
     bugs, _, defects = text.partition("## Defects of resizes")
     rows = re.findall(r"^\| (.+?) \| \d+(?: aimed)? \| .+ \|$", bugs, re.MULTILINE)
@@ -100,7 +100,7 @@ def test_the_tables_of_planted_bugs_name_all_of_them() -> None:
     assert {name: items for items, name in rows} == {name: one.items for name, one in DEFECTS.items()}
 
 
-def test_the_table_of_the_wire_names_every_tag() -> None:
+def test_wire_table_lists_every_tag() -> None:
     declared = {
         (name, number)
         for path in (ROOT / "protocol/apis").glob("*.py")
@@ -110,16 +110,16 @@ def test_the_table_of_the_wire_names_every_tag() -> None:
     assert set(rows) == declared
 
 
-def test_the_introduction_takes_half_an_hour() -> None:
+def test_introduction_is_shorter_than_4000_words() -> None:
     assert len((ROOT / "DESIGN.md").read_text().split()) < 4000
 
 
-def test_a_page_without_marks_is_refused() -> None:
+def test_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="no place for folders"):
         between("folders", "x", "nothing")
 
 
-def test_labels_are_told_from_what_looks_like_them() -> None:
+def test_labels_are_distinguished_from_similar_words() -> None:
     assert labels.labels("rules R9-R11 (K601, I4') and B1 key-order") == ["R9", "R11", "K601", "I4", "B1"]
     assert labels.labels("LZ4, P0 -> P1, %C3, `A1`, 'B2', C3.py, v1, KIP-253") == []
 
@@ -135,7 +135,7 @@ def test_names_in_code_tours_are_in_the_source() -> None:
         assert not member or re.search(rf"^    (async )?def {member}\(", source, re.MULTILINE), f"{name}.{member}"
 
 
-def test_a_high_watermark_is_moved_by_its_own_replica_only() -> None:
+def test_high_watermark_is_changed_by_its_own_replica_only() -> None:
     """As in the second code tour: by `Partition`, called by `ReplicaManager` and fetchers."""
 
     def users(what: str) -> set[str]:
@@ -147,6 +147,6 @@ def test_a_high_watermark_is_moved_by_its_own_replica_only() -> None:
     assert users(r"\.follow_high_watermark\(") == {"replica_fetcher"}
 
 
-def test_labels_become_links_where_they_are_text() -> None:
+def test_labels_become_links_in_text() -> None:
     text = "rule R9, `R8`, [R7](x), decision D9"
     assert labels.linked(text) == ("rule [R9](resize.md#r9), `R8`, [R7](x), decision [D9](decisions/README.md#d9)")

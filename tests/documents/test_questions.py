@@ -65,7 +65,7 @@ def _first_sentence(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.Asyn
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_kafkas_word_leads_to_the_file_and_there_to_the_function(question: str) -> None:
+def test_kafka_term_leads_to_file_and_function(question: str) -> None:
     word, file, function = QUESTIONS[question]
     by_file = {
         path: [name for name, line in lines.items() if name and re.search(word, line, re.I)]

@@ -42,7 +42,7 @@ def test_readme_has_150_lines_at_most() -> None:
 
 
 @pytest.mark.parametrize("typed", commands("anabranch"))
-def test_commands_of_anabranch_can_be_given(typed: str) -> None:
+def test_commands_of_anabranch_are_valid(typed: str) -> None:
     """Arguments may be missing in a sentence, but unknown options are errors."""
     command: click.Command = cli
     words = shlex.split(typed)
@@ -62,12 +62,12 @@ def test_commands_of_anabranch_can_be_given(typed: str) -> None:
 
 
 @pytest.mark.parametrize("typed", commands(r"make(?: -C \S+)?"))
-def test_targets_are_in_the_makefile(typed: str) -> None:
+def test_make_targets_exist(typed: str) -> None:
     assert {word for word in typed.split() if "=" not in word} <= TARGETS
 
 
 @pytest.mark.parametrize("typed", commands(r"(?:python3?|\.venv/bin/python) -m"))
-def test_modules_can_be_run(typed: str) -> None:
+def test_modules_are_runnable(typed: str) -> None:
     module = typed.split()[0]
     if module in ("venv", "pip"):
         return
@@ -78,7 +78,7 @@ def test_modules_can_be_run(typed: str) -> None:
 
 
 @pytest.mark.parametrize("code", limited("python"))
-def test_code_imports_what_there_is(code: str) -> None:
+def test_imports_in_examples_exist(code: str) -> None:
     tree = ast.parse(code)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "anabranch":

@@ -10,7 +10,7 @@ LINES_MAX = 10
 IMPORTS_AND_LOOP_MAX = 10
 
 
-def test_each_set_up_is_short() -> None:
+def test_security_set_ups_are_short() -> None:
     shown = [one for one in blocks(PAGE) if one.language in ("console", "properties", "python")]
     assert len([one for one in shown if "$ anabranch up" in one.code]) >= 5
     limits = [(one, LINES_MAX + IMPORTS_AND_LOOP_MAX * (one.language == "python")) for one in shown]

@@ -44,7 +44,7 @@ def test_strict_build_passes_and_loads_nothing_from_other_hosts(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("page", links.pages(ROOT), ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_tables_and_nested_lists_look_alike_in_every_renderer(page: Path) -> None:
+def test_tables_and_nested_lists_have_portable_syntax(page: Path) -> None:
     """A table needs a header, and MkDocs nests lists only with an indentation of four columns."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)

@@ -42,7 +42,7 @@ def written_pages() -> list[Path]:
     return [ROOT / "DESIGN.md", ROOT / "CONTRIBUTING.md", *sorted(pages)]
 
 
-def test_no_retired_name_stands_anywhere() -> None:
+def test_no_retired_name_is_used() -> None:
     found = {
         f"{path.relative_to(ROOT).as_posix()}: {match} is {RETIRED[match]}"
         for path in sources()
@@ -55,7 +55,7 @@ def test_broker_has_no_loose_modules() -> None:
     assert [one.name for one in (ROOT / "broker").glob("*.py")] == ["__init__.py"]
 
 
-def test_every_package_says_what_is_in_it() -> None:
+def test_every_package_has_a_docstring() -> None:
     silent = [
         one.relative_to(ROOT).as_posix()
         for top in CODE
@@ -65,7 +65,7 @@ def test_every_package_says_what_is_in_it() -> None:
     assert silent == []
 
 
-def test_the_glossary_has_one_sentence_for_each_term() -> None:
+def test_glossary_has_one_sentence_for_each_term() -> None:
     rows = [row for row in ROW.findall((ROOT / "docs/glossary.md").read_text()) if row[0] != "term"]
     terms = [term for term, _ in rows]
     assert len(terms) >= 60
@@ -73,7 +73,7 @@ def test_the_glossary_has_one_sentence_for_each_term() -> None:
     assert [term for term, meaning in rows if not meaning.endswith(".") or ". " in meaning] == []
 
 
-def test_pages_have_no_riddles() -> None:
+def test_pages_contain_no_banned_phrases() -> None:
     """As CONTRIBUTING.md asks: readers understand each sentence at once."""
     found = [
         f"{page.relative_to(ROOT).as_posix()}: {riddle}"
