@@ -47,11 +47,11 @@ def refused(*words: str) -> str:
         ),
     ],
 )
-def test_what_makes_no_sense_is_said(words: tuple[str, ...], why: str) -> None:
+def test_invalid_options_are_refused(words: tuple[str, ...], why: str) -> None:
     assert why in refused(*words)
 
 
-def test_a_package_comes_with_the_command_line_that_submits_it(tmp_path: Path) -> None:
+def test_package_prints_its_submit_command(tmp_path: Path) -> None:
     words = [
         "--package",
         str(tmp_path),
@@ -83,7 +83,7 @@ def test_a_package_comes_with_the_command_line_that_submits_it(tmp_path: Path) -
         "--replay {tmp_path} --events {tmp_path}/events --no-fail-on-data-loss",
     ],
 )
-def test_a_packaged_job_is_told_every_option(tmp_path: Path, words: str) -> None:
+def test_packaged_job_gets_every_option(tmp_path: Path, words: str) -> None:
     (tmp_path / "events").touch()
     words = words.format(tmp_path=tmp_path)
     done = CliRunner().invoke(command, ["--package", str(tmp_path / "job"), *words.split()])
@@ -95,5 +95,5 @@ def test_a_packaged_job_is_told_every_option(tmp_path: Path, words: str) -> None
     assert set(OF_SUBMISSION | ALWAYS_PASSED) <= set(given)
 
 
-def test_a_copy_that_is_none_ends_in_one_line(tmp_path: Path) -> None:
+def test_directory_without_copy_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "has no copy of an audit" in refused("--replay", str(tmp_path))

@@ -15,25 +15,25 @@ GATE = ClosedGate(ONE, 2, 4000, -1, READER, (Blocker(FIVE, 480, 460, None),))
 LOST = Unread("billing", "orders", 1, 4000, 12)
 
 
-def test_a_closed_gate_is_the_cause_of_what_lies_behind_it() -> None:
+def test_closed_gate_is_the_cause_of_records_behind_it() -> None:
     waits = "the gate of orders-1 at 4,000 waits for orders-5 to be committed to 480"
     assert cause_of(LOST, BILLING, {ONE: 4000}, [GATE]) == waits
     before = LOST._replace(offset=3990)
     assert cause_of(before, BILLING, {ONE: 3990}, [GATE]) == "the group has committed 3,990, and may still read them"
 
 
-def test_a_group_that_went_past_them_will_not_come_back() -> None:
+def test_records_below_commit_will_not_be_read() -> None:
     text = cause_of(LOST, BILLING, {ONE: 5000}, [])
     assert text == "the group has committed 5,000, after these records, and will not read them"
 
 
-def test_a_group_without_members_reads_nothing() -> None:
+def test_empty_group_is_the_cause() -> None:
     empty = Group("billing", "Empty", "", ())
     assert cause_of(LOST, empty, {ONE: 4000}, []) == "the group has no members"
     assert cause_of(LOST, BILLING, {}, []) == "the group has committed nothing, and may still read them"
 
 
-def test_places_with_one_cause_stand_in_one_line() -> None:
+def test_partitions_with_one_cause_share_a_line() -> None:
     other = Unread("billing", "orders", 3, 20, 1)
     third = Unread("audit", "orders", 3, 20, 1)
     assert lines_of([LOST, other, third], {LOST: "why", other: "why"}) == [
@@ -43,6 +43,6 @@ def test_places_with_one_cause_stand_in_one_line() -> None:
     assert lines_of([third._replace(group="")], {}) == ["1 record that no group was given: orders-3 from 20"]
 
 
-def test_without_a_cluster_the_places_are_told_alone() -> None:
+def test_without_cluster_causes_are_omitted() -> None:
     assert in_lines(None, [LOST]) == ["12 records that group billing was not given: orders-1 from 4,000"]
     assert in_lines("127.0.0.1:1", []) == []

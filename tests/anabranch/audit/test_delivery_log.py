@@ -21,7 +21,7 @@ def of_runs(found: Iterable[Delivery]) -> list[Delivery]:
     return [one for row in runs(found, "audit") for one in wire.decode_events(row.value, row.key)]
 
 
-def test_a_line_says_what_was_handed_out() -> None:
+def test_delivery_line_is_decoded() -> None:
     (one,) = deliveries(
         [lines({"key": "é", "sequence": 7, "partition": 3, "offset": 91, "generation": 2, "time_ms": 5})]
     )
@@ -40,7 +40,7 @@ def test_a_line_says_what_was_handed_out() -> None:
     assert of_runs([one]) == [one]
 
 
-def test_who_sent_and_who_was_handed_it_are_told_apart() -> None:
+def test_producers_and_members_have_separate_identities() -> None:
     rows = [{"key": "k", "sequence": 0, "producer": one, "member": one} for one in ("a", "b", "a")]
     found = list(deliveries([lines(*rows)]))
     assert found[0].producer == found[2].producer != found[1].producer
@@ -48,7 +48,7 @@ def test_who_sent_and_who_was_handed_it_are_told_apart() -> None:
     assert [one.number for one in found] == [0, 0, 1], "each member's events without a hole"
 
 
-def test_events_of_a_key_stay_in_the_order_of_their_lines() -> None:
+def test_events_of_a_key_keep_order_of_their_lines() -> None:
     rows = [
         {"key": f"k{number % 7}", "sequence": number // 7, "offset": number, "member": "ab"[number // 3 % 2]}
         for number in range(5000)
@@ -63,14 +63,14 @@ def test_events_of_a_key_stay_in_the_order_of_their_lines() -> None:
     )
 
 
-def test_several_files_are_merged_by_time() -> None:
+def test_files_are_merged_by_time() -> None:
     first = lines({"offset": 1, "time_ms": 10}, {"offset": 3, "time_ms": 30}, name="a")
     second = lines({"offset": 2, "time_ms": 20}, {"offset": 4, "time_ms": 40}, name="b")
     assert [one.offset for one in deliveries([first, second])] == [1, 2, 3, 4]
     assert [one.member for one in deliveries([first, second])] == ["a", "b", "a", "b"]
 
 
-def test_what_is_stored_meets_what_was_handed_out() -> None:
+def test_stored_record_matches_its_delivery() -> None:
     row = {"key": "k", "sequence": 3, "partition": 1, "offset": 9}
     (sent,), (one,) = stored([lines(row)]), deliveries([lines(row)])
     assert (sent.key, sent.partition, sent.offset, sent.topic) == (one.key, one.partition, one.offset, one.topic)
@@ -98,7 +98,7 @@ def test_what_is_stored_meets_what_was_handed_out() -> None:
         ('{"partition": 1, "offset": 1, "time_ms": 7}', "time_ms must be in all lines of all files, or in none"),
     ],
 )
-def test_a_line_that_makes_no_sense_is_shown(text: str, why: str) -> None:
+def test_malformed_line_is_shown_with_its_number(text: str, why: str) -> None:
     given = ["\n", '{"partition": 0, "offset": 0}\n', f"{text}\n"]
     with pytest.raises(InvalidLine, match=why) as refusal:
         list(deliveries([Lines("handed.jsonl", given)]))

@@ -60,7 +60,7 @@ def written(target: Target) -> None:
     target.beside.write_text(json.dumps(ledger.as_json()))
 
 
-def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, tmp_path: Path) -> None:
+def test_snapshot_follows_query_progress_and_output(live: LiveCluster, tmp_path: Path) -> None:
     topic, audited = live.create("orders-audit", 2), live.create("orders", 2)
     live.grow(audited, 3)
     live.produce(topic, [(0, b"k", b"v")] * 5 + [(1, b"k", b"v")] * 3)
@@ -88,7 +88,7 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
     )
 
 
-def test_a_query_has_begun_when_it_would_take_in_what_comes(tmp_path: Path) -> None:
+def test_query_has_started_when_it_waits_for_input(tmp_path: Path) -> None:
     """A query without input has no batch; waiting for data shows that it has started."""
     busy, idle = Told(), Told()
     target = Target("s", "t", tmp_path)
@@ -99,7 +99,7 @@ def test_a_query_has_begun_when_it_would_take_in_what_comes(tmp_path: Path) -> N
     assert all(one.begun for one in followers)
 
 
-def test_a_cluster_that_does_not_answer_leaves_what_was_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_cluster_keeps_last_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anabranch.audit.follower.ASK_TIMEOUT_S", 0.1)
     target, query, sight = Target("127.0.0.1:1", "t", tmp_path), Told(), AuditSnapshot("t", behind=7)
     written(target)

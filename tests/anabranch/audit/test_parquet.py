@@ -12,7 +12,7 @@ from anabranch.audit.delivery_log import Row
 from anabranch.protocol import audit as wire
 
 
-def test_rows_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_survive_the_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "ROWS", 2)
     mark = wire.encode_header(1, 7)
     rows = [Row(b"k%d" % one, b"v", "t" if one else "u", one, one, 1_700_000_000_000 + one, mark) for one in range(5)]

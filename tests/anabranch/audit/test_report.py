@@ -25,7 +25,7 @@ def written(found: Findings, directory: Path) -> str:
     return (directory / "report.html").read_text()
 
 
-def test_a_clean_audit_says_so_first_and_fetches_nothing(tmp_path: Path) -> None:
+def test_clean_audit_is_reported_first_without_external_resources(tmp_path: Path) -> None:
     page = written(findings(), tmp_path)
     assert "<header class='good'>" in page and "All 10 records were delivered in order, each once" in page
     assert "2 keys, handed to group billing" in page
@@ -34,7 +34,7 @@ def test_a_clean_audit_says_so_first_and_fetches_nothing(tmp_path: Path) -> None
     assert page.index("All 10 records") < page.index("<svg")
 
 
-def test_violations_come_before_everything_else_with_their_records(tmp_path: Path) -> None:
+def test_violations_come_first_with_their_records(tmp_path: Path) -> None:
     page = written(findings(EARLY, LOST), tmp_path)
     assert "<h1>Violations: 1 out of order, 4 lost</h1>" in page
     assert page.index("Violations") < page.index("<svg")
@@ -43,20 +43,20 @@ def test_violations_come_before_everything_else_with_their_records(tmp_path: Pat
     assert "key &lt;k2&gt;: 3-5, 9 skipped" in page and "<k2>" not in page
 
 
-def test_the_headline_can_be_read_aloud(tmp_path: Path) -> None:
+def test_headline_is_a_sentence(tmp_path: Path) -> None:
     two_owners = Violation.of(verdict.TWO_OWNERS, EVENT, before=EVENT)
     page = written(findings(EARLY, two_owners, two_owners), tmp_path)
     assert "<h1>Violations: 1 out of order, 2 with two owners</h1>" in page
 
 
-def test_the_path_of_a_key_marks_the_delivery(tmp_path: Path) -> None:
+def test_path_of_key_marks_the_delivery(tmp_path: Path) -> None:
     path = [EVENT._replace(sequence=3, offset=11).place(), EVENT.place()]
     page = written(findings(EARLY, paths=[path]), tmp_path)
     assert page.count(f"<tr class=mark><td>the delivery</td>{PRODUCER}<td class=n>4</td>") == 1
     assert "<td class=n>3</td><td class=n>0</td><td class=n>11</td>" in page
 
 
-def test_each_story_has_its_own_path_though_another_group_has_the_same_key(tmp_path: Path) -> None:
+def test_violations_of_two_groups_have_separate_paths(tmp_path: Path) -> None:
     theirs = EVENT._replace(group="shipping", member="s1", incarnation=0xDEF)
     other = EARLY._replace(group="shipping", event=theirs, before=theirs._replace(sequence=5, offset=13))
     page = written(findings(EARLY, other, paths=[[EVENT.place()], [theirs.place()]]), tmp_path)
@@ -66,7 +66,7 @@ def test_each_story_has_its_own_path_though_another_group_has_the_same_key(tmp_p
     assert page.count("<tr class=mark><td>the delivery</td>") == 2
 
 
-def test_what_was_lost_is_told_between_what_came_before_and_after(tmp_path: Path) -> None:
+def test_loss_is_shown_between_deliveries_around_it(tmp_path: Path) -> None:
     before, after = EVENT._replace(sequence=2, offset=11), EVENT._replace(sequence=6, offset=15)
     lost = LOST._replace(before=before, after=after)
     page = written(findings(lost, paths=[[before.place(), after.place()]]), tmp_path)
@@ -74,7 +74,7 @@ def test_what_was_lost_is_told_between_what_came_before_and_after(tmp_path: Path
     assert f"<td>delivered next</td>{PRODUCER}<td class=n>6</td>" in page
 
 
-def test_many_violations_are_counted_and_some_are_told(tmp_path: Path) -> None:
+def test_many_violations_are_counted_and_few_shown(tmp_path: Path) -> None:
     many = findings(EARLY, stories=[EARLY.story()] * 30, found=500)
     page = written(many, tmp_path)
     assert page.count("<div class=story>") == report.STORIES_MAX
@@ -83,12 +83,12 @@ def test_many_violations_are_counted_and_some_are_told(tmp_path: Path) -> None:
     assert f"{500 - report.STORIES_MAX} more are in the violations directory" in page
 
 
-def test_an_audit_of_nothing_claims_nothing(tmp_path: Path) -> None:
+def test_audit_without_deliveries_claims_nothing(tmp_path: Path) -> None:
     page = written(Findings("t", None, verdict.judge([], keys=0)), tmp_path)
     assert "<header class=''>" in page and "Nothing was delivered" in page
 
 
-def test_the_timeline_has_resizes_hand_offs_and_what_waited() -> None:
+def test_timeline_has_resizes_hand_offs_and_pending_records() -> None:
     shown = findings(EARLY).timeline("billing", "orders")
     assert [(span.partition, span.took_ms) for span in shown.spans] == [(2, 150), (0, 260)]
     assert [(one.kind, one.label) for one in shown.moments] == [("resize", "3 partitions"), ("resize", "2 partitions")]
@@ -97,7 +97,7 @@ def test_the_timeline_has_resizes_hand_offs_and_what_waited() -> None:
     assert sum(rate / 2 for _, rate in shown.rates["partition 2"]) == 3
 
 
-def test_records_that_are_dated_as_their_producer_likes_do_not_stretch_the_timeline() -> None:
+def test_record_timestamps_do_not_stretch_the_timeline() -> None:
     counted = made.counted(stored=0)
     counted.store("orders", np.zeros(10, np.int64), np.arange(10) * 86_400_000)
     shown = findings(counted=counted).timeline("billing", "orders")
@@ -108,12 +108,12 @@ def test_records_that_are_dated_as_their_producer_likes_do_not_stretch_the_timel
     assert findings(counted=counted).timeline("billing", "orders").waiting == []
 
 
-def test_what_was_done_replaces_what_deliveries_tell_of_resizes() -> None:
+def test_recorded_events_replace_derived_resizes() -> None:
     done = [Moment(BEGAN_MS + 1000, "kill", "broker 1 was killed", "broker 1"), Moment(BEGAN_MS - 5, "phase", "early")]
     assert findings(moments=done).timeline("billing", "orders").moments == done[:1]
 
 
-def test_events_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+def test_events_survive_the_round_trip(tmp_path: Path) -> None:
     done = [Moment(3, "kill", "x", "y"), Moment(9, "resize", "z")]
     write_events(tmp_path / "events", reversed(done))
     assert read_events(tmp_path / "events") == done
@@ -122,7 +122,7 @@ def test_events_are_read_back_as_they_were_written(tmp_path: Path) -> None:
         read_events(tmp_path / "events")
 
 
-def test_the_verdict_for_tools_has_the_rows_and_the_hand_offs() -> None:
+def test_json_verdict_has_rows_and_hand_offs() -> None:
     told = json.loads(json.dumps(report.as_json(findings(LOST))))
     assert (told["clean"], told["verdict"]["lost"]) == (False, 4)
     assert told["hand_offs"][0] == {

@@ -36,7 +36,7 @@ def text_of(thing: object) -> str:
     return console.file.getvalue()
 
 
-def test_a_line_says_what_was_found_and_how_far_it_is() -> None:
+def test_status_line_has_findings_and_progress() -> None:
     assert view.line(AuditSnapshot("t"), NOW_S) == "t: warming up"
     assert view.line(sight(), NOW_S) == (
         "orders-audit: 10 delivered, 0 redelivered, no violation; 50 deliveries/s, newest delivery judged 1.1 s old"
@@ -44,25 +44,25 @@ def test_a_line_says_what_was_found_and_how_far_it_is() -> None:
     assert "4 lost" in view.line(sight(LOST), NOW_S)
 
 
-def test_while_no_broker_answers_that_is_said_instead_of_an_old_rate() -> None:
+def test_unresponsive_broker_replaces_old_rate() -> None:
     seen = sight()
     seen.silent, seen.answered_ms = True, BEGAN_MS
     assert view.line(seen, NOW_S).endswith("no violation; no broker has responded since 22:13:20 UTC")
     assert "no broker has responded since 22:13:20 UTC" in text_of(view.screen(seen, NOW_S))
 
 
-def test_a_rate_is_one_of_now() -> None:
+def test_rate_is_current() -> None:
     assert "; 0 deliveries/s, " in view.line(sight(), NOW_S + 10)
 
 
-def test_a_hole_names_its_member_and_how_many_events_are_missing() -> None:
+def test_missing_audit_events_name_their_member() -> None:
     hole = Violation(UNAUDITED, "billing", "orders", 0, None, sequences=((270, 270),), member="reader-2")
     text = violation_text(hole.story())
     assert text.startswith("1 event of member reader-2 missing from the audit topic (number 270 of its events")
     assert "271 events of member reader-2" in violation_text(hole._replace(sequences=((0, 270),)).story())
 
 
-def test_a_screen_shows_violations_and_hand_offs() -> None:
+def test_screen_shows_violations_and_hand_offs() -> None:
     seen = sight(EARLY)
     seen.add_event(EARLY.story())
     shown = text_of(view.screen(seen, NOW_S))
@@ -71,7 +71,7 @@ def test_a_screen_shows_violations_and_hand_offs() -> None:
     assert "2@1" in shown and "150" in shown and "2 in all" in shown
 
 
-def test_what_waits_to_be_delivered_is_shown_and_what_was_passed_over() -> None:
+def test_pending_and_skipped_records_are_shown() -> None:
     """Without `--expect`, undelivered records are unknown."""
     seen = sight()
     assert "waiting" not in text_of(view.screen(seen, NOW_S))
@@ -83,14 +83,14 @@ def test_what_waits_to_be_delivered_is_shown_and_what_was_passed_over() -> None:
     assert [told[f"anabranch_audit_{name}"] for name in names] == [5, 2, 3]
 
 
-def test_a_violation_is_told_with_the_record_before_it() -> None:
+def test_violation_is_shown_with_previous_delivery() -> None:
     told = text_of(view.violation_line(EARLY.story()))
     before, then = (next(line.split() for line in told.splitlines() if word in line) for word in ("before  ", "then"))
     assert before[2:8] == ["0000000000000007", "5", "2", "0", "1", "r1.2"]
     assert then[1:7] == ["0000000000000007", "4", "0", "12", "1", "r1.2"]
 
 
-def test_the_speed_is_that_of_the_deliveries_that_came_since() -> None:
+def test_speed_is_that_of_latest_deliveries() -> None:
     seen = AuditSnapshot("t")
     seen.judge({"events": 100}, 500)
     seen.judge({"events": 100}, 500)
@@ -98,7 +98,7 @@ def test_the_speed_is_that_of_the_deliveries_that_came_since() -> None:
     assert seen.speeds == [200, 300]
 
 
-def test_without_a_terminal_a_line_comes_now_and_then() -> None:
+def test_without_terminal_a_line_is_printed_periodically() -> None:
     console = Console(width=200, file=io.StringIO())
     with View(console) as shown:
         for tenth in range(100):
@@ -107,7 +107,7 @@ def test_without_a_terminal_a_line_comes_now_and_then() -> None:
     assert console.file.getvalue().count("orders-audit") == 2
 
 
-def test_old_news_is_no_news_and_only_the_newest_violations_are_kept() -> None:
+def test_repeated_progress_is_ignored_and_newest_violations_kept() -> None:
     seen = sight()
     assert not seen.add_progress(Progress(0, 1, 1, 1, 1))
     for _ in range(HEARD_MAX + 3):
@@ -116,7 +116,7 @@ def test_old_news_is_no_news_and_only_the_newest_violations_are_kept() -> None:
     assert view.sparkline([0, 5, 10]) == "▁▅█" and view.sparkline([]) == ""
 
 
-def test_prometheus_is_told_what_is_known() -> None:
+def test_prometheus_metrics_have_audit_state() -> None:
     with metrics.expose(sight(LOST), "127.0.0.1", 0) as url, urllib.request.urlopen(url, timeout=60) as answer:
         found = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
     assert "metrics" not in {one.name for one in threading.enumerate()}

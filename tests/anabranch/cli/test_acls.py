@@ -18,7 +18,7 @@ from tests.broker.handlers.test_authorization import LISTENER, PROPERTIES
 from tests.secured.certificates import PLAIN_MODULE
 
 
-async def test_rights_are_given_shown_and_taken_away(tmp_path: Path) -> None:
+async def test_acls_are_added_listed_and_removed(tmp_path: Path) -> None:
     async with Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as cluster:
         admin = config(tmp_path / "admin", "PLAIN", PLAIN_MODULE, "admin", "a")
         alice = config(tmp_path / "alice", "PLAIN", PLAIN_MODULE, "alice", "b")
@@ -53,7 +53,7 @@ async def test_rights_are_given_shown_and_taken_away(tmp_path: Path) -> None:
         assert output == "User:* may not write topic orders\nUser:* may not write group g\n"
 
 
-async def test_without_an_authorizer_the_refusal_says_so() -> None:
+async def test_without_authorizer_commands_fail() -> None:
     async with Cluster(1) as cluster:
         status, output = await told(cluster, "acls", "list")
         assert status == 1
@@ -69,7 +69,7 @@ async def test_without_an_authorizer_the_refusal_says_so() -> None:
         (["remove"], "no filter: write at least one of"),
     ],
 )
-def test_half_a_sentence_is_refused(words: list[str], message: str) -> None:
+def test_incomplete_acl_is_refused(words: list[str], message: str) -> None:
     status, output = invoke(command.name or "", *words)
     assert status == 2
     assert message in " ".join(output.split())

@@ -99,7 +99,7 @@ def needs_java() -> None:
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.usefixtures("needs_java")
-def test_a_service_obeys_and_dies_at_once_when_told_to(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+def test_service_follows_commands_and_exits_at_once(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
     """It says what it cannot do, and the password by which it logs in is nowhere in what it prints and leaves.
 
     `tests.test_package` has a batch job that is a process, `tests.spark_jobs.test_secured` what violations leave.
@@ -176,7 +176,7 @@ def test_bootstrap_servers_default_to_the_environment_as_for_other_commands(monk
         assert context.params["bootstrap_servers"] == "127.0.0.1:19092"
 
 
-def test_no_broker(spawn: Spawn, tmp_path: Path) -> None:
+def test_unreachable_broker_is_an_error_of_one_line(spawn: Spawn, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     text = refused(spawn, "--bootstrap-servers", address, "--topic", "t", "--out", str(tmp_path / "out"))
@@ -184,7 +184,7 @@ def test_no_broker(spawn: Spawn, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_an_interrupt_before_anything_is_judged_is_no_verdict(spawn: Spawn, tmp_path: Path) -> None:
+def test_interrupt_before_any_verdict_exits_with_2(spawn: Spawn, tmp_path: Path) -> None:
     """Ctrl-C must not give exit status 1, which means a violation. A broker that does not respond keeps the audit in
     its topic lookup.
     """
@@ -198,7 +198,7 @@ def test_an_interrupt_before_anything_is_judged_is_no_verdict(spawn: Spawn, tmp_
     assert (process.returncode, out, err) == (2, "", "Error: stopped before there was a verdict\n")
 
 
-def test_no_such_topic(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+def test_missing_topic_is_named(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
     common = ("--bootstrap-servers", live.servers, "--out", str(tmp_path))
     assert refused(spawn, "--topic", "absent", *common) == f"{live.servers} has no topic absent"
     topic = live.create("present", 1)
@@ -211,14 +211,14 @@ def without_extra(directory: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(directory)}
 
 
-def test_no_java(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+def test_missing_java_is_explained(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
     live.create("without-java", 1)
     words = ("--bootstrap-servers", live.servers, "--topic", "without-java", "--out", str(tmp_path))
     text = refused(spawn, *words, env={"PATH": str(tmp_path), "JAVA_HOME": "", **without_extra(tmp_path)})
     assert text == ("Spark cannot run: no Java 17 or newer was found: pip install 'anabranch[java]', or set JAVA_HOME")
 
 
-def test_a_java_that_cannot_run_spark(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+def test_java_that_cannot_run_spark_is_explained(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
     live.create("with-bad-java", 1)
     executable = tmp_path / "home" / "bin" / "java"
     executable.parent.mkdir(parents=True)
@@ -237,7 +237,7 @@ def test_a_java_that_cannot_run_spark(spawn: Spawn, live: LiveCluster, tmp_path:
     )
 
 
-def test_a_spark_that_has_died_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_spark_gives_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit status 1 means a violation; a JVM without memory has no verdict."""
 
     def die(*_: object) -> None:

@@ -31,11 +31,11 @@ echo "${COMPREPLY[@]}"
         (["a", "x=y", "t"], ["a", "x=y", "t"]),
     ],
 )
-def test_parts_of_a_word_are_joined(words: list[str], joined: list[str]) -> None:
+def test_split_words_are_joined(words: list[str], joined: list[str]) -> None:
     assert joined_words(words) == joined
 
 
-def test_bash_adds_no_space_behind_the_name_of_a_property() -> None:
+def test_bash_adds_no_space_after_property_name() -> None:
     bash, installed = shutil.which("bash"), Path(sys.executable).with_name("anabranch")
     if bash is None or not installed.exists():
         pytest.skip("NO BASH, OR anabranch IS NOT INSTALLED: the script for bash was NOT run")

@@ -12,7 +12,7 @@ from anabranch.clients.tls import TlsSettings, client_context, server_context
 from tests.clients.test_tls import shaken
 
 
-def test_the_files_are_what_brokers_and_clients_need(tmp_path: Path) -> None:
+def test_certificates_work_for_brokers_and_clients(tmp_path: Path) -> None:
     where = str(tmp_path / "certs")
     made = CliRunner().invoke(command, ["make", where, "--host", "kafka.example", "--user", "alice", "--stores"])
     assert made.exit_code == 0, made.output
@@ -28,7 +28,7 @@ def test_the_files_are_what_brokers_and_clients_need(tmp_path: Path) -> None:
         assert (tmp_path / "certs" / name).stat().st_mode & 0o077 == 0
 
 
-def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     assert CliRunner().invoke(command, ["make", str(tmp_path)]).exit_code == 0
     again = CliRunner().invoke(command, ["make", str(tmp_path)])
     assert again.exit_code == 1

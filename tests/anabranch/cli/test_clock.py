@@ -17,7 +17,7 @@ def url() -> Iterator[str]:
         yield told["control"]
 
 
-def test_time_in_steps(url: str, anabranch: Command) -> None:
+def test_clock_is_stopped_advanced_and_shown(url: str, anabranch: Command) -> None:
     def clock(*words: str) -> str:
         result = anabranch("clock", *words, "--control", url)
         assert result.exit_code == 0, result.output
@@ -43,6 +43,6 @@ def test_time_in_steps(url: str, anabranch: Command) -> None:
         (("--clock", "10x", "--processes", "--zookeeper", "local"), "--clock needs a cluster in one process"),
     ],
 )
-def test_what_is_no_clock(words: tuple[str, ...], reason: str, anabranch: Command) -> None:
+def test_invalid_clock_option_is_refused(words: tuple[str, ...], reason: str, anabranch: Command) -> None:
     result = anabranch("up", *words)
     assert (result.exit_code, reason in result.output) == (2, True), result.output

@@ -21,7 +21,7 @@ def replicas(anabranch: Command, topic: str, at: tuple[str, str]) -> list[list[i
     return [one["replicas"] for one in described["partitions"]]
 
 
-def test_brokers_and_what_they_hold(three: tuple[str, str], anabranch: Command) -> None:
+def test_brokers_are_described_with_their_replicas(three: tuple[str, str], anabranch: Command) -> None:
     assert anabranch("topics", "create", "held", "--partitions", "6", "--replicas", "2", *three).exit_code == 0
     row = json.loads(anabranch("cluster", "describe", "--json", *three).output)
     assert row["partitions"] == 6 and row["without_leader"] == 0 and row["dead"] == []
@@ -34,7 +34,7 @@ def test_brokers_and_what_they_hold(three: tuple[str, str], anabranch: Command) 
     assert lines[0] == f"  broker 1 at {first['host']}:{first['port']}: leads {first['leads']} of {first['replicas']}"
 
 
-def test_a_partition_moves_and_its_leader_with_it(three: tuple[str, str], anabranch: Command) -> None:
+def test_partition_is_reassigned_with_its_leader(three: tuple[str, str], anabranch: Command) -> None:
     assert anabranch("topics", "create", "nomad", "--replicas", "1", *three).exit_code == 0
     assert anabranch("produce", "nomad", "a", "b", *three).exit_code == 0
     ((home,),) = replicas(anabranch, "nomad", three)
@@ -51,7 +51,7 @@ def test_a_partition_moves_and_its_leader_with_it(three: tuple[str, str], anabra
     assert (idle.exit_code, idle.output) == (0, "")
 
 
-def test_what_is_refused(three: tuple[str, str], anabranch: Command) -> None:
+def test_invalid_reassignments_are_refused(three: tuple[str, str], anabranch: Command) -> None:
     assert anabranch("topics", "create", "fixed", *three).exit_code == 0
     for words, code, reason in [
         (("move", "fixed", "0", "--to", "9"), 1, "INVALID_REPLICA_ASSIGNMENT"),

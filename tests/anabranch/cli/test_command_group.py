@@ -26,7 +26,7 @@ GROUPS = dict(groups())
 
 
 @pytest.mark.parametrize("path", GROUPS, ids=" ".join)
-def test_an_unknown_command_is_answered_with_the_nearest_one(path: tuple[str, ...]) -> None:
+def test_unknown_command_gets_nearest_suggestion(path: tuple[str, ...]) -> None:
     name = GROUPS[path].list_commands(click.Context(GROUPS[path]))[0]
     ran = CliRunner().invoke(cli, [*path, f"{name}x"])
     assert ran.exit_code == 2
@@ -34,14 +34,14 @@ def test_an_unknown_command_is_answered_with_the_nearest_one(path: tuple[str, ..
 
 
 @pytest.mark.parametrize("path", GROUPS, ids=" ".join)
-def test_without_a_near_one_all_commands_are_named(path: tuple[str, ...]) -> None:
+def test_unknown_command_without_near_name_lists_all_commands(path: tuple[str, ...]) -> None:
     ran = CliRunner().invoke(cli, [*path, "qqqq"])
     assert ran.exit_code == 2
     assert all(name in ran.output for name in GROUPS[path].list_commands(click.Context(GROUPS[path])))
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_a_name_of_another_tool_is_answered_with_ours(name: str) -> None:
+def test_name_from_another_tool_gets_our_name(name: str) -> None:
     ours = SAME[name]
     having = [path for path, group in GROUPS.items() if ours in group.list_commands(click.Context(group))]
     assert having

@@ -77,7 +77,7 @@ def named(cluster: tuple[str, str]) -> tuple[str, str]:
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_completes_topics_of_the_cluster_that_the_words_name(
+def test_topics_of_cluster_named_on_command_line_are_completed(
     complete: Complete, named: tuple[str, str], shell: str
 ) -> None:
     at = f"--bootstrap-server={named[0]}"
@@ -120,7 +120,7 @@ def test_names_of_the_control_plane_are_completed(
     assert complete("state", "restore", *at, "") == ["seeded"]
 
 
-def test_apis_errors_properties_and_stories_are_completed_without_a_cluster(complete: Complete) -> None:
+def test_apis_errors_properties_and_tours_are_completed_without_a_cluster(complete: Complete) -> None:
     assert complete("faults", "add", "--api", "OffsetCo") == ["OffsetCommit"]
     assert complete("faults", "add", "--error", "NOT_LEADER") == ["NOT_LEADER_OR_FOLLOWER"]
     assert complete("journal", "api=OffsetCo") == ["api=OffsetCommit"]
@@ -145,7 +145,7 @@ def test_apis_errors_properties_and_stories_are_completed_without_a_cluster(comp
         (("topics", "config", "t", "--config", "retention.m"), ["retention.ms="]),
     ],
 )
-def test_bash_completes_the_part_behind_an_equals_sign_or_colon(
+def test_bash_completes_part_after_equals_sign_or_colon(
     complete: Complete, words: tuple[str, ...], expected: list[str] | None
 ) -> None:
     found = complete(*words, shell="bash")
@@ -161,11 +161,11 @@ def test_bash_completes_the_part_behind_an_equals_sign_or_colon(
         ("control", "kill", "--control", NOBODY, ""),
     ],
 )
-def test_nothing_is_completed_when_no_cluster_answers(complete: Complete, words: tuple[str, ...]) -> None:
+def test_unreachable_cluster_completes_nothing(complete: Complete, words: tuple[str, ...]) -> None:
     assert complete(*words) == []
 
 
-def test_a_silent_cluster_ends_a_completion_in_time(complete: Complete, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_cluster_ends_completion_in_time(complete: Complete, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody accepts at a listening socket: without a limit, a client would wait for a minute."""
     import socket
 

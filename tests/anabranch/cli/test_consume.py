@@ -17,7 +17,7 @@ from anabranch.cli.main import cli
 from tests.anabranch.cli.conftest import Command
 
 
-def test_each_key_comes_in_its_order_across_splits_and_merges(servers: str, anabranch: Command) -> None:
+def test_each_key_is_in_order_across_splits_and_merges(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "delta", "--partitions", "2", *at).exit_code == 0
     for part, count in enumerate((5, 3, 4)):
@@ -34,7 +34,7 @@ def test_each_key_comes_in_its_order_across_splits_and_merges(servers: str, anab
     assert all(one == sorted(set(one)) and len(one) == 30 for one in numbers.values())
 
 
-def test_where_to_begin_and_to_end(servers: str, anabranch: Command) -> None:
+def test_start_end_and_limit_are_applied(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "ends", "--partitions", "2", *at).exit_code == 0
     now = datetime.now(UTC)
@@ -64,7 +64,7 @@ def test_where_to_begin_and_to_end(servers: str, anabranch: Command) -> None:
     assert plain.startswith("ends-1@0  ") and plain.endswith("  null  0\n")
 
 
-def test_a_group_goes_on_where_it_was(servers: str, anabranch: Command) -> None:
+def test_group_continues_at_its_commit(servers: str, anabranch: Command) -> None:
     at = ("--group", "readers", "--values", "--bootstrap-servers", servers)
     assert anabranch("produce", "grouped", *map(str, range(10)), "--bootstrap-servers", servers).exit_code == 0
     assert anabranch("consume", "grouped", "--count", "4", *at).output.split() == ["0", "1", "2", "3"]
@@ -72,7 +72,7 @@ def test_a_group_goes_on_where_it_was(servers: str, anabranch: Command) -> None:
     assert anabranch("consume", "grouped", "--until-end", *at).output == ""
 
 
-def test_format_prints_records_as_kcat_does(servers: str, anabranch: Command) -> None:
+def test_format_prints_records_as_in_kcat(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     lines = "a:1\nb:2\n"
     words = ["produce", "formatted", "--separator", ":", "--partition", "0", *at]
@@ -87,7 +87,7 @@ def test_format_with_an_unknown_token_or_a_second_style_is_refused(anabranch: Co
         assert (refused.exit_code, reason in refused.output) == (2, True), refused.output
 
 
-def test_what_cannot_be_read_is_said(servers: str, anabranch: Command) -> None:
+def test_unreadable_topics_and_options_are_explained(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "empty", *at).exit_code == 0
     for words, code, reason in [
@@ -106,7 +106,7 @@ def test_what_cannot_be_read_is_said(servers: str, anabranch: Command) -> None:
     assert (waits.exit_code, waits.output) == (0, "there is no topic nowhere yet; waiting for it\n")
 
 
-def test_who_stops_reading_stops_it(servers: str, anabranch: Command) -> None:
+def test_closed_output_stops_the_command(servers: str, anabranch: Command) -> None:
     assert anabranch("produce", "endless", *map(str, range(2000)), "--bootstrap-servers", servers).exit_code == 0
     words = [sys.executable, "-m", "anabranch.cli.main", "consume", "endless", "--bootstrap-servers", servers]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -118,7 +118,7 @@ def test_who_stops_reading_stops_it(servers: str, anabranch: Command) -> None:
         assert process.wait(60) == 0
 
 
-def test_times() -> None:
+def test_start_is_offset_time_or_age() -> None:
     now = datetime(2026, 11, 23, 12, tzinfo=UTC)
     assert parse_start("90", now=now) == 90
     assert parse_start("90m", now=now) == datetime(2026, 11, 23, 10, 30, tzinfo=UTC)

@@ -78,21 +78,21 @@ def test_commands_use_the_current_context_with_its_credentials() -> None:
 
 
 @pytest.mark.usefixtures("staging")
-def test_credentials_of_a_context_are_not_sent_to_a_cluster_that_is_named() -> None:
+def test_context_credentials_are_not_sent_to_explicit_cluster() -> None:
     assert told(asking, "--bootstrap-server", "other:1") == ["other:1", None]
     assert told(asking, env={"ANABRANCH_BOOTSTRAP_SERVERS": "other:1"}) == ["other:1", None]
     assert told(controlling, "--control", "other:2") == ["http://other:2", ""]
 
 
 @pytest.mark.usefixtures("staging")
-def test_file_of_contexts_is_readable_for_its_user_alone(anabranch: Command) -> None:
+def test_contexts_file_is_readable_only_for_its_user(anabranch: Command) -> None:
     assert stat.S_IMODE(contexts_file().stat().st_mode) == 0o600
     listed = anabranch("context", "list", "--json").output
     assert json.loads(listed)["current"] is True and "secret" not in listed and "opensesame" not in listed
 
 
 @pytest.mark.usefixtures("staging")
-def test_deleted_or_unchosen_context_is_used_no_more(anabranch: Command) -> None:
+def test_deleted_or_deselected_context_is_unused(anabranch: Command) -> None:
     assert anabranch("context", "use", "--none").exit_code == 0
     assert current_context() == Context()
     assert anabranch("context", "use", "staging").exit_code == 0
@@ -111,13 +111,13 @@ def test_deleted_or_unchosen_context_is_used_no_more(anabranch: Command) -> None
         (("create", "staging"), "there is a context staging, of staging:1: write --replace"),
     ],
 )
-def test_mistakes_are_refused_with_a_way_out(words: tuple[str, ...], reason: str, anabranch: Command) -> None:
+def test_invalid_contexts_are_refused_with_remedy(words: tuple[str, ...], reason: str, anabranch: Command) -> None:
     refused = anabranch("context", *words)
     assert (refused.exit_code, reason in refused.output) == (2, True), refused.output
 
 
 @pytest.mark.usefixtures("staging")
-def test_tour_acts_on_the_cluster_of_the_current_context_unless_it_is_to_have_its_own(
+def test_tour_uses_current_context_unless_own_cluster_is_requested(
     anabranch: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from anabranch.cli import tour

@@ -11,7 +11,7 @@ from anabranch.cluster.zookeeper import free_port
 from tests.anabranch.cli.conftest import Command
 
 
-def test_a_cluster_breaks_and_mends(url: str, anabranch: Command) -> None:
+def test_cluster_is_broken_and_repaired(url: str, anabranch: Command) -> None:
     def control(*words: str) -> str:
         result = anabranch("control", *words, "--control", url)
         assert result.exit_code == 0, result.output
@@ -35,7 +35,7 @@ def test_a_cluster_breaks_and_mends(url: str, anabranch: Command) -> None:
     assert any("node killed" in line and f"node={other}" in line for line in lines)
 
 
-def test_what_does_not_work_is_said(url: str, anabranch: Command) -> None:
+def test_errors_are_explained(url: str, anabranch: Command) -> None:
     for words, code, reason in [
         (("start", "1"), 1, "node 1 is already running"),
         (("kill", "9"), 1, "there is no node 9"),
@@ -49,11 +49,11 @@ def test_what_does_not_work_is_said(url: str, anabranch: Command) -> None:
     assert (nobody.exit_code, "start the cluster with" in nobody.output) == (1, True)
 
 
-def test_an_event_is_a_line() -> None:
+def test_event_is_one_line() -> None:
     event = {"number": 7, "at": 12.3456, "kind": "leader", "topic": "t", "partition": 0, "leader": 2}
     assert event_line(event) == "     7        12.346  leader             topic=t  partition=0  leader=2"
 
 
-def test_who_has_read_enough_is_not_told_of_a_cluster_that_is_gone() -> None:
+def test_broken_pipe_is_not_reported_as_lost_cluster() -> None:
     with pytest.raises(BrokenPipeError), connected("127.0.0.1:1", ""):
         raise BrokenPipeError

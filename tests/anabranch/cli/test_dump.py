@@ -9,7 +9,7 @@ from tests.anabranch.cli.conftest import Command
 HEARTBEAT = "000c 0004 00000001 ffff 00 02 67 00000001 02 6d 00 00"
 
 
-def test_a_request_is_explained(anabranch: Command) -> None:
+def test_request_is_decoded(anabranch: Command) -> None:
     shown = anabranch("dump", *HEARTBEAT.split())
     assert shown.exit_code == 0
     assert "Heartbeat" in shown.output
@@ -23,7 +23,7 @@ def test_a_request_is_explained(anabranch: Command) -> None:
         (("--response", "NoSuch", "1", "00000001"), 2, "NoSuch"),
     ],
 )
-def test_what_cannot_be_explained_is_an_error_in_a_line(
+def test_undecodable_input_is_an_error_of_one_line(
     anabranch: Command, words: tuple[str, ...], status: int, says: str
 ) -> None:
     refused = anabranch("dump", *words)

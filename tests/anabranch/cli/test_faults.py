@@ -25,7 +25,7 @@ def faults(url: str, anabranch: Command):  # type: ignore[no-untyped-def]
     run("remove", "--all")
 
 
-def test_rules_come_and_go(faults, url: str, anabranch: Command) -> None:  # type: ignore[no-untyped-def]
+def test_rules_are_added_listed_and_removed(faults, url: str, anabranch: Command) -> None:  # type: ignore[no-untyped-def]
     words = "--api Produce --topic orders --partition 1 --error NOT_LEADER_OR_FOLLOWER --times 2"
     assert faults("add", *words.split()) == "rule-1\n"
     assert faults("add", "--name", "slow", "--api", "CreateTopics", "--delay-ms", "1", "--delay-ms", "2") == "slow\n"
@@ -45,7 +45,7 @@ def test_rules_come_and_go(faults, url: str, anabranch: Command) -> None:  # typ
     assert faults("remove", "rule-1") == "rule-1 has hit 0 of 0 requests\n"
 
 
-def test_a_rule_is_awaited_and_released(faults, url: str, anabranch: Command) -> None:  # type: ignore[no-untyped-def]
+def test_rule_is_awaited_and_released(faults, url: str, anabranch: Command) -> None:  # type: ignore[no-untyped-def]
     faults("add", "--name", "gate", "--api", "ListGroups", "--hold")
     servers = json.loads(anabranch("control", "state", "--control", url).output)["nodes"]
     address = f"{servers[0]['host']}:{servers[0]['port']}"
@@ -68,11 +68,11 @@ def test_a_rule_is_awaited_and_released(faults, url: str, anabranch: Command) ->
         (("remove",), 2, "name one rule, or write --all"),
     ],
 )
-def test_what_does_not_work_is_said(faults, words: tuple[str, ...], code: int, reason: str) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_rules_are_explained(faults, words: tuple[str, ...], code: int, reason: str) -> None:  # type: ignore[no-untyped-def]
     assert reason in faults(*words, code=code)
 
 
-def test_rules_from_a_file_hold_from_the_start(anabranch: Command, tmp_path: Path) -> None:
+def test_rules_from_file_apply_from_start(anabranch: Command, tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text('[[rules]]\nname = "no"\napi = "ListGroups"\nerror = "COORDINATOR_NOT_AVAILABLE"\ntimes = 1\n')
     words = ["up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", "--rules", str(path)]

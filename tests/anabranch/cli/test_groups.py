@@ -30,7 +30,7 @@ async def read(servers: str, topic: str, least: int) -> int:
     return seen
 
 
-def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str, anabranch: Command) -> None:
+def test_stopped_group_shows_closed_gates(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "river", "--partitions", "2", *at).exit_code == 0
     asyncio.run(fill(servers, "river", 400))
@@ -182,7 +182,7 @@ async def test_reset_tells_the_outcome_of_each_partition(anabranch: Command) -> 
     assert "1 of 2 partitions of fresh were not reset" in result.output
 
 
-def test_a_feature_that_topics_need_is_not_withdrawn(servers: str, anabranch: Command) -> None:
+def test_feature_required_by_topics_cannot_be_downgraded(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert "finalized at 1" in anabranch("features", "describe", *at).output
     assert anabranch("topics", "create", "one", "--partitions", "1", *at).exit_code == 0

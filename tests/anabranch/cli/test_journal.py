@@ -40,6 +40,6 @@ def test_exchanges_are_shown(told: dict[str, str], anabranch: Command) -> None:
     assert anabranch("journal", "orders", "--control", url).exit_code == 2
 
 
-def test_a_journal_goes_with_a_control_plane(anabranch: Command) -> None:
+def test_journal_requires_a_control_plane(anabranch: Command) -> None:
     refused = anabranch("up", "--control-journal", "5")
     assert refused.exit_code == 2 and "--control-journal needs --control" in refused.output

@@ -23,7 +23,7 @@ def invoke(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_command_leaves_the_signal_handlers_of_its_process_alone() -> None:
+def test_command_restores_signal_handlers() -> None:
     """Forks of a test process that ran a command must still die of SIGTERM."""
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     code, text = invoke("audit", "--topic", "flights-audit", "--bootstrap-servers", "127.0.0.1:1")
@@ -31,7 +31,7 @@ def test_a_command_leaves_the_signal_handlers_of_its_process_alone() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_a_cluster_that_did_not_start_leaves_the_garbage_collector_on() -> None:
+def test_failed_start_leaves_garbage_collector_enabled() -> None:
     """The start disables it; a process that continues would keep all garbage."""
     assert gc.isenabled()
     code, text = invoke("up", "--host", "0.0.0.0")
@@ -58,7 +58,7 @@ def every_command(command: click.Command = cli, path: tuple[str, ...] = ()) -> I
 
 
 @pytest.mark.parametrize("path", list(every_command()), ids=" ".join)
-def test_every_command_teaches_by_example(path: tuple[str, ...]) -> None:
+def test_help_of_every_command_has_examples(path: tuple[str, ...]) -> None:
     code, text = invoke(*path, "--help")
     assert code == 0
     told, _, examples = text.partition("Examples:")
@@ -110,7 +110,7 @@ def test_every_command_teaches_by_example(path: tuple[str, ...]) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_mistakes_are_answered_with_what_to_write(arguments: list[str], message: str) -> None:
+def test_usage_errors_have_a_remedy(arguments: list[str], message: str) -> None:
     code, text = invoke(*arguments)
     assert code == 2
     assert message in " ".join(text.split())
@@ -127,14 +127,14 @@ def test_mistakes_are_answered_with_what_to_write(arguments: list[str], message:
         ("[::1]:7", ("::1", 7)),
     ],
 )
-def test_a_node_may_advertise_another_host_or_another_port_too(text: str, found: tuple[str, int]) -> None:
+def test_node_may_advertise_another_host_or_port(text: str, found: tuple[str, int]) -> None:
     assert place(text) == found
 
 
 HEAVY = ("construct", "rich", "kazoo", "numpy", "pandas", "pyspark", "hypothesis", "mypy")
 
 
-def test_the_single_process_cluster_imports_nothing_heavy() -> None:
+def test_single_process_cluster_imports_no_heavy_modules() -> None:
     """Imports what `anabranch up` runs, in a fresh interpreter."""
     code = (
         "import sys, anabranch.cli.up, anabranch.cluster.in_process, anabranch.controller.controller\n"
@@ -158,7 +158,7 @@ def test_the_single_process_cluster_imports_nothing_heavy() -> None:
     ],
     ids=lambda words: words[0],
 )
-def test_interrupt_ends_a_command_with_130_and_nothing_on_stderr(words: tuple[str, ...]) -> None:
+def test_interrupted_command_exits_with_130_and_empty_stderr(words: tuple[str, ...]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         command = [sys.executable, "-m", "anabranch.cli.main", *words, address]

@@ -21,7 +21,7 @@ def read(url: str) -> str:
         return str(answer.read().decode())
 
 
-def test_all_brokers_of_the_process_are_on_one_endpoint() -> None:
+def test_all_brokers_of_process_share_one_endpoint() -> None:
     with running("up", "--port", "0", "--brokers", "2", "--metrics-port", "0") as told:
         assert list(told) == ["bootstrap", "metrics"]
         text = read(told["metrics"])
@@ -29,12 +29,12 @@ def test_all_brokers_of_the_process_are_on_one_endpoint() -> None:
         assert 'anabranch_brokers{node="2"} 2.0' in text
 
 
-def test_the_ready_line_is_the_old_one_without_the_port() -> None:
+def test_without_metrics_port_ready_line_is_unchanged() -> None:
     with running("up", "--port", "0", "--brokers", "1") as told:
         assert list(told) == ["bootstrap"]
 
 
-def test_a_port_in_use_stops_the_start() -> None:
+def test_port_in_use_fails_the_start() -> None:
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
         used.listen()
@@ -44,7 +44,7 @@ def test_a_port_in_use_stops_the_start() -> None:
     assert "cannot start" in done.output
 
 
-def test_the_library_is_asked_for_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_prometheus_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "anabranch.broker.metrics.endpoint", raising=False)
     done = CliRunner().invoke(cli, ["up", "--port", "0", "--brokers", "1", "--metrics-port", "0"])
@@ -52,13 +52,13 @@ def test_the_library_is_asked_for_when_it_is_missing(monkeypatch: pytest.MonkeyP
     assert "pip install 'anabranch[metrics]'" in done.output
 
 
-def test_processes_have_ports_of_their_own() -> None:
+def test_separate_processes_need_explicit_metrics_ports() -> None:
     done = CliRunner().invoke(cli, ["up", "--processes", "--zookeeper", "local", "--metrics-port", "0"])
     assert done.exit_code == 2
     assert "the port of the first broker" in done.output
 
 
-def test_nothing_is_imported_without_the_port() -> None:
+def test_without_metrics_port_nothing_is_imported() -> None:
     """A cluster and everything that serves requests, in a fresh interpreter."""
     code = (
         "import asyncio, sys\n"

@@ -17,18 +17,18 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
-def test_nothing_is_listed(anabranch: Command) -> None:
+def test_without_clusters_listing_is_empty(anabranch: Command) -> None:
     shown = anabranch("nodes", "list")
     assert (shown.exit_code, shown.stdout) == (0, "")
     assert "no cluster of `anabranch up --processes` runs here" in shown.stderr
 
 
-def test_a_node_of_no_cluster_cannot_be_started(anabranch: Command) -> None:
+def test_node_without_cluster_cannot_be_started(anabranch: Command) -> None:
     refused = anabranch("nodes", "start", "2")
     assert refused.exit_code == 1 and "no running cluster" in refused.output
 
 
-def test_what_the_launcher_says_is_passed_on(anabranch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reply_of_launcher_is_shown(anabranch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     async def start_node(node: int, cluster: str) -> str:
         if node == 3:
             raise OrderRefused("node 3 is running already")

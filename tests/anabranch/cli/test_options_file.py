@@ -57,7 +57,9 @@ def given(path: Path, said: str, *words: str) -> str:
         ("processes = true", (), {"processes": True}),
     ],
 )
-def test_what_is_taken(said: str, words: tuple[str, ...], expected: dict[str, object], tmp_path: Path) -> None:
+def test_options_are_read_from_file_and_command_line(
+    said: str, words: tuple[str, ...], expected: dict[str, object], tmp_path: Path
+) -> None:
     absent = {"brokers": None, "config": (), "snapshot": None, "processes": False}
     assert ast.literal_eval(given(tmp_path / "anabranch.toml", said, *words)) == {**absent, **expected}
 
@@ -76,11 +78,11 @@ def test_what_is_taken(said: str, words: tuple[str, ...], expected: dict[str, ob
         ("brokers", "Expected '=' after a key"),
     ],
 )
-def test_what_is_refused(said: str, reason: str, tmp_path: Path) -> None:
+def test_invalid_options_files_are_refused(said: str, reason: str, tmp_path: Path) -> None:
     assert reason in given(tmp_path / "anabranch.toml", said)
 
 
-def test_a_cluster_from_a_file(tmp_path: Path, anabranch: Command) -> None:
+def test_cluster_starts_from_options_file(tmp_path: Path, anabranch: Command) -> None:
     path = tmp_path / "anabranch.toml"
     path.write_text(SAID)
     with running("up", "--options", str(path)) as told:
@@ -94,7 +96,7 @@ def test_a_cluster_from_a_file(tmp_path: Path, anabranch: Command) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_completes_words(shell: str) -> None:
+def test_options_are_completed(shell: str) -> None:
     environment = {"PATH": "/usr/bin:/bin", "_ANABRANCH_COMPLETE": f"{shell}_source"}
     code = "from anabranch.cli.main import main; main()"
     script = subprocess.run(

@@ -31,6 +31,6 @@ def test_position_is_parsed(text: str, position: Position) -> None:
     ("text", "reason"),
     [("lastest", "did you mean latest?"), ("5w", "not '5w'"), ("9" * 20 + "d", "--to must be"), ("-3", "not '-3'")],
 )
-def test_anything_else_is_refused(text: str, reason: str) -> None:
+def test_malformed_position_is_refused(text: str, reason: str) -> None:
     with pytest.raises(click.UsageError, match=reason.replace("?", r"\?")):
         parse_position(text, option="--to", now=NOW)

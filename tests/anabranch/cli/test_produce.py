@@ -49,7 +49,7 @@ def test_values_and_lines_become_records(servers: str, anabranch: Command) -> No
     ]
 
 
-def test_a_line_that_is_no_record_ends_it_behind_the_lines_before(servers: str, anabranch: Command) -> None:
+def test_malformed_line_stops_after_earlier_lines(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "halted", *at).exit_code == 0
     result = piped(b'{"value": 1}\n{"value": \n{"value": 3}\n', "produce", "halted", "--json", *at)
@@ -61,7 +61,7 @@ def test_a_line_that_is_no_record_ends_it_behind_the_lines_before(servers: str, 
     assert [one["value"] for one in stored(anabranch, "halted", *at)] == ["1"]
 
 
-def test_lines_that_end_with_crlf_are_stored_without_it(servers: str, anabranch: Command) -> None:
+def test_crlf_line_ends_are_stripped(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "crlf", *at).exit_code == 0
     assert piped(b"one\r\ntwo\r\n\r\n", "produce", "crlf", *at).exit_code == 0
@@ -70,7 +70,7 @@ def test_lines_that_end_with_crlf_are_stored_without_it(servers: str, anabranch:
     assert [one["value"] for one in stored(anabranch, "crlf", *at)] == ["one", "two", "", "three", "an argument\r"]
 
 
-def test_input_goes_on_with_the_line_that_ended_it_and_stores_nothing_twice(servers: str, anabranch: Command) -> None:
+def test_input_continues_at_failed_line_without_duplicates(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "resumed", *at).exit_code == 0
     lines = b'{"value": "1"}\n{"value": "2"}\n\n{"value": "4"}\n'
@@ -82,7 +82,7 @@ def test_input_goes_on_with_the_line_that_ended_it_and_stores_nothing_twice(serv
     assert [one["value"] for one in stored(anabranch, "resumed", *at)] == ["1", "2", "3", "4"]
 
 
-def test_bad_lines_are_left_out_and_named_if_wanted(servers: str, anabranch: Command) -> None:
+def test_bad_lines_are_skipped_and_named_on_request(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "skipped", *at).exit_code == 0
     result = piped(b"k:1\n\nnone\nk:4\n", "produce", "skipped", "--separator", ":", "--skip-bad", *at)
@@ -92,7 +92,7 @@ def test_bad_lines_are_left_out_and_named_if_wanted(servers: str, anabranch: Com
     assert [one["value"] for one in stored(anabranch, "skipped", *at)] == ["1", "4"]
 
 
-def test_a_record_that_is_refused_is_counted(servers: str, anabranch: Command) -> None:
+def test_refused_record_is_counted(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "small", "--config", "max.message.bytes=1000", *at).exit_code == 0
     result = anabranch("produce", "small", "x" * 2000, *at)
@@ -100,7 +100,7 @@ def test_a_record_that_is_refused_is_counted(servers: str, anabranch: Command) -
     assert "1 records were not stored: MESSAGE_TOO_LARGE" in result.output.replace("Error: ", "")
 
 
-def test_what_excludes_itself(anabranch: Command) -> None:
+def test_contradictory_options_are_refused(anabranch: Command) -> None:
     for words, reason in [
         (("--json", "--separator", ":"), "--json and --separator are mutually exclusive"),
         (("--null", "value"), "--null takes no values"),
@@ -111,7 +111,7 @@ def test_what_excludes_itself(anabranch: Command) -> None:
         assert (result.exit_code, reason in result.output) == (2, True), result.output
 
 
-def test_nobody_there(anabranch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_cluster_is_explained(anabranch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NetworkConfig.__init__.__kwdefaults__, "bootstrap_timeout_ms", 300)
     result = anabranch("produce", "t", "x", "--bootstrap-servers", "127.0.0.1:1")
     assert result.exit_code == 1

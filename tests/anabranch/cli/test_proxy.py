@@ -13,9 +13,7 @@ from tests.secured.certificates import files
 PROXY = ("proxy", "--port", "0")
 
 
-def test_it_stands_in_front_of_a_cluster_with_rules_from_a_file(
-    servers: str, anabranch: Command, tmp_path: Path
-) -> None:
+def test_proxy_serves_clients_with_rules_from_a_file(servers: str, anabranch: Command, tmp_path: Path) -> None:
     rules = tmp_path / "rules.json"
     rules.write_text('[{"name": "slow", "api": "CreateTopics", "delay_ms": 1}]')
     with running(
@@ -51,14 +49,12 @@ def test_it_stands_in_front_of_a_cluster_with_rules_from_a_file(
         (("--upstream", "h:1", "--port", "0", "--rules", "/nowhere"), "--rules /nowhere"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(words: tuple[str, ...], says: str, anabranch: Command) -> None:
+def test_invalid_options_are_refused_in_one_line(words: tuple[str, ...], says: str, anabranch: Command) -> None:
     result = anabranch("proxy", *words)
     assert result.exit_code != 0 and says in result.output and "Traceback" not in result.output
 
 
-def test_a_login_in_its_file_is_left_to_the_clients_and_tls_is_taken(
-    servers: str, anabranch: Command, tmp_path: Path
-) -> None:
+def test_upstream_login_is_left_to_clients_and_tls_is_used(servers: str, anabranch: Command, tmp_path: Path) -> None:
     here, there = tmp_path / "server.properties", tmp_path / "client.properties"
     here.write_text(f"ssl.keystore.type=PEM\nssl.keystore.location={files().broker}\n")
     there.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")

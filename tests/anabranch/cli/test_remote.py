@@ -17,7 +17,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.anabranch.cli.conftest import Command
 
 
-def test_a_row_is_told_to_a_program_or_to_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+def test_row_is_printed_as_json_or_text(capsys: pytest.CaptureFixture[str]) -> None:
     tell(True, {"name": "Köln"}, ["a", "b"])
     tell(False, {"name": "Köln"}, ["a", "b"])
     assert capsys.readouterr().out == '{"name": "Köln"}\na\nb\n'
@@ -37,7 +37,7 @@ def test_a_row_is_told_to_a_program_or_to_a_person(capsys: pytest.CaptureFixture
         (ValueError("wrong"), 2, "wrong"),
     ],
 )
-def test_what_goes_wrong_is_one_line(error: Exception, code: int, said: str) -> None:
+def test_errors_are_one_line(error: Exception, code: int, said: str) -> None:
     with (
         pytest.raises(click.ClickException) as told,
         refusals("h:1", hints={ErrorCode.GROUP_ID_NOT_FOUND: "look here"}),
@@ -46,7 +46,7 @@ def test_what_goes_wrong_is_one_line(error: Exception, code: int, said: str) -> 
     assert (told.value.exit_code, said in told.value.message) == (code, True), told.value.message
 
 
-def test_every_listing_can_be_read_by_a_program(servers: str, anabranch: Command) -> None:
+def test_every_listing_has_json_output(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     settings = ("--partitions", "2", "--config", "retention.ms=60000")
     assert anabranch("topics", "create", "listed", *settings, *at).exit_code == 0
@@ -83,7 +83,7 @@ def test_every_listing_can_be_read_by_a_program(servers: str, anabranch: Command
     assert json.loads(anabranch("nodes", "list", "--cluster", "no such", "--json").output or "[]") == []
 
 
-def test_an_empty_listing_says_so_beside_the_output(anabranch: Command) -> None:
+def test_empty_listing_is_reported_on_stderr(anabranch: Command) -> None:
     settings = ("--brokers", "1", "--config", "authorizer.class.name=kafka.security.authorizer.AclAuthorizer")
     words = (sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0", *settings)
     with subprocess.Popen([*words, "--config", "super.users=User:ANONYMOUS"], stdout=subprocess.PIPE, text=True) as up:
@@ -116,7 +116,7 @@ def on_terminal(*words: str) -> list[str]:
     return written.decode().splitlines()
 
 
-def test_table_on_a_terminal_has_headings_and_in_a_pipe_only_entries(servers: str, anabranch: Command) -> None:
+def test_table_on_a_terminal_has_headings_and_in_a_pipe_only_rows(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("produce", "headed", "a", *at).exit_code == 0
     assert anabranch("consume", "headed", "--group", "headers", "--count", "1", *at).exit_code == 0
@@ -128,7 +128,7 @@ def test_table_on_a_terminal_has_headings_and_in_a_pipe_only_entries(servers: st
     assert row.index("classic") == heading.index("type")
 
 
-def test_headings_of_events_stand_above_their_columns(url: str, anabranch: Command) -> None:
+def test_event_headings_are_aligned_with_columns(url: str, anabranch: Command) -> None:
     assert anabranch("control", "kill", "3", "--control", url).exit_code == 0
     heading, first, *_ = on_terminal("control", "events", "--control", url)
     assert heading.split() == ["number", "seconds", "event", "details"]

@@ -11,7 +11,7 @@ from anabranch.testing.clusters import Clusters
 from tests.anabranch.cli.conftest import Command
 
 
-def test_a_capture_and_lines_of_json_are_played_to_other_clusters(anabranch: Command, tmp_path: Path) -> None:
+def test_capture_and_json_lines_are_replayed_to_other_clusters(anabranch: Command, tmp_path: Path) -> None:
     path, lines = tmp_path / "said.pcapng", tmp_path / "said.jsonl"
     with Clusters() as clusters:
         with clusters.running(1, journal=100, frames=True) as first:
@@ -42,7 +42,7 @@ def test_a_capture_and_lines_of_json_are_played_to_other_clusters(anabranch: Com
         (("{said}", "--pace", "fast"), "1x, 10x"),
     ],
 )
-def test_what_cannot_be_played_is_said_in_one_line(
+def test_unplayable_recording_is_refused_in_one_line(
     words: tuple[str, ...], says: str, anabranch: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").write_text("")

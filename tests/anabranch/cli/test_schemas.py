@@ -69,7 +69,7 @@ def test_avro_values_are_written_and_read(servers: str, registry: Registry, tmp_
     assert stored.stdout_bytes.startswith(b"\x00\x00\x00\x00\x01\x04LH")
 
 
-def test_json_lines_with_schemas_for_key_and_value_are_read_again(servers: str, registry: Registry) -> None:
+def test_json_lines_with_key_and_value_schemas_survive_the_round_trip(servers: str, registry: Registry) -> None:
     url, _ = registry
     lines = '{"key": "LH400", "value": {"euro": 99.5}}\n{"key": "LH401", "value": null}\n'
     both = ("-s", "key=avro", "-s", "value=json", "--json")
@@ -85,7 +85,7 @@ def test_json_lines_with_schemas_for_key_and_value_are_read_again(servers: str, 
     assert len(consume(servers, url, "fares", *both).output.splitlines()) == 4
 
 
-def test_values_that_json_does_not_have_are_shown_as_text(servers: str, registry: Registry) -> None:
+def test_values_without_json_type_are_shown_as_text(servers: str, registry: Registry) -> None:
     """Written by another application, with the serializer itself."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -104,7 +104,7 @@ def test_values_that_json_does_not_have_are_shown_as_text(servers: str, registry
     assert json.loads(read.output) == {"raw": "aÿ", "at": "2026-11-28T12:00:00+00:00"}
 
 
-def test_a_schema_is_chosen_by_its_id(servers: str, registry: Registry) -> None:
+def test_schema_is_selected_by_id(servers: str, registry: Registry) -> None:
     url, held = registry
     held.post("/subjects/by-id-value/versions", {"schema": json.dumps(FLIGHT)})
     made = produce(servers, url, "by-id", "-s", "value=avro", "--value-schema", "1", '{"carrier": "LH"}')
@@ -122,7 +122,7 @@ def test_a_schema_is_chosen_by_its_id(servers: str, registry: Registry) -> None:
         (("value=avro", "/nowhere.avsc"), "1\n", "No such file"),
     ],
 )
-def test_a_value_or_schema_that_is_wrong_is_named(
+def test_invalid_value_or_schema_is_named(
     servers: str, registry: Registry, words: tuple[str, str], lines: str, expected: str
 ) -> None:
     serde, schema = words
@@ -131,7 +131,7 @@ def test_a_value_or_schema_that_is_wrong_is_named(
     assert "Traceback" not in made.output
 
 
-def test_bytes_without_a_schema_and_a_missing_schema_are_named(servers: str, registry: Registry) -> None:
+def test_bytes_without_schema_and_missing_schema_are_named(servers: str, registry: Registry) -> None:
     plain = CliRunner().invoke(cli, ["produce", "plain", "LH400", "--bootstrap-server", servers])
     assert plain.exit_code == 0, plain.output
     read = consume(servers, registry[0], "plain", "-s", "value=avro")
@@ -141,7 +141,7 @@ def test_bytes_without_a_schema_and_a_missing_schema_are_named(servers: str, reg
 
 
 @pytest.mark.usefixtures("registry")
-def test_a_registry_that_is_not_there_is_named(servers: str) -> None:
+def test_unreachable_registry_is_named(servers: str) -> None:
     url = "http://127.0.0.1:1"
     made = produce(servers, url, "t", "-s", "value=avro", "--value-schema", '"string"', '"a"')
     assert made.exit_code == 1 and f"is a schema registry running at {url}?" in made.output, made.output
@@ -174,6 +174,6 @@ def test_serdes_are_parsed(words: list[str], expected: dict[str, str]) -> None:
         (("produce", "t", "1", "--value-schema", "1"), "--value-schema goes with -s value=avro"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(anabranch: Command, words: tuple[str, ...], expected: str) -> None:
+def test_contradictory_options_are_refused(anabranch: Command, words: tuple[str, ...], expected: str) -> None:
     result = anabranch(*words)
     assert result.exit_code == 2 and expected in result.output, result.output

@@ -24,7 +24,7 @@ def refused(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("option", ["--port", "--metrics-port"])
-def test_a_port_in_use(option: str) -> None:
+def test_port_in_use_is_explained(option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         arguments = ["--port", "0", option, str(port)] if option != "--port" else ["--port", str(port)]
@@ -33,17 +33,17 @@ def test_a_port_in_use(option: str) -> None:
     assert "another process uses this address: stop it, or write another port" in line
 
 
-def test_an_address_of_another_machine() -> None:
+def test_address_of_another_machine_is_explained() -> None:
     """192.0.2.0/24 is reserved for documentation."""
     line = refused("--port", "0", "--host", "192.0.2.1")
     assert "192.0.2.1" in line and "this machine does not have that address" in line and "--advertise" in line
 
 
-def test_a_name_that_nobody_knows() -> None:
+def test_unresolvable_host_is_explained() -> None:
     assert "cannot resolve the host name" in refused("--port", "0", "--host", "no such host")
 
 
-def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_directory_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     line = refused("--port", "0", "--data-dir", str(tmp_path / "file" / "data"))
     assert str(tmp_path / "file") in line
@@ -61,19 +61,19 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
         (errno.ENOSPC, "/data", "the disk is full: free space, or"),
     ],
 )
-def test_what_the_system_says_is_told_with_what_to_do(number: int, filename: str | None, advice: str) -> None:
+def test_system_errors_get_advice(number: int, filename: str | None, advice: str) -> None:
     error = OSError(number, os.strerror(number), filename) if filename else OSError(number, os.strerror(number))
     told = cannot_start(error)
     assert told.startswith("cannot start: ") and os.strerror(number) in told and advice in told
     assert (filename or "") in told
 
 
-def test_an_error_that_needs_no_advice_speaks_for_itself() -> None:
+def test_errors_without_advice_are_shown_unchanged() -> None:
     assert cannot_start(OSError(errno.EIO, "Input/output error", "/data")) == (
         "cannot start: /data: Input/output error"
     )
     assert cannot_start(TimeoutError("no ZooKeeper answered")) == "cannot start: no ZooKeeper answered"
 
 
-def test_too_many_open_files_are_the_limits_fault() -> None:
+def test_too_many_open_files_advises_to_raise_the_limit() -> None:
     assert "raise `ulimit -n`" in cannot_start(OSError(errno.EMFILE, "Too many open files", "data/broker-1/.lock"))

@@ -11,7 +11,7 @@ from tests.running import running
 UP = ("up", "--port", "0", "--control", "127.0.0.1:0")
 
 
-def test_a_state_is_kept_and_comes_back(anabranch: Command, tmp_path: Path) -> None:
+def test_state_is_saved_and_restored(anabranch: Command, tmp_path: Path) -> None:
     from anabranch.control.client import ControlClient
 
     def state(*words: str) -> str:
@@ -42,7 +42,7 @@ def test_a_state_is_kept_and_comes_back(anabranch: Command, tmp_path: Path) -> N
         assert [len(found["nodes"]), [one["topic"] for one in found["topics"]]] == [2, ["orders"]]
 
 
-def test_what_does_not_fit_is_refused(anabranch: Command, tmp_path: Path) -> None:
+def test_unsuitable_snapshots_are_refused(anabranch: Command, tmp_path: Path) -> None:
     from anabranch.state.snapshot import Snapshot
 
     file, wrong = tmp_path / "two.zip", tmp_path / "wrong.zip"

@@ -21,7 +21,7 @@ def test_topologies_are_found_in_files_and_modules() -> None:
         assert load_topology(where).build("app").sources == ("flights",)
 
 
-def test_mistakes_are_named(tmp_path: Path) -> None:
+def test_invalid_topologies_are_refused(tmp_path: Path) -> None:
     for where, complaint in (
         ("nothing.py:topology", "there is no file nothing.py"),
         ("no.such.module:topology", "No module named 'no'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.cli.table import table_lines
 
 
-def test_numbers_are_aligned_to_the_right_and_text_to_the_left() -> None:
+def test_numbers_are_right_aligned_and_text_left_aligned() -> None:
     assert table_lines(["name", "count", "state"], [["a-long-name", 1200, "up"], ["b", None, "stopping"]]) == [
         "name         count  state",
         "a-long-name  1,200  up",
@@ -13,5 +13,5 @@ def test_numbers_are_aligned_to_the_right_and_text_to_the_left() -> None:
     ]
 
 
-def test_a_table_without_rows_has_no_headings() -> None:
+def test_table_without_rows_has_no_headings() -> None:
     assert table_lines(["name"], []) == []

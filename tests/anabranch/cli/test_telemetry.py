@@ -34,7 +34,7 @@ async def push(servers: str, metrics: bytes, *, wanted: list[str]) -> None:
                 await connection.close()
 
 
-def test_clients_are_asked_shown_and_awaited(
+def test_clients_are_subscribed_shown_and_awaited(
     anabranch: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with running(*UP, *TAKING) as told:
@@ -71,7 +71,7 @@ def test_clients_are_asked_shown_and_awaited(
         assert saved.read_bytes() == b"OTLP"
 
 
-def test_where_none_are_taken_it_is_said_how_to_have_them(anabranch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_telemetry_is_explained(anabranch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(*UP) as told:
         refused = anabranch("telemetry", "clients", "--control", told["control"])
         assert refused.exit_code == 1 and "start the cluster with --kafka 4.1 --config" in refused.output
@@ -81,7 +81,7 @@ def test_where_none_are_taken_it_is_said_how_to_have_them(anabranch: Command, mo
         assert refused.exit_code == 1 and "client metrics subscriptions need a KRaft profile" in refused.output
 
 
-def test_a_line_tells_what_became_of_a_client() -> None:
+def test_client_line_has_state_of_client() -> None:
     row: dict[str, Any] = {
         "node": 1, "client": "", "software": "rdkafka", "software_version": "2.6", "wanted": [], "interval_ms": 300000,
         "refused": "", "pushes": 0, "terminated": False, "last": None,
@@ -100,7 +100,7 @@ def line(row: dict[str, Any]) -> str:
     return " ".join(client_line(row).split())
 
 
-def test_a_line_tells_what_a_metric_says() -> None:
+def test_metric_line_has_values() -> None:
     point: dict[str, Any] = {
         "name": "a.b", "unit": "ms", "kind": "sum", "temporality": "delta", "value": 3, "attributes": {"node.id": 1},
     }  # fmt: skip

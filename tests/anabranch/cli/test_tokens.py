@@ -11,7 +11,7 @@ from tests.broker.credentials.test_delegation_tokens import LISTENER, PROPERTIES
 from tests.secured.certificates import PLAIN_MODULE
 
 
-async def test_a_token_from_its_making_to_its_end(tmp_path: Path) -> None:
+async def test_token_is_created_renewed_and_expired(tmp_path: Path) -> None:
     async with Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as cluster:
         password = config(tmp_path / "password", "PLAIN", PLAIN_MODULE, "admin", "a")
         file = tmp_path / "token.properties"

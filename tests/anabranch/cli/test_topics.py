@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.anabranch.cli.conftest import Command
 
 
-def test_a_topic_is_created_once_and_kept_if_asked(servers: str, anabranch: Command) -> None:
+def test_existing_topic_is_refused_unless_allowed(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "once", "--partitions", "2", *at).output == "created once\n"
     again = anabranch("topics", "create", "once", "--partitions", "5", *at)
@@ -16,18 +16,18 @@ def test_a_topic_is_created_once_and_kept_if_asked(servers: str, anabranch: Comm
     assert anabranch("topics", "describe", "once", *at).output.startswith("once: 2 partitions")
 
 
-def test_options_may_be_spelled_as_in_tools_of_kafka(servers: str, anabranch: Command) -> None:
+def test_options_of_kafka_tools_are_accepted(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-server", servers)
     assert anabranch("topics", "create", "spelled", "--replication-factor", "1", *at).output == "created spelled\n"
     assert "isr 1 of 1" in anabranch("topics", "describe", "spelled", *at).output
 
 
-def test_topic_to_delete_that_does_not_exist_is_named(servers: str, anabranch: Command) -> None:
+def test_missing_topic_to_delete_is_named(servers: str, anabranch: Command) -> None:
     refused = anabranch("topics", "delete", "nosuch", "--bootstrap-servers", servers)
     assert refused.exit_code == 1 and "nosuch" in refused.output and "no such topic" in refused.output
 
 
-def test_a_topic_is_split_merged_listed_and_deleted(servers: str, anabranch: Command) -> None:
+def test_topic_is_split_merged_listed_and_deleted(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "life", "--partitions", "2", *at).exit_code == 0
     for count in ("4", "3"):
@@ -38,14 +38,14 @@ def test_a_topic_is_split_merged_listed_and_deleted(servers: str, anabranch: Com
     assert "life" not in anabranch("topics", "list", *at).output.split()
 
 
-def test_more_replicas_than_brokers_are_refused_with_a_way_out(servers: str, anabranch: Command) -> None:
+def test_more_replicas_than_brokers_are_refused_with_remedy(servers: str, anabranch: Command) -> None:
     refused = anabranch("topics", "create", "wide", "--replicas", "3", "--bootstrap-servers", servers)
     assert refused.exit_code == 1
     assert "INVALID_REPLICATION_FACTOR" in refused.output
     assert "write --replicas with at most" in refused.output
 
 
-def test_a_topics_configuration_is_shown_and_changed(servers: str, anabranch: Command) -> None:
+def test_topic_config_is_shown_and_changed(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     created = anabranch("topics", "create", "set", "--config", "retention.ms=5", *at)
     assert created.exit_code == 0

@@ -10,7 +10,7 @@ from anabranch.control.client import ControlClient
 from anabranch.control.tour_client import TourClient
 
 
-def test_a_story_on_a_cluster_of_its_own() -> None:
+def test_tour_runs_on_its_own_cluster() -> None:
     shown = CliRunner().invoke(cli, ["tour", "leader", "--no-wait"])
     assert shown.exit_code == 0, shown.output
     for word in ("4/4", "The leader is dead", "control.nodes[", ".kill()", "✓ another node of the ISR leads"):
@@ -26,7 +26,7 @@ def test_a_story_on_a_cluster_of_its_own() -> None:
         (["one", "--no-wait"], "a claim of a story was false"),
     ],
 )
-def test_what_is_said(words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tour_output_has_steps_and_errors(words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     step = {"number": 1, "steps": 1, "title": "T", "text": "Text", "look": "cluster", "deeds": [], "over": False}
     answers = {
         "GET /v1/tour": {"stories": [{"story": "one", "title": "One", "summary": "S", "steps": 1}]},

@@ -33,7 +33,7 @@ def config(path: Path, mechanism: str, module: str, user: str, password: str) ->
     return str(path)
 
 
-async def test_a_user_is_made_logs_in_and_is_deleted(tmp_path: Path) -> None:
+async def test_user_is_created_authenticated_and_deleted(tmp_path: Path) -> None:
     async with Cluster(1, listeners=["SASL_PLAINTEXT://127.0.0.1:0"], properties=PROPERTIES) as cluster:
         admin = config(tmp_path / "admin", "PLAIN", PLAIN_MODULE, "admin", "planted")
         alice = config(tmp_path / "alice", "SCRAM-SHA-512", SCRAM_MODULE, "alice", "planted too")
@@ -54,7 +54,7 @@ async def test_a_user_is_made_logs_in_and_is_deleted(tmp_path: Path) -> None:
         assert "planted" not in output
 
 
-async def test_a_file_that_makes_no_sense_is_refused_in_one_line(tmp_path: Path) -> None:
+async def test_invalid_command_config_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("security.protocol=SASL_PLAINTEXT\n")
     async with Cluster(1) as cluster:
         status, output = await told(cluster, "users", "list", "--command-config", str(tmp_path / "bad"))

@@ -18,7 +18,7 @@ from tests.anabranch.cli.conftest import Command, healthy
 
 
 @pytest.mark.zookeeper
-def test_it_serves_until_told_to_stop(tmp_path: Path, anabranch: Command) -> None:
+def test_server_runs_until_signal(tmp_path: Path, anabranch: Command) -> None:
     reason = why_unavailable()
     if reason is not None:
         pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
@@ -46,7 +46,7 @@ def test_it_serves_until_told_to_stop(tmp_path: Path, anabranch: Command) -> Non
     assert list((tmp_path / "data").iterdir())
 
 
-def test_a_taken_port_is_said_at_once(anabranch: Command) -> None:
+def test_port_in_use_is_reported_at_once(anabranch: Command) -> None:
     if why_unavailable() is not None:
         pytest.skip(f"NO REAL ZOOKEEPER: {why_unavailable()}")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -71,7 +71,7 @@ def test_a_taken_port_is_said_at_once(anabranch: Command) -> None:
         (["--server", "1=a", "--id", "1"], "needs --data-dir"),
     ],
 )
-def test_an_ensemble_that_cannot_be_is_refused(words: list[str], said: str, anabranch: Command) -> None:
+def test_invalid_ensemble_is_refused(words: list[str], said: str, anabranch: Command) -> None:
     refused = anabranch("zookeeper", *words)
     assert refused.exit_code == 2
     assert said in " ".join(refused.output.split())
@@ -118,7 +118,7 @@ def test_servers_of_an_ensemble_wait_for_each_other(tmp_path: Path, anabranch: C
 
 
 @pytest.mark.zookeeper
-def test_one_that_waits_for_the_others_can_be_told_to_stop(tmp_path: Path) -> None:
+def test_server_waiting_for_ensemble_stops_on_signal(tmp_path: Path) -> None:
     if why_unavailable() is not None:
         pytest.skip(f"NO REAL ZOOKEEPER: {why_unavailable()}")
     ports = free_ports("127.0.0.1", 7)

@@ -25,7 +25,7 @@ def stopped() -> ClusterClock:
     return clock
 
 
-def test_timers_ring_in_their_order_and_what_they_start_has_that_time() -> None:
+def test_timers_fire_in_order_and_tasks_see_their_time() -> None:
     async def main() -> None:
         clock, rung = stopped(), []
         begun = clock.now_s()
@@ -49,7 +49,7 @@ def test_timers_ring_in_their_order_and_what_they_start_has_that_time() -> None:
     on_clocks(main())
 
 
-def test_a_long_way_has_a_thousand_stops() -> None:
+def test_long_advance_has_at_most_a_thousand_steps() -> None:
     async def main() -> None:
         clock, stops = stopped(), set()
 
@@ -67,7 +67,7 @@ def test_a_long_way_has_a_thousand_stops() -> None:
     on_clocks(main())
 
 
-def test_others_have_their_own_time() -> None:
+def test_clocks_are_independent() -> None:
     async def main() -> None:
         clock, other = stopped(), stopped()
         loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ def test_others_have_their_own_time() -> None:
     on_clocks(main())
 
 
-def test_the_pace_of_a_clock() -> None:
+def test_clock_runs_at_its_pace() -> None:
     async def main() -> None:
         clock = stopped()
         clock.run_at(100_000)
@@ -97,7 +97,7 @@ def test_the_pace_of_a_clock() -> None:
     on_clocks(main())
 
 
-def test_the_time_of_day_goes_with_it_and_is_the_same_for_a_broker_that_starts_later() -> None:
+def test_wall_clock_follows_and_is_shared_with_brokers_started_later() -> None:
     async def main() -> None:
         clock = stopped()
 
@@ -112,7 +112,7 @@ def test_the_time_of_day_goes_with_it_and_is_the_same_for_a_broker_that_starts_l
     on_clocks(main())
 
 
-def test_a_move_that_is_given_up_leaves_the_clock_where_it_is() -> None:
+def test_cancelled_advance_stops_clock_where_it_is() -> None:
     async def main() -> None:
         clock = stopped()
         at = clock.now_s()
@@ -126,7 +126,7 @@ def test_a_move_that_is_given_up_leaves_the_clock_where_it_is() -> None:
     on_clocks(main())
 
 
-def test_timers_that_were_cancelled_are_dropped() -> None:
+def test_cancelled_timers_are_dropped() -> None:
     async def main() -> None:
         clock = stopped()
 
@@ -142,7 +142,7 @@ def test_timers_that_were_cancelled_are_dropped() -> None:
     on_clocks(main())
 
 
-def test_what_is_no_move() -> None:
+def test_invalid_advances_and_paces_are_refused() -> None:
     async def main() -> None:
         clock = stopped()
         for wrong in (-1, math.inf, math.nan):
@@ -156,5 +156,5 @@ def test_what_is_no_move() -> None:
     on_clocks(main())
 
 
-async def test_a_loop_with_one_time_for_all_has_none() -> None:
+async def test_plain_event_loop_has_no_cluster_clock() -> None:
     assert ClusterClock.new() is None

@@ -12,7 +12,7 @@ from anabranch.clock.loop import ClockLoop
 from anabranch.cluster.in_process import Cluster
 
 
-def test_brokers_that_lose_sight_of_zookeeper_are_elected_away_in_no_time() -> None:
+def test_brokers_that_lose_zookeeper_are_replaced_without_real_time() -> None:
     async def main() -> None:
         clock, cluster = ClusterClock.new(), Cluster(3)
         assert clock is not None
@@ -61,7 +61,7 @@ def test_timers_of_both_kinds_can_be_cancelled() -> None:
         runner.run(main())
 
 
-def test_everything_else_is_asyncio() -> None:
+def test_other_features_behave_as_asyncio() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         assert loop.time_of_day() is None  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-def test_tasks_and_timers_stand_still_and_go_on_in_their_order() -> None:
+def test_frozen_tasks_and_timers_continue_in_order() -> None:
     async def main() -> None:
         loop, process, seen = asyncio.get_running_loop(), made(), []
 
@@ -67,7 +67,7 @@ def test_tasks_and_timers_stand_still_and_go_on_in_their_order() -> None:
     on_loop(main)
 
 
-def test_it_stands_still_in_the_middle_of_what_the_loop_was_about_to_run() -> None:
+def test_freeze_takes_effect_within_one_loop_iteration() -> None:
     async def main() -> None:
         loop, process, seen = asyncio.get_running_loop(), made(), []
         loop.call_soon(seen.append, "before", context=process.context)
@@ -99,7 +99,7 @@ class Echo(asyncio.Protocol):
         self.lost.set_result(error)
 
 
-def test_its_sockets_stay_open_and_are_heard_afterwards() -> None:
+def test_sockets_of_frozen_process_stay_open_and_are_read_after_thaw() -> None:
     async def main() -> None:
         loop, process = asyncio.get_running_loop(), made()
         server = await loop.create_task(loop.create_server(Echo, "127.0.0.1", 0), context=process.context)
@@ -126,7 +126,7 @@ def test_its_sockets_stay_open_and_are_heard_afterwards() -> None:
     on_loop(main)
 
 
-def test_the_sockets_of_a_dead_process_are_closed_also_while_it_is_frozen() -> None:
+def test_sockets_of_dead_process_are_closed_also_while_frozen() -> None:
     async def main() -> None:
         loop, process = asyncio.get_running_loop(), made()
         server = await loop.create_task(loop.create_server(Echo, "127.0.0.1", 0), context=process.context)
@@ -152,7 +152,7 @@ def test_the_sockets_of_a_dead_process_are_closed_also_while_it_is_frozen() -> N
     on_loop(main)
 
 
-def test_a_clock_is_moved_on_over_a_process_that_is_frozen() -> None:
+def test_clock_advances_past_a_frozen_process() -> None:
     async def main() -> None:
         loop, process, clock, seen = asyncio.get_running_loop(), made(), CLOCK.get(), []
         assert clock is not None
@@ -170,6 +170,6 @@ def test_a_clock_is_moved_on_over_a_process_that_is_frozen() -> None:
     on_loop(main)
 
 
-async def test_other_loops_have_none() -> None:
+async def test_other_event_loops_have_no_processes() -> None:
     assert Process.new() is None
     assert outside().get(PROCESS) is None

@@ -72,7 +72,7 @@ async def watched(brokers: int = 3, **settings: Any) -> AsyncIterator[tuple[Clus
             await feed.stop()
 
 
-async def test_a_resize_under_a_group_is_seen() -> None:
+async def test_resize_with_a_group_is_shown() -> None:
     async with watched() as (cluster, _, page), Admin(cluster.bootstrap_servers) as admin:
         await page.until(lambda rows: any(rows[f"node/{one}"]["controller"] for one in (1, 2, 3)))
         await admin.create_topics([NewTopic(name="orders", partitions=2)])
@@ -102,7 +102,7 @@ async def test_a_resize_under_a_group_is_seen() -> None:
         assert all(one[0] > 0 for one in page.traffic[-1]["apis"].values())
 
 
-async def test_the_tasks_of_kafka_streams_are_seen() -> None:
+async def test_tasks_of_streams_group_are_shown() -> None:
     properties = {"group.streams.initial.rebalance.delay.ms": "0"}
     async with (
         watched(1, kafka="4.2", properties=properties) as (cluster, _, page),
@@ -130,7 +130,7 @@ async def test_the_tasks_of_kafka_streams_are_seen() -> None:
         assert (row["group"], row["state"], row["generation"], row["members"]) == ("app", "Stable", 2, ["thread"])
 
 
-async def test_a_node_that_dies_and_one_that_is_cut_off() -> None:
+async def test_dead_and_suspended_nodes_are_shown() -> None:
     async with watched() as (cluster, _, page), Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="t", partitions=3)])
         await page.until(lambda rows: len(rows.get("partition/t/2", {}).get("isr", ())) == 3)
@@ -148,7 +148,7 @@ async def test_a_node_that_dies_and_one_that_is_cut_off() -> None:
         await page.until(lambda rows: not [key for key in rows if key.startswith(("topic/", "partition/"))])
 
 
-async def test_rules_and_transactions_are_seen() -> None:
+async def test_rules_and_transactions_are_shown() -> None:
     async with watched(1) as (cluster, _, page), Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="t", partitions=1)])
         cluster.faults.add(Rule(name="slow", api=("Metadata",), delay_ms=(1.0,)))
@@ -172,7 +172,7 @@ class Event:
         return {"number": self.number}
 
 
-async def test_a_closed_page_costs_nothing_but_a_look_after_events(monkeypatch: Any) -> None:
+async def test_feed_without_pages_only_checks_events(monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "QUIET_S", 0.0)
     monkeypatch.setattr(module, "PERIOD_S", 0.0005)
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
@@ -201,7 +201,7 @@ async def test_a_closed_page_costs_nothing_but_a_look_after_events(monkeypatch: 
         await feed.stop()
 
 
-async def test_a_page_that_does_not_keep_up_begins_anew() -> None:
+async def test_slow_page_restarts_with_a_snapshot() -> None:
     async with Cluster(1) as cluster:
         feed = Feed(cluster)
         async with contextlib.aclosing(feed.follow()) as messages:

@@ -23,7 +23,7 @@ def filled(history: History, seconds: int, width: int = 3) -> list[tuple[float, 
     return told
 
 
-def test_each_moment_is_as_it_was() -> None:
+def test_every_recorded_moment_is_restored() -> None:
     history = History()
     told = dict(filled(history, 200))
     assert history.begin_s == 100
@@ -40,7 +40,7 @@ def test_each_moment_is_as_it_was() -> None:
         assert found[1] == told[found[0]], at_s
 
 
-def test_the_oldest_goes_when_it_is_old() -> None:
+def test_oldest_entries_are_dropped_by_age() -> None:
     history = History(span_s=120)
     filled(history, 400)
     assert history.begin_s is not None
@@ -48,7 +48,7 @@ def test_the_oldest_goes_when_it_is_old() -> None:
     assert history.at(150) is None
 
 
-def test_the_oldest_goes_when_it_is_too_much() -> None:
+def test_oldest_entries_are_dropped_by_size() -> None:
     history = History(bytes_max=20_000)
     filled(history, 600, width=50)
     assert history.size_bytes < 60_000  # the present minute is kept
@@ -56,7 +56,7 @@ def test_the_oldest_goes_when_it_is_too_much() -> None:
     assert history.begin_s > 400
 
 
-def test_nothing_was_seen() -> None:
+def test_empty_history_has_no_moments() -> None:
     history = History()
     assert history.begin_s is None
     assert history.at(5) is None

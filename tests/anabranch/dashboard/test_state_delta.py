@@ -18,7 +18,7 @@ TAKES = st.tuples(st.just("take"), st.just(""), st.just(0))
 
 
 @given(st.lists(st.one_of(PUTS, DROPS, KEEPS, TAKES), max_size=40))
-def test_deltas_lead_where_the_sheet_is(steps: list[tuple[str, str, int]]) -> None:
+def test_deltas_reproduce_the_state(steps: list[tuple[str, str, int]]) -> None:
     sheet, page, summed = StateSheet(), dict[str, Any](), StateDelta()
     for what, key, value in [*steps, ("take", "", 0)]:
         if what == "put":
@@ -37,7 +37,7 @@ def test_deltas_lead_where_the_sheet_is(steps: list[tuple[str, str, int]]) -> No
     assert late == sheet.rows
 
 
-def test_what_is_as_it_was_is_not_told() -> None:
+def test_unchanged_rows_are_omitted() -> None:
     sheet = StateSheet()
     sheet.put("node/1", {"state": "alive"})
     assert sheet.take().put == {"node/1": {"state": "alive"}}

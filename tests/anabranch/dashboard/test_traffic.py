@@ -16,7 +16,7 @@ def quiet(kind: str, **detail: object) -> None:
     """Nobody listens."""
 
 
-async def test_requests_are_summed_up_and_nodes_left_as_they_were() -> None:
+async def test_requests_are_counted_and_dispatchers_restored() -> None:
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         node = cluster.nodes[1]
         plain = node.server.dispatcher
@@ -38,7 +38,7 @@ async def test_requests_are_summed_up_and_nodes_left_as_they_were() -> None:
         assert node.server.dispatcher is plain
 
 
-async def test_what_came_around_it_later_stays() -> None:
+async def test_dispatcher_wrapped_later_is_kept() -> None:
     async with Cluster(1) as cluster:
         node = cluster.nodes[1]
         plain = node.server.dispatcher
@@ -51,7 +51,7 @@ async def test_what_came_around_it_later_stays() -> None:
         assert node.server.dispatcher is plain
 
 
-async def test_slow_requests_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_requests_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SLOW_S", 0.02)
     told = []
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:

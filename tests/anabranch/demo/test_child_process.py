@@ -39,7 +39,7 @@ async def started(one: Child) -> Child:
     return one
 
 
-async def test_a_child_slower_than_the_stall_timeout_is_waited_for_while_it_prints(
+async def test_child_slower_than_stall_timeout_is_awaited_while_it_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await started(child(tmp_path, monkeypatch, SLOW))
@@ -49,7 +49,7 @@ async def test_a_child_slower_than_the_stall_timeout_is_waited_for_while_it_prin
     await one.stop()
 
 
-async def test_a_child_that_repeats_the_same_counts_is_stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_child_that_repeats_the_same_counts_is_stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = await started(child(tmp_path, monkeypatch, STUCK))
     try:
         async with asyncio.timeout(60):
@@ -59,7 +59,7 @@ async def test_a_child_that_repeats_the_same_counts_is_stuck(tmp_path: Path, mon
         await one.kill()
 
 
-async def test_a_child_that_ends_fails_the_wait_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ended_child_fails_the_wait_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = child(tmp_path, monkeypatch, BROKEN)
     await one.start()
     with pytest.raises(ChildProcessFailed, match="ended before it said 'ready'\nno such topic"):

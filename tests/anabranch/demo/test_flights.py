@@ -3,7 +3,7 @@ from collections import Counter
 from anabranch.demo import flights
 
 
-def test_all_flights_are_there_and_each_aircraft_flies_in_order_of_time() -> None:
+def test_all_flights_are_loaded_and_each_aircraft_is_in_order() -> None:
     rows = flights.load()
     assert len(rows) == flights.COUNT
     assert Counter(row.tail_number for row in rows)[flights.NO_AIRCRAFT.encode()] == 2512

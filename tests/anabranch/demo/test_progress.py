@@ -35,12 +35,12 @@ def told() -> Story:
     return story
 
 
-def test_a_story_is_the_sum_of_what_the_processes_say() -> None:
+def test_progress_is_the_sum_of_all_processes() -> None:
     story = told()
     assert (story.acked, story.delivered) == (10, 8)
     assert story.gates == {"job-reader-1": ["job-1@1"], "job-reader-2": []}
     assert story.acked_by_partition == {0: 6, 1: 4}
 
 
-def test_a_hand_off_is_counted_from_the_crossing_not_from_the_closing() -> None:
+def test_hand_off_is_measured_from_crossing_the_boundary() -> None:
     assert told().hand_offs_ms() == [("1@1", 30)]

@@ -9,7 +9,7 @@ from anabranch.demo.progress import Story
 from tests.anabranch.demo.test_progress import judged, told
 
 
-def test_the_report_names_both_measures_of_a_hand_off(tmp_path: Path) -> None:
+def test_report_has_both_measures_of_a_hand_off(tmp_path: Path) -> None:
     """The plot shows how long gates were closed, which is longer than the hand-off."""
     assert told().closed_ms() == [530]
     report.write(tmp_path / "report.html", [told(), judged("control", out_of_order=7)])
@@ -18,7 +18,7 @@ def test_the_report_names_both_measures_of_a_hand_off(tmp_path: Path) -> None:
     assert "took a median of 30 ms, the longest 30 ms" in page
 
 
-def test_the_control_shows_what_was_caught(tmp_path: Path) -> None:
+def test_control_run_shows_its_violations(tmp_path: Path) -> None:
     place = {
         "producer": 7,
         "partition": 1,
@@ -46,7 +46,7 @@ def test_the_control_shows_what_was_caught(tmp_path: Path) -> None:
     assert "delivered before" in page
 
 
-def test_the_report_stands_alone(tmp_path: Path) -> None:
+def test_report_is_self_contained(tmp_path: Path) -> None:
     report.write(tmp_path / "report.html", [told(), judged("control", out_of_order=7)])
     page = (tmp_path / "report.html").read_text()
     assert "2 partitions" in page and "<svg" in page
@@ -74,12 +74,12 @@ def full(topic: str, seconds: int) -> Story:
     return story
 
 
-def test_the_report_of_a_whole_demonstration_is_less_than_a_megabyte(tmp_path: Path) -> None:
+def test_report_of_a_whole_demonstration_is_less_than_a_megabyte(tmp_path: Path) -> None:
     report.write(tmp_path / "report.html", [full("flights", 120), full("flights-today", 60)])
     assert 50_000 < (tmp_path / "report.html").stat().st_size < 1_000_000
 
 
-def test_the_report_of_a_job_that_failed_says_so_first(tmp_path: Path) -> None:
+def test_report_of_a_failed_job_starts_with_the_failure(tmp_path: Path) -> None:
     report.write(tmp_path / "report.html", [judged("job", lost=2, out_of_order=1), judged("control")])
     page = (tmp_path / "report.html").read_text()
     assert "<header class='bad'>" in page and "<h1>3 violations among 10 records</h1>" in page

@@ -14,7 +14,7 @@ from anabranch.demo.view import View, audited
 from anabranch.report.timeline import Moment
 
 
-def test_without_a_terminal_a_line_says_how_far_it_is() -> None:
+def test_without_terminal_a_line_shows_progress() -> None:
     written = io.StringIO()
     view = View(Console(file=written, width=200))
     story = Story("job", total=1000, began_ms=0, ended_ms=0)
@@ -26,7 +26,7 @@ def test_without_a_terminal_a_line_says_how_far_it_is() -> None:
     assert "3 gates closed, audit: warming up" in written.getvalue()
 
 
-def test_a_terminal_shows_who_reads_what() -> None:
+def test_terminal_shows_partitions_of_each_reader() -> None:
     written = io.StringIO()
     view = View(Console(file=written, width=120, force_terminal=True))
     story = Story("job", total=1000, began_ms=0, ended_ms=0)
@@ -39,13 +39,13 @@ def test_a_terminal_shows_who_reads_what() -> None:
     assert audited(story) == "5 seen, 1 out of order"
 
 
-def test_what_happens_is_told_with_its_time() -> None:
+def test_events_are_shown_with_their_time() -> None:
     written = io.StringIO()
     View(Console(file=written)).tell(Moment(1500, "kill", "broker 2 is killed"), 1.5)
     assert "1.50 s" in written.getvalue() and "broker 2 is killed" in written.getvalue()
 
 
-def test_a_wait_is_shown_with_its_seconds_before_and_beside_a_story() -> None:
+def test_wait_is_shown_with_its_seconds() -> None:
     written = io.StringIO()
     view = View(Console(file=written, width=200))
     with view.waiting_for("Spark to start", lambda: 2.0):
@@ -77,7 +77,7 @@ def longest_silence_s(lines: Iterable[tuple[float, str]], ended_s: float) -> flo
     return max(later - sooner for sooner, later in itertools.pairwise(times))
 
 
-def test_the_demonstration_is_never_silent_for_three_seconds() -> None:
+def test_output_never_pauses_for_three_seconds() -> None:
     """Before its story, while it waits, between two waits, and beside events that come at any time."""
     written = TimedLines()
     view = View(Console(file=written, width=200))
@@ -104,7 +104,7 @@ def test_the_demonstration_is_never_silent_for_three_seconds() -> None:
     assert "cluster is up, 5 s ago" in told
 
 
-def test_an_event_takes_the_place_of_a_line_of_state() -> None:
+def test_event_replaces_a_status_line() -> None:
     written = TimedLines()
     view = View(Console(file=written, width=200))
     for number in range(20):

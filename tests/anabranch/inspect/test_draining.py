@@ -13,12 +13,12 @@ from tests.broker.coordinators.share_partitions.sharing import ACCEPT, members
 PARTITION = TopicPartition("t", 5)
 
 
-def test_read_by_all_is_what_the_slowest_group_has_committed() -> None:
+def test_read_by_all_is_the_lowest_commit() -> None:
     assert Draining(PARTITION, 1000, {"a": 900, "b": 20}).read_by_all == 20
     assert Draining(PARTITION, 1000, {}).read_by_all == 1000, "nobody is waited for"
 
 
-def test_each_group_has_a_line_with_what_it_has_left() -> None:
+def test_each_group_has_a_line_with_remaining_records() -> None:
     lines = drain_lines("t", [Draining(PARTITION, 1000, {"slow": 20, "ahead": 1001})])
     assert [line.split() for line in lines] == [
         ["partition", "end", "group", "committed", "to", "read"],
@@ -27,12 +27,12 @@ def test_each_group_has_a_line_with_what_it_has_left() -> None:
     ]
 
 
-def test_where_there_is_nothing_to_drain_that_is_said() -> None:
+def test_topic_without_retiring_partitions_is_reported() -> None:
     assert drain_lines("t", []) == ["t has no retiring partitions"]
     assert "(no group reads the topic)" in drain_lines("t", [Draining(PARTITION, 3, {})])[1]
 
 
-async def test_what_an_application_of_kafka_streams_has_left_is_not_read_by_all() -> None:
+async def test_remaining_records_of_streams_group_are_not_read_by_all() -> None:
     """Its coordinator assigns the tasks (KIP-1071); ListGroups does not show it as a consumer group."""
     async with Cluster(brokers=1, kafka="4.2") as cluster, Admin(cluster.bootstrap_servers) as admin:
         configs = {"enable.ordered.delivery": "true", "reshard.legacy.consumers.shrink": "warn"}
@@ -80,7 +80,7 @@ def part(source: str) -> Subtopology:
     )
 
 
-async def test_what_a_group_that_shares_partitions_has_left_is_not_read_by_all() -> None:
+async def test_remaining_records_of_share_group_are_not_read_by_all() -> None:
     async with (
         Cluster(brokers=1, kafka="4.2") as cluster,
         Admin(cluster.bootstrap_servers) as admin,

@@ -22,11 +22,11 @@ from anabranch.protocol.topic_partition import TopicPartition
         (5, -1, -1, 0),
     ],
 )
-def test_lag(committed: int | None, start: int, end: int, lag: int) -> None:
+def test_lag_is_end_minus_commit(committed: int | None, start: int, end: int, lag: int) -> None:
     assert PartitionLag(committed, start, end, "").lag == lag
 
 
-def test_a_group_is_told_to_a_person_and_to_a_program() -> None:
+def test_group_is_printed_as_text_or_json() -> None:
     first, second, gone = (TopicPartition("t", number) for number in range(3))
     member = Member("m-1", "app", "/10.0.0.1", (first,))
     standing = GroupStanding(
@@ -59,7 +59,7 @@ def test_a_group_is_told_to_a_person_and_to_a_program() -> None:
     }
 
 
-def test_a_group_that_shares_partitions_has_starts_and_many_owners() -> None:
+def test_share_group_has_start_offsets_and_many_owners() -> None:
     place = TopicPartition("t", 0)
     members = tuple(Member(name, name, "/10.0.0.1", (place,), epoch=3) for name in ("a", "b"))
     group = Group("g", "Stable", "simple", members, kind=SHARE, epoch=3, assignment_epoch=3)

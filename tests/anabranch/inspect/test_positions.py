@@ -17,6 +17,6 @@ def test_positions_are_parsed() -> None:
 
 
 @pytest.mark.parametrize("text", ["lastest", "9" * 30, "-3", "", "9" * 20 + "d"])
-def test_anything_else_is_refused(text: str) -> None:
+def test_malformed_position_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="an offset, a time"):
         parse_position(text, now=NOW)

@@ -37,17 +37,17 @@ RECORD = Record(
         (RecordFilter(key=b"customer", value=b"price"), False),
     ],
 )
-def test_record_is_found_if_all_conditions_hold(wanted: RecordFilter, found: bool) -> None:
+def test_record_matches_if_all_conditions_hold(wanted: RecordFilter, found: bool) -> None:
     assert wanted.matches(RECORD) is found
 
 
-def test_record_without_key_and_value_has_no_part_of_them() -> None:
+def test_record_without_key_and_value_matches_no_part() -> None:
     tombstone = Record(offset=0, timestamp_ms=0, key=None, value=None, headers=[])
     assert not RecordFilter(key=b"a").matches(tombstone)
     assert not RecordFilter(value=b"a").matches(tombstone)
 
 
-def test_batch_outside_of_offset_or_time_is_passed_over() -> None:
+def test_batch_outside_of_offset_or_time_is_skipped() -> None:
     assert RecordFilter(offset=7).may_match(0, 8, 0)
     assert not RecordFilter(offset=7).may_match(0, 7, 0)
     assert not RecordFilter(offset=7).may_match(8, 9, 0)

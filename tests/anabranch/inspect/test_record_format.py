@@ -26,7 +26,7 @@ def test_template_is_filled_with_fields(template: str, record: ConsumerRecord, w
 
 
 @pytest.mark.parametrize(("template", "named"), [("%k %q", "%q"), (r"%k\d", r"\d"), ("%k %", "%"), (r"\x4", r"\x")])
-def test_unknown_token_is_refused_with_the_known_ones(template: str, named: str) -> None:
+def test_unknown_token_is_refused_with_list_of_tokens(template: str, named: str) -> None:
     with pytest.raises(ValueError, match="the tokens are %t %p %o") as caught:
         compile_format(template)
     assert f"unknown token {named};" in str(caught.value)

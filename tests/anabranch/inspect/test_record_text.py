@@ -21,7 +21,7 @@ def consumed(**fields: Any) -> ConsumerRecord:
 
 
 @given(CONTENT, CONTENT, st.lists(st.tuples(st.text(max_size=5), CONTENT), max_size=3), st.integers(0, 2**60))
-def test_a_record_is_the_same_when_it_is_read_again(
+def test_record_survives_the_round_trip_as_json(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], timestamp: int
 ) -> None:
     line = to_json(consumed(key=key, value=value, headers=tuple(headers), timestamp=timestamp))
@@ -42,7 +42,7 @@ def test_a_record_is_the_same_when_it_is_read_again(
         ('{"partition": 3, "offset": 5, "topic": "elsewhere"}', LineRecord(None)),
     ],
 )
-def test_what_a_line_says(line: str, record: LineRecord) -> None:
+def test_json_line_is_parsed_to_record(line: str, record: LineRecord) -> None:
     assert parse_json(line.encode()) == record
 
 
@@ -63,12 +63,12 @@ def test_what_a_line_says(line: str, record: LineRecord) -> None:
         ('{"timestamp": "now"}', "timestamp is a number"),
     ],
 )
-def test_why_a_line_is_no_record(line: str, reason: str) -> None:
+def test_malformed_line_is_refused_with_reason(line: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason.replace("?", r"\?")):
         parse_json(line.encode("latin-1"))
 
 
-def test_a_separator_ends_the_key() -> None:
+def test_separator_ends_the_key() -> None:
     assert split_line(b"a:b:c", b":") == LineRecord(b"b:c", b"a")
     assert split_line(b":b", b":") == LineRecord(b"b", b"")
     assert split_line(b"a:b", None) == LineRecord(b"a:b")
@@ -76,7 +76,7 @@ def test_a_separator_ends_the_key() -> None:
         split_line(b"a:b", b"::")
 
 
-def test_a_line_for_a_person_is_one_line() -> None:
+def test_text_of_a_record_is_one_line() -> None:
     record = consumed(key=None, value=b"a\nb\xff\xc3\xa9", headers=(("h", b"1"),))
     assert to_text(record) == r"t-2@7  2026-11-23T23:44:56.783Z  null  a\nb\xffé  h=1"
     assert printable(b"\x1b[2J") == r"\x1b[2J", "a record cannot command a terminal"

@@ -41,7 +41,7 @@ def blocks(content: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-def test_packets_are_streams_of_frames(tmp_path: Path) -> None:
+def test_capture_is_tcp_streams_of_frames(tmp_path: Path) -> None:
     with Clusters() as clusters, clusters.running(journal=100, frames=True) as kafka:
         exchanges(kafka, tmp_path / "all.pcapng")
         kept = kafka.journal.entries()
@@ -70,7 +70,7 @@ def test_packets_are_streams_of_frames(tmp_path: Path) -> None:
     assert b"by slow" in (tmp_path / "all.pcapng").read_bytes()
 
 
-def test_without_frames_there_is_none(tmp_path: Path) -> None:
+def test_capture_without_frames_is_refused(tmp_path: Path) -> None:
     with (
         Clusters() as clusters,
         clusters.running(journal=10) as kafka,
@@ -81,7 +81,7 @@ def test_without_frames_there_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.tshark
-def test_tshark_names_api_topic_and_client(tmp_path: Path) -> None:
+def test_tshark_decodes_api_topic_and_client(tmp_path: Path) -> None:
     if shutil.which("tshark") is None:
         pytest.skip("NO TSHARK: what Wireshark reads of a capture was NOT looked at")
     path = tmp_path / "all.pcapng"

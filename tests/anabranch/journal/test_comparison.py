@@ -11,7 +11,7 @@ def compared(one: object, other: object, version: int) -> list[object]:
     return list(unequal(plain(one, version, Namer("")), plain(other, version, Namer(""))))
 
 
-def test_addresses_times_and_drawn_ids_may_differ_and_nothing_else() -> None:
+def test_only_addresses_times_and_generated_ids_may_differ() -> None:
     def told(host: str, controller: int, code: int = 0) -> MetadataResponse:
         broker = MetadataResponseBroker(node_id=1, host=host, port=len(host))
         return MetadataResponse(throttle_time_ms=len(host), brokers=[broker], controller_id=controller, topics=[])
@@ -25,7 +25,7 @@ def test_addresses_times_and_drawn_ids_may_differ_and_nothing_else() -> None:
     assert compared(both[0], both[2], 3) == [("error_code", 0, 7)]
 
 
-def test_the_same_id_has_to_be_at_the_same_places() -> None:
+def test_equal_ids_must_be_at_equal_positions() -> None:
     names, others = Namer(""), Namer("")
     first = [names.name("topic_id", one) for one in (b"a", b"b", b"a")]
     assert (

@@ -33,7 +33,7 @@ def is_about(one: JournalEntry, **said: Any) -> bool:
     return one.is_about(Matcher(Rule(**said)))
 
 
-def test_a_produce_is_written_down_without_its_bytes() -> None:
+def test_produce_is_recorded_without_record_bytes() -> None:
     data = TopicProduceData(name="a", partition_data=[PartitionProduceData(index=3, records=b"x" * 70)])
     one = entry("Produce", 9, ProduceRequest(acks=1, timeout_ms=5, topic_data=[data]))
     assert one.view.request.body is None, "nothing holds the frame any more"
@@ -49,7 +49,7 @@ def test_a_produce_is_written_down_without_its_bytes() -> None:
     assert not is_about(one, between_brokers=True) and not is_about(one, api=("Fetch",))
 
 
-def test_what_a_request_does_not_say_its_answer_does() -> None:
+def test_topics_missing_in_request_are_taken_from_response() -> None:
     one = entry("Metadata", 9, MetadataRequest(topics=None))
     assert not is_about(one, topic=("a",))
     answer = MetadataResponse(brokers=[], topics=[MetadataResponseTopic(error_code=0, name="a", partitions=[])])
@@ -57,6 +57,6 @@ def test_what_a_request_does_not_say_its_answer_does() -> None:
     assert is_about(one, topic=("a",)) and not is_about(one, topic=("b",))
 
 
-def test_what_is_not_over_says_so() -> None:
+def test_open_exchange_has_no_duration() -> None:
     told = entry("Metadata", 9, MetadataRequest(topics=[])).row()
     assert (told["ms"], told["outcome"], told["response"]) == (None, "open", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.journal.exchange_line import EXCHANGE_HEADINGS, exchange_line
 
 
-def test_a_line_tells_what_became_of_an_exchange() -> None:
+def test_line_has_state_of_exchange() -> None:
     row = {
         "number": 7, "at": 1.5, "node": 2, "client_id": None, "api": "Fetch", "version": 12, "ms": None,
         "errors": [], "outcome": "open", "rules": ["gate"], "overruled": [],

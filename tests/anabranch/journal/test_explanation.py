@@ -77,7 +77,7 @@ def produce(code: ErrorCode, rule: Rule | None = None) -> JournalEntry:
 HEAD = "Produce v9 of shop to broker 1 was refused with"
 
 
-def test_a_leader_that_has_moved_and_why() -> None:
+def test_moved_leader_is_explained_with_reason() -> None:
     events = [
         leader(50, 1, 4),
         Happened(99.975, "node killed", {"node": 1}),
@@ -93,13 +93,13 @@ def test_a_leader_that_has_moved_and_why() -> None:
     ]
 
 
-def test_what_is_too_long_ago_or_of_something_else_explains_nothing() -> None:
+def test_old_and_unrelated_events_explain_nothing() -> None:
     for events in ([], [leader(3, 2, 5)], [leader(99.9, 2, 5, partition=1)], [leader(110, 2, 5)]):
         (told,) = explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER), events, [])
         assert told == f"{HEAD} NOT_LEADER_OR_FOLLOWER for orders-3: the journal has no reason."
 
 
-def test_rules_are_named_first_and_blamed_for_what_they_say() -> None:
+def test_rules_are_named_first_and_explain_their_errors() -> None:
     rule = Rule(name="stale", api=("Produce",), error="NOT_LEADER_OR_FOLLOWER")
     assert explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER, rule), [leader(99.9, 2, 5)], []) == [
         "Rule stale has hit it.",
@@ -111,7 +111,7 @@ def test_rules_are_named_first_and_blamed_for_what_they_say() -> None:
     )
 
 
-def test_too_few_in_sync_and_a_resize() -> None:
+def test_too_small_isr_and_resize_are_explained() -> None:
     gone = Happened(99.0, "isr", {"topic": "orders", "partition": 3, "isr": [1]})
     (told,) = explain(produce(ErrorCode.NOT_ENOUGH_REPLICAS), [gone], [])
     assert told.endswith("its in-sync replicas are 1, since 1010 ms before.")
@@ -120,7 +120,7 @@ def test_too_few_in_sync_and_a_resize() -> None:
     assert told.endswith("orders goes from 4 to 6 partitions (resize published) 10 ms before.")
 
 
-def test_topics_that_are_gone_or_never_were() -> None:
+def test_deleted_and_unknown_topics_are_explained() -> None:
     unknown = produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     (told,) = explain(unknown, [Happened(99.5, "topic deletion", {"topic": "orders"})], [])
     assert told.endswith("orders was deleted 510 ms before.")
@@ -136,7 +136,7 @@ def refused(entry: JournalEntry, code: ErrorCode) -> JournalEntry:
     return entry
 
 
-def test_a_group_is_changed_by_other_members() -> None:
+def test_rebalance_by_other_members_is_explained() -> None:
     mine = refused(exchange("Heartbeat", 3, group_id="billing"), ErrorCode.REBALANCE_IN_PROGRESS)
     other = exchange("JoinGroup", 5, number=7, at_s=99.99, peer=Peer("elsewhere"), group_id="billing")
     stranger = exchange("JoinGroup", 5, number=8, at_s=99.99, peer=Peer("elsewhere"), group_id="other")
@@ -146,7 +146,7 @@ def test_a_group_is_changed_by_other_members() -> None:
     assert explain(mine, [], [own, stranger, mine])[0].endswith("the journal has no reason.")
 
 
-def test_a_coordinator_that_has_moved() -> None:
+def test_moved_coordinator_is_explained() -> None:
     mine = refused(exchange("Heartbeat", 3, group_id="billing"), ErrorCode.NOT_COORDINATOR)
     index = partition_of_group("billing", 10)
     events = [leader(1, 1, 0, "__consumer_offsets", one) for one in range(10)]
@@ -155,14 +155,14 @@ def test_a_coordinator_that_has_moved() -> None:
     assert f"its coordinator is the leader of __consumer_offsets-{index}: its leader is broker 3 in epoch 1" in told
 
 
-def test_a_producer_that_another_one_has_fenced() -> None:
+def test_fenced_producer_is_explained() -> None:
     mine = refused(exchange("EndTxn", 3, transactional_id="tx"), ErrorCode.PRODUCER_FENCED)
     rival = exchange("InitProducerId", 3, number=4, at_s=99.9, transactional_id="tx")
     (told,) = explain(mine, [], [rival, mine])
     assert told.endswith("for tx: tx was taken over by InitProducerId of shop (exchange 4), 110 ms before.")
 
 
-def test_what_was_not_answered_and_what_went_well() -> None:
+def test_unanswered_and_successful_requests_are_explained() -> None:
     entry = exchange("Heartbeat", 3)
     entry.end(100.5, "closed", None)
     killed = Happened(100.499, "node killed", {"node": 1})
@@ -174,7 +174,7 @@ def test_what_was_not_answered_and_what_went_well() -> None:
     ]
 
 
-def test_in_front_of_another_cluster_metadata_tells() -> None:
+def test_metadata_of_another_cluster_explains_leader() -> None:
     told_of = exchange("Metadata", 7, number=12, at_s=100.05)
     part = MetadataResponsePartition(
         error_code=0, partition_index=3, leader_id=2, leader_epoch=8, replica_nodes=[], isr_nodes=[]
@@ -185,7 +185,7 @@ def test_in_front_of_another_cluster_metadata_tells() -> None:
     assert told.endswith("its leader is broker 2 in epoch 8, since 40 ms after.")
 
 
-async def test_a_journal_explains_what_a_cluster_did() -> None:
+async def test_journal_explains_exchanges_of_a_cluster() -> None:
     async with Cluster(2, seed=1) as cluster:
         events, journal = Events(), Journal(50, cluster.node_ids)
         cluster.on_node(events.watch)
@@ -207,7 +207,7 @@ async def test_a_journal_explains_what_a_cluster_did() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-async def test_a_coordinator_whose_topic_cannot_be_created(version: int) -> None:
+async def test_uncreatable_coordinator_topic_is_explained(version: int) -> None:
     """A broker was killed before the first group, and the topic needs three replicas."""
     properties = {"offsets.topic.replication.factor": "3"}
     async with Cluster(3, seed=1, properties=properties) as cluster:
@@ -229,7 +229,7 @@ async def test_a_coordinator_whose_topic_cannot_be_created(version: int) -> None
         )
 
 
-def test_a_refusal_without_another_cause_says_what_the_broker_says() -> None:
+def test_error_without_known_cause_has_message_of_broker() -> None:
     def refused(*texts: str | None) -> list[str]:
         entry = exchange("Produce", 9)
         rows = [

@@ -8,13 +8,13 @@ from anabranch.journal.frames import frames_of
 from tests.anabranch.faults.samples import by_name
 
 
-def test_the_bytes_of_a_request_have_its_number() -> None:
+def test_request_frame_has_its_correlation_id() -> None:
     request = by_name("Heartbeat", 4)
     frames = frames_of(request)
     assert frames is not None and frames.answered == b""
     assert struct.unpack_from(">ihhi", frames.asked) == (len(frames.asked) - 4, 12, 4, request.correlation_id)
 
 
-def test_what_may_hold_secrets_is_left_out() -> None:
+def test_frames_with_secrets_are_omitted() -> None:
     for name, version in (("SaslAuthenticate", 2), ("AlterUserScramCredentials", 0)):
         assert frames_of(by_name(name, version)) is None

@@ -31,7 +31,7 @@ def produce(records: bytes) -> ProduceRequest:
     return ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1, topic_data=data)
 
 
-def test_a_producer_is_another_one_in_requests_and_batches() -> None:
+def test_producer_ids_are_mapped_in_requests_and_batches() -> None:
     made = begun()
     end = made.translated(EndTxnRequest(transactional_id="tx", producer_id=1000, producer_epoch=0, committed=True))
     assert (end.producer_id, end.producer_epoch, end.committed) == (2000, 7, True)
@@ -51,7 +51,7 @@ def test_a_producer_is_another_one_in_requests_and_batches() -> None:
     assert original.topic_data[0].partition_data[0].records == records, "what was recorded stays as it was"
 
 
-def test_what_has_failed_differently_teaches_nothing_and_nonsense_stays() -> None:
+def test_failed_responses_are_not_learned_and_malformed_batches_stay() -> None:
     made = IdMapping()
     asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1)
     made.learn(asked, producer(1000, 0), producer(-1, -1, error=51))
@@ -77,7 +77,7 @@ def join(group: str) -> JoinGroupRequest:
     )
 
 
-def test_members_and_the_generations_of_each_group() -> None:
+def test_members_and_generations_are_mapped_per_group() -> None:
     made = IdMapping()
     made.learn(join("a"), joined("m", -1, error=79), joined("n", -1, error=79))
     made.learn(join("a"), joined("m", 3), joined("n", 1))
@@ -89,7 +89,7 @@ def test_members_and_the_generations_of_each_group() -> None:
     assert [(one.generation_id, one.member_id) for one in beats] == [(1, "n"), (9, "y"), (3, "z")]
 
 
-def test_topics_go_by_their_names_whatever_their_order() -> None:
+def test_topic_ids_are_mapped_by_name_in_any_order() -> None:
     def told(*topics: tuple[str, int]) -> MetadataResponse:
         rows = [
             MetadataResponseTopic(error_code=0, name=name, topic_id=bytes([number]) * 16, partitions=[])

@@ -24,7 +24,7 @@ async def watched(brokers: int = 1, size: int = 100) -> AsyncIterator[tuple[Clus
         yield cluster, journal
 
 
-async def test_what_was_asked_is_found() -> None:
+async def test_exchanges_are_found_by_query() -> None:
     async with watched() as (cluster, journal):
         async with Admin(cluster.bootstrap_servers) as admin:
             await admin.create_topics([NewTopic(name="orders", partitions=2)])
@@ -42,7 +42,7 @@ async def test_what_was_asked_is_found() -> None:
         assert list(journal) == []
 
 
-async def test_rules_are_seen_by_it_whichever_came_first() -> None:
+async def test_rules_added_before_or_after_are_recorded() -> None:
     async with watched() as (cluster, journal), connected(cluster) as connection:
         cluster.faults.on_hit(journal.on_hit)
         plain = cluster.nodes[1].server.dispatcher.inner
@@ -56,7 +56,7 @@ async def test_rules_are_seen_by_it_whichever_came_first() -> None:
         assert journal.count(api="ListGroups", outcome="closed") == 1
 
 
-async def test_clients_and_brokers_do_not_push_each_other_out() -> None:
+async def test_clients_and_brokers_have_separate_capacity() -> None:
     async with watched(brokers=2, size=3) as (cluster, journal):
         async with Admin(cluster.bootstrap_servers) as admin:
             await admin.create_topics([NewTopic(name="orders", partitions=1)])
@@ -70,7 +70,7 @@ async def test_clients_and_brokers_do_not_push_each_other_out() -> None:
         assert numbers == sorted(numbers) and journal.newest >= numbers[-1]
 
 
-async def test_a_test_waits_for_an_exchange() -> None:
+async def test_exchange_is_awaited() -> None:
     async with watched() as (cluster, journal), connected(cluster) as connection:
         waiting = asyncio.create_task(journal.wait_for(2, api="ListGroups"))
         await groups(connection)
@@ -83,7 +83,7 @@ async def test_a_test_waits_for_an_exchange() -> None:
             await journal.wait_for(api="ListGroup")
 
 
-async def test_what_is_not_over_is_there_too() -> None:
+async def test_open_exchange_is_included() -> None:
     async with watched() as (cluster, journal), connected(cluster) as connection:
         gate = cluster.faults.add(api="ListGroups", hold=True)
         asking = asyncio.create_task(groups(connection))

@@ -19,7 +19,7 @@ from anabranch.protocol.registry import BY_NAME
 from tests.anabranch.faults.samples import request_of, served
 
 
-def test_every_message_is_json() -> None:
+def test_every_message_is_converted_to_json() -> None:
     for api, version in served():
         request = request_of(api, version)
         told = plain(request.body, version)
@@ -35,7 +35,7 @@ def test_fields_are_those_of_the_version() -> None:
     assert plain(MetadataRequest(topics=None), 1) == {"topics": None}
 
 
-def test_long_bytes_are_cut() -> None:
+def test_long_bytes_are_truncated() -> None:
     protocol = JoinGroupRequestProtocol(name="range", metadata=b"a" * 100)
     message = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="", protocol_type="consumer", protocols=[protocol]
@@ -43,7 +43,7 @@ def test_long_bytes_are_cut() -> None:
     assert plain(message, 0)["protocols"] == [{"name": "range", "metadata": {"bytes": 100, "hex": "61" * 64}}]
 
 
-def test_records_tell_how_many_and_whose_they_are() -> None:
+def test_records_have_count_and_producer() -> None:
     builder = BatchBuilder()
     for _ in range(3):
         builder.append(b"key", b"value", (), 1)
@@ -57,7 +57,7 @@ def test_records_tell_how_many_and_whose_they_are() -> None:
     assert not holds_records(MetadataRequest)
 
 
-def test_secrets_are_not_told() -> None:
+def test_secrets_are_hidden() -> None:
     """Also in the text of a message, which a handler's bug may log."""
     changes = {"retention.ms": "1", "ssl.keystore.password": "mellon", "sasl.jaas.config": "deux", "unknown": "three"}
     changes |= {"listener.name.a.plain.sasl.jaas.config": "quatre", "num.network.threads": "5"}

@@ -10,7 +10,7 @@ from anabranch.faults.rule_json import InvalidRule
 from anabranch.journal.query import WORDS, Query, read
 
 
-def test_words_are_read_from_texts_too() -> None:
+def test_query_words_are_read_from_text() -> None:
     assert read("partition", "1,2") == [1, 2] and read("topic", "a,b") == ["a", "b"]
     assert read("between_brokers", "true") is True and read("between_brokers", "false") is False
     assert read("partition", 3) == 3 and read("client_id", "x,y") == "x,y"
@@ -31,7 +31,7 @@ def test_words_are_read_from_texts_too() -> None:
         ({"after": "x"}, "after is a number, not 'x'"),
     ],
 )
-def test_what_no_exchange_can_be_is_refused(words: dict[str, Any], reason: str) -> None:
+def test_impossible_query_is_refused(words: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidRule, match=reason):
         Query.of(words, (1,))
 

@@ -45,7 +45,7 @@ def recorder(inner: Inner) -> tuple[RecordingDispatcher, Book]:
     return RecordingDispatcher(cast(Dispatcher, inner), book, SURROUNDINGS), book
 
 
-async def test_an_answer_passes() -> None:
+async def test_response_is_passed_through() -> None:
     inner = Inner()
     made, book = recorder(inner)
     response = await made.answer(by_name("Heartbeat", 4), PEER)
@@ -62,7 +62,7 @@ async def test_an_answer_passes() -> None:
         (DamagedResponse([armed().rule], "an answer"), "answered", "an answer"),
     ],
 )
-async def test_what_is_raised_is_written_down_and_raised(error: BaseException, outcome: str, response: Any) -> None:
+async def test_exception_is_recorded_and_raised(error: BaseException, outcome: str, response: Any) -> None:
     inner = Failing()
     inner.error = error
     made, book = recorder(inner)
@@ -71,7 +71,7 @@ async def test_what_is_raised_is_written_down_and_raised(error: BaseException, o
     assert book.written == [("begin", "Heartbeat"), (outcome, response)]
 
 
-async def test_what_the_connection_itself_answers_is_no_exchange() -> None:
+async def test_request_answered_by_connection_is_not_recorded() -> None:
     made, book = recorder(Inner())
     await made.answer(DecodedRequest(BY_NAME["ApiVersions"], 0, 1, "app", None), PEER)
     assert book.written == []

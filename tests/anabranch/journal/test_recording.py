@@ -38,7 +38,7 @@ def entries() -> list[JournalEntry]:
     return made
 
 
-def test_a_capture_and_lines_say_the_same() -> None:
+def test_capture_and_json_lines_have_equal_exchanges() -> None:
     kept = entries()
     from_capture = read_recording(capture(kept, 1000.0))
     lines = "\n".join(json.dumps(one.row(with_bytes=True)) for one in kept)
@@ -69,12 +69,12 @@ def test_a_capture_and_lines_say_the_same() -> None:
         (capture([], 0.0)[:-3], "is truncated"),
     ],
 )
-def test_what_holds_no_exchanges_is_refused(content: bytes, says: str) -> None:
+def test_recording_without_exchanges_is_refused(content: bytes, says: str) -> None:
     with pytest.raises(InvalidRecording, match=says):
         read_recording(content)
 
 
-def test_a_capture_of_something_else_is_refused() -> None:
+def test_capture_of_another_protocol_is_refused() -> None:
     whole = capture(entries(), 0.0)
     ethernet = whole.replace(
         b"\x01\x00\x00\x00\x14\x00\x00\x00\x65\x00", b"\x01\x00\x00\x00\x14\x00\x00\x00\x01\x00", 1

@@ -46,7 +46,7 @@ def told(found: list[ReplayedExchange]) -> list[str]:
     return [f"{one.api} {one.left_out} {one.differences}" for one in found if one.left_out or one.differences]
 
 
-async def test_another_cluster_of_ours_answers_alike_although_all_its_ids_are_others() -> None:
+async def test_another_cluster_of_ours_answers_equally_with_other_ids() -> None:
     recorded = await said()
     kinds = {"CreateTopics", "Produce", "EndTxn", "JoinGroup", "SyncGroup", "OffsetCommit", "Fetch"}
     async with Cluster(BROKERS, seed=99) as other, asyncio.timeout(60):
@@ -59,7 +59,7 @@ async def test_another_cluster_of_ours_answers_alike_although_all_its_ids_are_ot
         assert max(one.log.log_end_offset for one in logs if one is not None) >= len(VALUES) // PARTITIONS
 
 
-async def test_what_differs_is_told_field_by_field() -> None:
+async def test_differences_are_reported_by_field() -> None:
     recorded = [one for one in await said() if b"CreateTopics" not in one.request]
     async with Cluster(BROKERS, seed=5, properties={"auto.create.topics.enable": "false"}) as other:
         without = [one for one in recorded if one.request[:2] != (19).to_bytes(2, "big")]  # CreateTopics
@@ -70,7 +70,7 @@ async def test_what_differs_is_told_field_by_field() -> None:
         assert {"path", "then", "now"} == set(rows[0]["differences"][0])
 
 
-async def test_the_pace_is_kept() -> None:
+async def test_pace_is_kept() -> None:
     recorded = (await said())[:6]
     spread = [
         RecordedExchange(
@@ -86,7 +86,7 @@ async def test_the_pace_is_kept() -> None:
             assert took_s >= at_least_s
 
 
-async def test_what_cannot_be_read_and_logins_are_left_out_and_an_answer_that_never_came_is_not_waited_for() -> None:
+async def test_unreadable_requests_and_logins_are_skipped_and_lost_responses_not_awaited() -> None:
     unknown = b"\x0b\xb8\0\0\0\0\0\1\xff\xff"
     login = b"\0\x11\0\1\0\0\0\1\xff\xff\0\5PLAIN"
     listing = b"\0\x10\0\0\0\0\0\1\xff\xff"
@@ -100,12 +100,12 @@ async def test_what_cannot_be_read_and_logins_are_left_out_and_an_answer_that_ne
     assert (found[2:], told(found[2:])) == (found[2:], [])
 
 
-async def test_a_cluster_that_is_not_there() -> None:
+async def test_unreachable_cluster_is_a_connection_error() -> None:
     with pytest.raises(ConnectionError):
         await replayed([RecordedExchange(1, 0.0, None, 1, "c", b"", b"")], "127.0.0.1:1")
 
 
-async def test_what_librdkafka_has_said_through_lines_of_json() -> None:
+async def test_librdkafka_exchanges_are_replayed_from_json_lines() -> None:
     import json
 
     async with recorded_cluster() as (cluster, journal):

@@ -26,7 +26,7 @@ def routes() -> Routes:
     return made
 
 
-def test_leaders_and_the_controller() -> None:
+def test_leaders_and_controller_are_followed() -> None:
     made = routes()
     assert made.node_for("Fetch", fetch(0, 1), 12) == 2
     by_id = fetch(0, 1)
@@ -37,7 +37,7 @@ def test_leaders_and_the_controller() -> None:
     assert made.node_for("ListGroups", ListGroupsRequest(), 0) is None
 
 
-def test_coordinators_of_groups_and_transactions() -> None:
+def test_coordinators_of_groups_and_transactions_are_followed() -> None:
     made = routes()
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     end = EndTxnRequest(transactional_id="g", producer_id=1, producer_epoch=0, committed=True)

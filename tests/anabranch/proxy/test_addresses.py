@@ -52,7 +52,7 @@ def moved(struct: Any, version: int) -> Any:
 
 
 @pytest.mark.parametrize(("api", "version"), ANSWERS, ids=lambda one: getattr(one, "name", one))
-def test_every_broker_is_moved_and_nothing_else(api: Any, version: int) -> None:
+def test_only_broker_addresses_are_replaced(api: Any, version: int) -> None:
     @given(values_of(api.response))
     def check(any_answer: Any) -> None:
         answer = as_sent(any_answer, version)
@@ -68,9 +68,7 @@ def test_every_broker_is_moved_and_nothing_else(api: Any, version: int) -> None:
 
 @example(9216, None, "h")  # whose last byte is zero
 @given(st.integers(1, 65535), st.none() | st.text(max_size=3), st.sampled_from(["h", "broker-1", ""]))
-def test_an_answer_that_names_a_broker_is_never_taken_for_one_that_does_not(
-    port: int, rack: str | None, host: str
-) -> None:
+def test_response_with_broker_addresses_is_never_skipped(port: int, rack: str | None, host: str) -> None:
     there = [FetchEndpoint(node_id=1, host=host, port=port, rack=rack)]
     fetched = FetchResponse(responses=[], node_endpoints=there)
     assert not surely_names_none(1, frame_of(fetched, 17))
@@ -78,7 +76,7 @@ def test_an_answer_that_names_a_broker_is_never_taken_for_one_that_does_not(
     assert not surely_names_none(0, frame_of(produced, 11))
 
 
-def test_ordinary_answers_are_seen_to_name_none() -> None:
+def test_ordinary_responses_are_skipped() -> None:
     from tests.anabranch.faults.samples import by_name
 
     for name, key, version in (("Produce", 0, 11), ("Fetch", 1, 17)):
@@ -103,7 +101,7 @@ def next_sample(answer: type[Any], version: int) -> Any:
     return made
 
 
-def test_metadata_is_walked_over_no_further_than_its_brokers_and_unknown_tags_stay() -> None:
+def test_metadata_is_parsed_only_to_its_brokers_and_unknown_tags_are_kept() -> None:
     topic = MetadataResponseTopic(error_code=0, name="t", topic_id=b"i" * 16, is_internal=False, partitions=[])
     brokers = [MetadataResponseBroker(node_id=one, host=f"b{one}", port=9000 + one) for one in (1, 2, 2)]
     frame = frame_of(MetadataResponse(brokers=brokers, topics=[topic]), 12)
@@ -117,7 +115,7 @@ def test_metadata_is_walked_over_no_further_than_its_brokers_and_unknown_tags_st
 
 
 @pytest.mark.parametrize(("api", "version"), ANSWERS, ids=lambda one: getattr(one, "name", one))
-def test_nonsense_is_an_error_and_nothing_worse(api: Any, version: int) -> None:
+def test_malformed_response_is_a_decode_error(api: Any, version: int) -> None:
     @given(st.binary(max_size=60))
     def check(data: bytes) -> None:
         try:
@@ -130,7 +128,7 @@ def test_nonsense_is_an_error_and_nothing_worse(api: Any, version: int) -> None:
         addresses_in(b"\0\0\0\1\0" + b"\xff\xff\xff\x7f" * 3, 3, 12)
 
 
-def test_only_some_answers_name_brokers() -> None:
+def test_only_some_apis_return_broker_addresses() -> None:
     assert names_brokers(3, 0) and names_brokers(1, 16) and names_brokers(0, 10) and names_brokers(78, 1)
     assert not names_brokers(1, 15) and not names_brokers(0, 9) and not names_brokers(18, 3)
     assert codec.encode(MetadataResponse(brokers=[], topics=[]), 0) == bytes(8)

@@ -21,7 +21,7 @@ def answer(*rows: tuple[int, int, int], error: int = 0) -> ApiVersionsResponse:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_newer_versions_of_what_is_rewritten_are_not_shown(version: int) -> None:
+def test_newer_versions_of_rewritten_apis_are_hidden(version: int) -> None:
     told = answer((0, 0, 99), (3, 0, 99), (8, 2, 99), (18, 0, 99), (75, 0, 0), (3000, 1, 2), (60, 90, 99))
     frame, ranges = cap_versions(frame_of(told, version), version)
     expected = {0: (0, LAST[0]), 3: (0, LAST[3]), 8: (2, 99), 18: (0, 4), 75: (0, 0), 3000: (1, 2)}
@@ -32,12 +32,12 @@ def test_newer_versions_of_what_is_rewritten_are_not_shown(version: int) -> None
     assert [one.name for one in read.supported_features] == (["kraft.version"] if version >= 3 else [])
 
 
-def test_an_answer_that_shows_nothing_new_stays_as_it_is() -> None:
+def test_response_without_newer_versions_is_unchanged() -> None:
     frame = frame_of(answer((0, 0, 9), (1, 4, 15)), 3)
     assert cap_versions(frame, 3)[0] == frame
 
 
-def test_a_version_that_is_refused_is_answered_in_the_first_one() -> None:
+def test_unsupported_api_versions_request_gets_version_0() -> None:
     frame = frame_of(answer((18, 0, 3), error=ErrorCode.UNSUPPORTED_VERSION), 0)
     assert cap_versions(frame, 4) == (frame, {18: (0, 3)})
     own = decode_response(unsupported_version_response(7), API, 4)
@@ -45,7 +45,7 @@ def test_a_version_that_is_refused_is_answered_in_the_first_one() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_nonsense_is_an_error(version: int) -> None:
+def test_malformed_response_is_a_decode_error(version: int) -> None:
     frame = frame_of(answer((0, 0, 9), (1, 4, 15)), version)
     for cut in (5, 8, 11, 14):
         with pytest.raises(DecodeError):

@@ -72,7 +72,7 @@ def bugs(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR or one.exc_info]
 
 
-async def test_mutated_frames_of_clients_cost_their_own_connection(caplog: pytest.LogCaptureFixture) -> None:
+async def test_mutated_client_frames_close_only_their_connection(caplog: pytest.LogCaptureFixture) -> None:
     async with both_sides() as (_, proxy):
         for frame in mutated_frames(FRAMES):
             reader, writer = await connect(proxy.bootstrap_servers, trusting())
@@ -116,7 +116,7 @@ async def test_bytes_that_are_no_tls_are_refused(sent: bytes, caplog: pytest.Log
     assert not bugs(caplog)
 
 
-async def test_client_that_trusts_another_authority_ends_the_handshake(caplog: pytest.LogCaptureFixture) -> None:
+async def test_client_with_other_certificate_authority_ends_the_handshake(caplog: pytest.LogCaptureFixture) -> None:
     other = ssl.create_default_context(cadata=CertificateAuthority().certificate.decode())
     async with both_sides() as (_, proxy):
         with pytest.raises(ssl.SSLCertVerificationError):
@@ -125,7 +125,7 @@ async def test_client_that_trusts_another_authority_ends_the_handshake(caplog: p
     assert not bugs(caplog)
 
 
-async def test_tls_to_a_port_without_it_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tls_to_a_plaintext_port_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     async with asyncio.timeout(60), Cluster(1) as cluster, Proxy(settings(cluster.bootstrap_servers)) as proxy:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await connect(proxy.bootstrap_servers, trusting())
@@ -184,7 +184,7 @@ async def upstream(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIter
 
 
 @pytest.mark.parametrize("serve", [_closes, _answers_in_plain_text, _alerts, _resets])
-async def test_upstream_that_ends_in_the_handshake_is_reported_in_one_line(
+async def test_upstream_that_ends_in_handshake_is_reported_in_one_line(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = {"tls": own_tls(), "upstream_tls": upstream_tls()}
@@ -195,7 +195,7 @@ async def test_upstream_that_ends_in_the_handshake_is_reported_in_one_line(
     assert sum("does not respond" in one.getMessage() for one in caplog.records) == 1
 
 
-async def test_mutated_answers_of_the_upstream_cost_their_own_connection(caplog: pytest.LogCaptureFixture) -> None:
+async def test_mutated_upstream_responses_close_only_their_connection(caplog: pytest.LogCaptureFixture) -> None:
     rng = random.Random(1)
     hostile = False
 
@@ -245,7 +245,7 @@ async def test_mutated_answers_of_the_upstream_cost_their_own_connection(caplog:
     assert not bugs(caplog)
 
 
-async def test_broken_frame_behind_a_request_closes_the_connection_in_one_line(
+async def test_malformed_frame_behind_a_request_closes_connection_with_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken = framed(struct.pack(">hhih", 3, 1, 1, 0x4001) + b"tt")  # a client id beyond the end

@@ -110,7 +110,7 @@ def echoing(reply: Callable[[bytes], bytes]) -> Talk:
     ],
 )
 @pytest.mark.parametrize("journal_size", [0, 10])
-async def test_an_upstream_that_talks_nonsense_loses_that_client_with_one_line(
+async def test_malformed_upstream_response_closes_client_with_one_line(
     nonsense: bytes, says: str, journal_size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with in_front_of(echoing(lambda _: nonsense), journal_size=journal_size) as proxy:
@@ -123,7 +123,7 @@ async def test_an_upstream_that_talks_nonsense_loses_that_client_with_one_line(
             assert await reader.read() == b"", "the next one gets as far"
 
 
-async def test_an_upstream_that_closes_in_the_middle_of_a_frame() -> None:
+async def test_upstream_that_closes_within_a_frame_closes_client() -> None:
     async def torn(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_frame(reader)
         writer.write(answer(1, b"x" * 1000)[:500])
@@ -140,7 +140,7 @@ async def test_an_upstream_that_closes_in_the_middle_of_a_frame() -> None:
         assert len(await reader.read()) == 500, "what passes, passes as far as it has come"
 
 
-async def test_an_upstream_that_never_answers_is_waited_for_and_given_up_with_its_client() -> None:
+async def test_silent_upstream_is_awaited_until_client_disconnects() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(MIB):
             pass
@@ -158,7 +158,7 @@ async def test_an_upstream_that_never_answers_is_waited_for_and_given_up_with_it
         await until(lambda: not any(door.connections for door in proxy.ports))
 
 
-async def test_clients_that_talk_nonsense(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_client_requests_close_connection(caplog: pytest.LogCaptureFixture) -> None:
     async with in_front_of(echoing(lambda frame: answer(int.from_bytes(frame[4:8], "big"), b"ok"))) as proxy:
         for nonsense in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", struct.pack(">i", 3) + b"abc"):
             async with client(proxy) as (reader, writer):
@@ -172,9 +172,7 @@ async def test_clients_that_talk_nonsense(caplog: pytest.LogCaptureFixture) -> N
 
 
 @pytest.mark.parametrize("journal_size", [0, 10])
-async def test_what_nobody_can_read_comes_through_unchanged(
-    journal_size: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_undecodable_frames_are_forwarded_unchanged(journal_size: int, caplog: pytest.LogCaptureFixture) -> None:
     async with (
         in_front_of(
             echoing(lambda frame: answer(int.from_bytes(frame[4:8], "big"), frame)),
@@ -191,7 +189,7 @@ async def test_what_nobody_can_read_comes_through_unchanged(
     assert [one.partition(" is unknown")[0] for one in warned] == ["API 1 v99", "API 0 v40"], "once for each API"
 
 
-async def test_a_slow_reader_makes_nobody_hold_what_it_does_not_read() -> None:
+async def test_slow_reader_limits_buffered_bytes() -> None:
     sent = 0
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -214,7 +212,7 @@ async def test_a_slow_reader_makes_nobody_hold_what_it_does_not_read() -> None:
         await reader.readexactly(20 * MIB)
 
 
-async def test_a_slow_upstream_stops_its_client() -> None:
+async def test_slow_upstream_pauses_its_client() -> None:
     taken = asyncio.Event()
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -233,7 +231,7 @@ async def test_a_slow_upstream_stops_its_client() -> None:
         writer.transport.abort()
 
 
-async def test_requests_behind_one_that_is_held_do_not_pile_up() -> None:
+async def test_requests_behind_a_held_one_are_bounded() -> None:
     async with in_front_of(echoing(lambda frame: answer(int.from_bytes(frame[4:8], "big"), b""))) as proxy:
         gate = proxy.faults.add(api="Heartbeat", hold=True, times=1)
         _, writer = await connect(proxy)
@@ -269,7 +267,7 @@ async def test_unanswered_requests_of_one_connection_are_bounded() -> None:
         writer.transport.abort()
 
 
-async def test_hundreds_of_connections_each_get_their_own_answers() -> None:
+async def test_hundreds_of_connections_each_get_their_responses() -> None:
     async with in_front_of(echoing(lambda frame: answer(int.from_bytes(frame[4:8], "big"), frame[8:]))) as proxy:
 
         async def one(number: int) -> None:
@@ -282,7 +280,7 @@ async def test_hundreds_of_connections_each_get_their_own_answers() -> None:
         await until(lambda: not any(door.connections for door in proxy.ports))
 
 
-async def test_answers_that_are_read_share_a_bound_and_come_through_it_all_the_same(
+async def test_decoded_responses_share_a_memory_limit_and_arrive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bound, size, clients = 8 * MIB, 4 * MIB, 12
@@ -310,7 +308,7 @@ async def test_answers_that_are_read_share_a_bound_and_come_through_it_all_the_s
         await until(lambda: memory.held_bytes == 0)
 
 
-async def test_a_large_answer_that_is_read_comes_whole() -> None:
+async def test_large_decoded_response_arrives_complete() -> None:
     async with proxied(1, journal_size=5) as (_, proxy):
         await make_topics(proxy.bootstrap_servers, "t", partitions=1)
         async with Producer(proxy.bootstrap_servers) as producer:

@@ -27,7 +27,7 @@ async def controlled(**more: object) -> AsyncIterator[tuple[Proxy, ControlClient
             yield proxy, ControlClient(door.url)
 
 
-async def test_rules_journal_nodes_and_events_from_outside() -> None:
+async def test_rules_journal_nodes_and_events_are_controlled() -> None:
     async with controlled(journal_size=10) as (proxy, client):
 
         def from_outside() -> None:
@@ -60,14 +60,14 @@ async def test_rules_journal_nodes_and_events_from_outside() -> None:
         ("GET", "/v1/state", "a proxy does not have the state of its cluster"),
     ],
 )
-async def test_what_needs_a_cluster_of_ours_is_refused_with_what_works(method: str, path: str, says: str) -> None:
+async def test_operation_that_needs_our_cluster_is_refused_with_alternative(method: str, path: str, says: str) -> None:
     async with controlled() as (_, client):
         with pytest.raises(ControlError, match=says) as error:
             await asyncio.to_thread(client.ask, method, path, {"by": "1s"} if method == "POST" else None)
         assert error.value.status == 409
 
 
-def test_every_path_of_a_cluster_is_told_of() -> None:
+def test_every_path_is_documented() -> None:
     assert [(one.method, one.path) for one in PROXY_ROUTES] == [(one.method, one.path) for one in ROUTES]
     told = document(PROXY_ROUTES, "1")["paths"]
     assert told["/v1/nodes/{node}/kill"]["post"]["summary"].startswith("Refused by a proxy")

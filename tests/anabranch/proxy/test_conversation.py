@@ -68,7 +68,7 @@ def written(chunks: list[bytes | bytearray | memoryview]) -> bytes:
     return data
 
 
-def test_what_passes_passes_and_what_is_read_is_changed() -> None:
+def test_other_requests_pass_and_read_responses_are_changed() -> None:
     core = conversation()
     wire = request(3, 1) + request(READ, 2, b"x" * 9) + request(4, 3)
     assert ask(core, wire) == [] and written(core.to_upstream) == wire
@@ -77,7 +77,7 @@ def test_what_passes_passes_and_what_is_read_is_changed() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_pieces_do_not_matter(seed: int) -> None:
+def test_conversation_does_not_depend_on_chunks(seed: int) -> None:
     rng, core = random.Random(seed), conversation()
     keys = [rng.choice([3, READ, OWN]) for _ in range(60)]
     asked = b"".join(request(key, number, b"q" * rng.randrange(50)) for number, key in enumerate(keys))
@@ -102,7 +102,7 @@ def test_the_pieces_do_not_matter(seed: int) -> None:
     assert got_up.count(struct.pack(">h", 3)) >= keys.count(3)
 
 
-def test_a_request_that_is_intercepted_holds_up_those_behind_it_until_it_is_sent() -> None:
+def test_intercepted_request_blocks_later_ones_until_sent() -> None:
     core = conversation()
     (slot,) = ask(core, request(3, 1) + request(INTERCEPTED, 2, b"mine") + request(3, 3))
     assert slot.frame.endswith(b"mine") and core.blocked
@@ -119,7 +119,7 @@ def test_a_request_that_is_intercepted_holds_up_those_behind_it_until_it_is_sent
     assert core.next_answer() is None and written(core.to_client) == b"changed" + answer(3)
 
 
-def test_one_that_is_answered_without_the_upstream_keeps_its_place() -> None:
+def test_request_answered_by_proxy_keeps_its_place() -> None:
     core = conversation()
     (slot,) = ask(core, request(3, 1) + request(INTERCEPTED, 2) + request(3, 3))
     slot.done = True
@@ -129,7 +129,7 @@ def test_one_that_is_answered_without_the_upstream_keeps_its_place() -> None:
     assert core.next_answer() is None and written(core.to_client) == b"refused" + answer(3)
 
 
-def test_a_produce_that_wants_no_answer_waits_for_none() -> None:
+def test_produce_without_response_is_not_awaited() -> None:
     core = conversation()
     data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=b"x")])]
     silent = ProduceRequest(transactional_id=None, acks=0, timeout_ms=1, topic_data=data)
@@ -139,7 +139,7 @@ def test_a_produce_that_wants_no_answer_waits_for_none() -> None:
     assert written(core.to_upstream) == wire + request(3, 7) and written(core.to_client) == answer(7)
 
 
-def test_tokens_follow_the_first_version_of_a_handshake_and_end_with_the_first_request() -> None:
+def test_sasl_tokens_follow_handshake_v0_and_end_with_first_request() -> None:
     core = conversation()
     ask(core, request(HANDSHAKE, 1))
     hear(core, answer(1, b"\0\0\0\0\0\0"))
@@ -152,7 +152,7 @@ def test_tokens_follow_the_first_version_of_a_handshake_and_end_with_the_first_r
     assert written(core.to_client).endswith(b"".join(framed(b"")) + answer(2, b"!"))
 
 
-def test_a_handshake_that_is_refused_is_followed_by_requests() -> None:
+def test_refused_handshake_is_followed_by_requests() -> None:
     core = conversation()
     ask(core, request(HANDSHAKE, 1))
     hear(core, answer(1, b"\0\x21\0\0\0\0"))
@@ -171,7 +171,7 @@ def test_a_handshake_that_is_refused_is_followed_by_requests() -> None:
         (request(3, 1), b"HTTP/1.1 400", "an HTTP request"),
     ],
 )
-def test_what_no_upstream_should_say_is_an_error(asked: bytes, data: bytes, what: str) -> None:
+def test_invalid_upstream_response_is_an_error(asked: bytes, data: bytes, what: str) -> None:
     core = conversation()
     ask(core, asked)
     with pytest.raises(DecodeError, match=what):

@@ -19,7 +19,7 @@ def fetch(epoch: int, *partitions: int, session: int = 0, forgotten: tuple[int, 
     )
 
 
-def test_a_session_is_followed_from_its_beginning_to_its_end() -> None:
+def test_fetch_session_is_tracked_from_start_to_end() -> None:
     sessions = FetchSessions()
     assert sessions.knows(fetch(0, 1)) and sessions.knows(fetch(-1, 1)) and not sessions.knows(fetch(3, 1, session=9))
     sessions.asked(fetch(0, 1, 2), 9)
@@ -30,7 +30,7 @@ def test_a_session_is_followed_from_its_beginning_to_its_end() -> None:
     assert not len(sessions)
 
 
-def test_no_more_are_kept_than_a_broker_has() -> None:
+def test_tracked_sessions_are_bounded() -> None:
     sessions = FetchSessions()
     for number in range(1, SESSIONS_MAX + 3):
         sessions.asked(fetch(0, 1), number)

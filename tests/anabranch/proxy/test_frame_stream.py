@@ -42,7 +42,7 @@ def through(stream: FrameStream, pieces: list[bytes]) -> tuple[bytes, list[bytes
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_frames_come_through_whatever_the_pieces(seed: int) -> None:
+def test_frames_do_not_depend_on_chunks(seed: int) -> None:
     rng = random.Random(seed)
     messages = [rng.choice([b"p", b"g", b""]) + b"x" * rng.choice([0, 1, 7, 300, 5000]) for _ in range(50)]
     wire, pieces = b"".join(map(framed, messages)), []
@@ -57,7 +57,7 @@ def test_frames_come_through_whatever_the_pieces(seed: int) -> None:
     assert stream.held_bytes == stream.missing_bytes == 0
 
 
-def test_a_chunk_that_passes_whole_is_not_copied() -> None:
+def test_chunk_of_whole_frames_is_not_copied() -> None:
     stream, chunk = FrameStream(10), framed(b"p" * 1000) + framed(b"p")
     stream.feed(chunk)
     stream.let_pass()
@@ -67,7 +67,7 @@ def test_a_chunk_that_passes_whole_is_not_copied() -> None:
     assert stream.take_passed() is chunk
 
 
-def test_a_frame_that_passes_is_never_held_and_may_be_of_any_size() -> None:
+def test_passing_frame_is_never_buffered_and_may_have_any_size() -> None:
     stream = FrameStream(10)
     stream.feed(struct.pack(">i", 1 << 30) + b"p")
     stream.let_pass()
@@ -78,7 +78,7 @@ def test_a_frame_that_passes_is_never_held_and_may_be_of_any_size() -> None:
         stream.feed(b"x" * 1000)
 
 
-def test_what_is_too_large_to_be_gathered_or_no_length_at_all_is_an_error() -> None:
+def test_too_large_or_invalid_length_is_an_error() -> None:
     stream = FrameStream(10)
     stream.feed(struct.pack(">i", 11))
     with pytest.raises(DecodeError, match="11 bytes, allowed are 10"):
@@ -94,7 +94,7 @@ def test_what_is_too_large_to_be_gathered_or_no_length_at_all_is_an_error() -> N
             stream.opened()
 
 
-def test_what_is_missing_is_told() -> None:
+def test_missing_bytes_are_reported() -> None:
     stream = FrameStream(100)
     stream.feed(struct.pack(">i", 50) + b"g" * 20)
     stream.gather()

@@ -24,7 +24,7 @@ def ports(**more: object) -> tuple[ListenerPorts, list[tuple[int, int]]]:
     return ListenerPorts(settings, TopicNames(), hear), heard
 
 
-async def test_where_clients_begin_becomes_the_port_of_the_broker_that_is_there() -> None:
+async def test_bootstrap_port_becomes_the_port_of_its_broker() -> None:
     made, heard = ports()
     door = await made.begin_at(("127.0.0.1", 1))
     assert door.node_id == -1 and made.local(5, "127.0.0.1") == -1
@@ -36,7 +36,7 @@ async def test_where_clients_begin_becomes_the_port_of_the_broker_that_is_there(
     await made.close()
 
 
-async def test_brokers_get_the_ports_that_follow_or_free_ones(caplog: pytest.LogCaptureFixture) -> None:
+async def test_brokers_get_consecutive_or_free_ports(caplog: pytest.LogCaptureFixture) -> None:
     while True:
         with contextlib.ExitStack() as stack:
             taken = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -57,7 +57,7 @@ async def test_brokers_get_the_ports_that_follow_or_free_ones(caplog: pytest.Log
             return
 
 
-async def test_a_proxy_is_not_in_front_of_itself_and_has_no_ports_beyond_the_last() -> None:
+async def test_proxy_refuses_itself_as_upstream_and_ports_above_65535() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     made, _ = ports(port=port)
@@ -70,7 +70,7 @@ async def test_a_proxy_is_not_in_front_of_itself_and_has_no_ports_beyond_the_las
     await last.close()
 
 
-async def test_there_are_no_more_than_a_cluster_has(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_brokers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listeners, "BROKERS_MAX", 3)
     made, _ = ports()
     for number in range(3):
@@ -80,7 +80,7 @@ async def test_there_are_no_more_than_a_cluster_has(monkeypatch: pytest.MonkeyPa
     await made.close()
 
 
-def test_troubles_in_words() -> None:
+def test_errors_are_described() -> None:
     assert reason_of(TimeoutError()) == "no connection within 10 s"
     assert reason_of(ConnectionRefusedError(111, "Connection refused")) == "Connection refused"
     assert reason_of(OSError()) == "OSError"

@@ -15,7 +15,7 @@ from tests.anabranch.proxy.test_addresses import frame_of as answer_frame
 from tests.anabranch.proxy.test_request_header import frame_of
 
 
-def test_what_is_known_is_read() -> None:
+def test_known_api_is_decoded() -> None:
     frame = frame_of(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3)
     head = read_request_header(frame, 0, len(frame))
     assert head is not None
@@ -25,7 +25,7 @@ def test_what_is_known_is_read() -> None:
     assert read_answer(request, answer_frame(answer, 3)) == answer
 
 
-def test_what_is_not_keeps_its_bytes() -> None:
+def test_unknown_api_keeps_its_bytes() -> None:
     known = frame_of(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3)
     for frame, name in (
         (struct.pack(">hhih", 75, 0, 5, 1) + b"c\0body", "DescribeTopicPartitions"),

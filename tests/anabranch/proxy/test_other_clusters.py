@@ -62,7 +62,7 @@ async def kfake() -> AsyncIterator[str]:
 @pytest.mark.kafka_jars
 @pytest.mark.parametrize("start", [kafka, kfake])
 @pytest.mark.parametrize("journal_size", [0, 5000])
-async def test_three_clients_and_their_rules(start: Start, journal_size: int) -> None:
+async def test_three_clients_work_with_rules(start: Start, journal_size: int) -> None:
     async with start() as servers, asyncio.timeout(180):
         given = settings(servers, journal_size=journal_size, frames=True)
         async with Proxy(given) as proxy:
@@ -111,7 +111,7 @@ async def a_fetch_is_held(proxy: Proxy) -> None:
 
 @LAZY
 @pytest.mark.kafka_jars
-async def test_clients_log_in_to_kafka_with_tls_on_both_sides() -> None:
+async def test_clients_authenticate_to_kafka_with_tls_on_both_sides() -> None:
     if reason := why_absent():
         pytest.skip(f"NO PROXY IN FRONT OF KAFKA: {reason}")
     prefix, (port,) = "listener.name.sasl_ssl", free_ports("127.0.0.1", 1)
@@ -138,7 +138,7 @@ async def test_clients_log_in_to_kafka_with_tls_on_both_sides() -> None:
 
 @LAZY
 @pytest.mark.kafka_jars
-async def test_what_clients_have_said_to_kafka_is_answered_alike_by_a_cluster_of_ours() -> None:
+async def test_exchanges_with_kafka_get_equal_responses_from_our_cluster() -> None:
     async with kafka() as servers, asyncio.timeout(180):
         async with Proxy(settings(servers, journal_size=5000, frames=True)) as proxy:
             await make_topics(proxy.bootstrap_servers, "all-confluent", "all-kafka-python", "all-aiokafka")

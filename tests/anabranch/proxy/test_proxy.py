@@ -27,7 +27,7 @@ from tests.differential.case import batch
 
 @pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("journal_size", [0, 1000])
-async def test_three_clients_work_through_it_with_and_without_a_journal(journal_size: int) -> None:
+async def test_three_clients_work_with_and_without_journal(journal_size: int) -> None:
     async with proxied(3, journal_size=journal_size, frames=True) as (_, proxy):
         await make_topics(proxy.bootstrap_servers, "all-confluent", "all-kafka-python", "all-aiokafka")
         await everything(proxy.bootstrap_servers, "all")
@@ -47,7 +47,7 @@ async def asked(servers: str, request: Any, version: int | None = None) -> Any:
         await connection.close()
 
 
-async def test_every_answer_that_names_brokers_names_ports_of_the_proxy() -> None:
+async def test_every_response_with_brokers_has_ports_of_proxy() -> None:
     async with proxied(3) as (cluster, proxy):
         ports = {row["node"]: row["port"] for row in proxy.nodes()}
         assert len(set(ports.values())) == 3
@@ -66,7 +66,7 @@ async def test_every_answer_that_names_brokers_names_ports_of_the_proxy() -> Non
             assert found.port == ports[found.node_id] and found.host == "127.0.0.1"
 
 
-async def test_who_asks_the_wrong_leader_is_sent_to_a_port_of_the_proxy() -> None:
+async def test_request_to_wrong_leader_is_redirected_to_a_port_of_proxy() -> None:
     async with proxied(2) as (cluster, proxy):
         await make_topics(cluster.bootstrap_servers, "t", partitions=1)
         known = await asked(cluster.bootstrap_servers.split(",")[0], MetadataRequest(topics=None))
@@ -85,7 +85,7 @@ async def test_who_asks_the_wrong_leader_is_sent_to_a_port_of_the_proxy() -> Non
             assert [(one.node_id, one.port) for one in answer.node_endpoints] == [(leader, ports[leader])]
 
 
-async def test_an_error_in_one_partition_of_three_and_a_rule_that_hits_nothing() -> None:
+async def test_rule_hits_one_partition_of_three_and_unhit_rule_fails() -> None:
     async with proxied(3) as (cluster, proxy):
         await make_topics(proxy.bootstrap_servers, "orders")
         async with Producer(proxy.bootstrap_servers, client_id="shop") as producer:
@@ -103,7 +103,7 @@ async def test_an_error_in_one_partition_of_three_and_a_rule_that_hits_nothing()
         assert not cluster.has_rules
 
 
-async def test_what_is_held_waits_and_what_is_behind_it_too() -> None:
+async def test_held_request_delays_later_ones() -> None:
     async with proxied(1) as (_, proxy):
         connection = await Connection.open(*place(proxy.bootstrap_servers), client_id="app")
         gate = proxy.faults.add(api="Metadata", hold=True, times=1)
@@ -117,7 +117,7 @@ async def test_what_is_held_waits_and_what_is_behind_it_too() -> None:
         await connection.close()
 
 
-async def test_a_rule_about_a_topic_hits_a_session_that_began_before_it() -> None:
+async def test_topic_rule_hits_a_fetch_session_that_started_before_it() -> None:
     async with proxied(1) as (_, proxy):
         await make_topics(proxy.bootstrap_servers, "t", partitions=1)
         consumer = Consumer(
@@ -139,7 +139,7 @@ async def test_a_rule_about_a_topic_hits_a_session_that_began_before_it() -> Non
             assert other.hits == 0
 
 
-async def test_answers_torn_and_silent() -> None:
+async def test_truncated_and_silent_responses_are_produced() -> None:
     async with proxied(1) as (_, proxy):
         await make_topics(proxy.bootstrap_servers, "t", partitions=1)
         for said in (
@@ -158,7 +158,7 @@ async def test_answers_torn_and_silent() -> None:
         assert rule.hits == 1
 
 
-async def test_rules_for_a_cluster_of_ours_are_refused_and_so_are_unknown_brokers() -> None:
+async def test_rules_for_our_cluster_and_unknown_brokers_are_refused() -> None:
     async with proxied(2) as (_, proxy):
         with pytest.raises(InvalidRule, match="cannot kill"):
             proxy.faults.add(api="Produce", node="kill")
@@ -166,7 +166,7 @@ async def test_rules_for_a_cluster_of_ours_are_refused_and_so_are_unknown_broker
             proxy.faults.add(api="Produce", brokers=[7], hold=True)
 
 
-async def test_while_no_broker_is_known_a_rule_may_name_any() -> None:
+async def test_rule_may_name_any_broker_before_metadata_is_known() -> None:
     async with Cluster(1) as cluster:
         proxy = Proxy(settings(cluster.bootstrap_servers))
         rule = proxy.faults.add(api="Metadata", brokers=[1], delay_ms=1)
@@ -177,7 +177,7 @@ async def test_while_no_broker_is_known_a_rule_may_name_any() -> None:
                 proxy.faults.add(api="Metadata", brokers=[2], delay_ms=1)
 
 
-async def test_a_broker_that_joins_later_gets_a_port_and_one_that_moves_keeps_it() -> None:
+async def test_broker_that_joins_later_gets_a_port_and_moved_one_keeps_it() -> None:
     async with proxied(1) as (cluster, proxy):
         before = proxy.ports.brokers[1].port
         proxy.ports.add_broker(2, "127.0.0.1", 1)
@@ -190,7 +190,7 @@ async def test_a_broker_that_joins_later_gets_a_port_and_one_that_moves_keeps_it
 
 
 @pytest.mark.parametrize("place", [("127.0.0.1", 70_000), ("x" * 300, 9092), (".", 9092)])
-async def test_an_upstream_that_names_what_is_no_address(
+async def test_invalid_broker_address_of_upstream_is_reported(
     place: tuple[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with proxied(1) as (_, proxy):
@@ -201,7 +201,7 @@ async def test_an_upstream_that_names_what_is_no_address(
         assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
 
 
-async def test_an_upstream_that_is_away_is_told_of_once_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unavailable_upstream_is_reported_once_and_reconnected(caplog: pytest.LogCaptureFixture) -> None:
     async with asyncio.timeout(60):
         async with Cluster(1) as first:
             port = first.address(1)[1]
@@ -217,7 +217,7 @@ async def test_an_upstream_that_is_away_is_told_of_once_and_comes_back(caplog: p
                 assert any("responds again" in one.message for one in caplog.records)
 
 
-async def test_a_proxy_may_be_there_before_its_upstream() -> None:
+async def test_proxy_may_start_before_its_upstream() -> None:
     async with asyncio.timeout(60):
         async with Cluster(1) as gone:
             port = gone.address(1)[1]
@@ -229,7 +229,7 @@ async def test_a_proxy_may_be_there_before_its_upstream() -> None:
         await proxy.stop()
 
 
-async def test_the_error_of_a_session_nobody_knows_is_one_that_clients_know() -> None:
+async def test_unknown_fetch_session_gets_fetch_session_id_not_found() -> None:
     async with proxied(1) as (cluster, proxy):
         await make_topics(cluster.bootstrap_servers, "t", partitions=1)
         proxy.faults.add(api="Fetch", topic="t", delay_ms=1)

@@ -26,9 +26,7 @@ def produce(acks: int, transactional_id: str | None = "tx") -> ProduceRequest:
 @pytest.mark.parametrize("version", range(12))
 @pytest.mark.parametrize("acks", [0, 1, -1])
 @pytest.mark.parametrize("transactional_id", [None, "tx" * 100])
-def test_whether_a_produce_is_answered_is_known_from_its_beginning(
-    version: int, acks: int, transactional_id: str | None
-) -> None:
+def test_header_prefix_shows_whether_produce_is_answered(version: int, acks: int, transactional_id: str | None) -> None:
     frame = frame_of(produce(acks, transactional_id), version)
     known = RequestHeader(0, version, 0, "shop", acks != 0)
     found = [read_request_header(frame[:end], 0, len(frame)) for end in range(len(frame) + 1)]
@@ -37,7 +35,7 @@ def test_whether_a_produce_is_answered_is_known_from_its_beginning(
     assert found[first:] == [known] * (len(frame) + 1 - first) and first < len(frame) - 200
 
 
-def test_what_has_no_client_id_and_what_has_an_odd_one() -> None:
+def test_headers_without_or_with_malformed_client_id_are_read() -> None:
     assert read_request_header(struct.pack(">hhih", 7, 0, 5, 1), 0, 10) == RequestHeader(7, 0, 5, None, True)
     assert read_request_header(struct.pack(">hhih", 99, 3, 5, -1), 0, 10) == RequestHeader(99, 3, 5, None, True)
     assert read_request_header(struct.pack(">hhih", 99, 3, 5, 1) + b"\xff", 0, 11) == RequestHeader(
@@ -50,12 +48,12 @@ def test_what_has_no_client_id_and_what_has_an_odd_one() -> None:
     "frame",
     [b"1234567", struct.pack(">hhih", 3, 9, 1, 100) + b"x", struct.pack(">hhih", 0, 9, 1, 1) + b"x\0\5a"],
 )
-def test_nonsense_is_an_error_once_it_has_come_whole(frame: bytes) -> None:
+def test_malformed_header_is_an_error_once_complete(frame: bytes) -> None:
     with pytest.raises(DecodeError):
         read_request_header(frame, 0, len(frame))
 
 
-def test_tokens_are_told_from_requests() -> None:
+def test_sasl_tokens_are_distinguished_from_requests() -> None:
     request = frame_of(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3)
     assert is_plausible(request, 0, len(request))
     for token in (b"\0alice\0secret", b"n,,n=alice,r=xyz", b"c=biws,r=xyz", b"\x60\x82\1\2\3\4\5\6\7", b"\1"):

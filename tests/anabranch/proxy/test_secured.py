@@ -76,9 +76,7 @@ WAYS += [("SASL_PLAINTEXT", True, False)]
 
 @LAZY
 @pytest.mark.parametrize(("listener", "here", "there"), WAYS)
-async def test_clients_log_in_through_it_with_tls_on_both_sides_on_one_or_on_none(
-    listener: str, here: bool, there: bool
-) -> None:
+async def test_clients_authenticate_with_tls_on_both_sides_one_or_none(listener: str, here: bool, there: bool) -> None:
     async with secured() as cluster:
         clients = ("confluent", "kafka-python", "aiokafka")
         await make_topics(cluster.bootstrap_servers, *clients)
@@ -101,7 +99,7 @@ async def test_clients_log_in_through_it_with_tls_on_both_sides_on_one_or_on_non
             assert logins and not any(one.frames for one in logins)
 
 
-async def test_a_wrong_password_is_refused_by_the_cluster() -> None:
+async def test_wrong_password_is_refused_by_cluster() -> None:
     import aiokafka.errors
 
     async with secured() as cluster, Proxy(settings(cluster.bootstrap_servers_of("SASL_PLAINTEXT"))) as proxy:
@@ -109,7 +107,7 @@ async def test_a_wrong_password_is_refused_by_the_cluster() -> None:
             await story("aiokafka", proxy.bootstrap_servers, "t", tls=False, password="guessed")
 
 
-async def test_what_comes_to_a_port_with_tls_without_it_and_an_upstream_of_another_authority(
+async def test_plaintext_to_tls_port_and_untrusted_upstream_are_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with secured() as cluster:

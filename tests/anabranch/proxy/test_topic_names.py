@@ -18,7 +18,7 @@ def told(number: int, partitions: int = 1, version: int = 12) -> bytes:
     return frame_of(MetadataResponse(brokers=[], topics=[topic]), version)
 
 
-def test_names_are_known_from_the_version_on_that_has_ids() -> None:
+def test_names_are_learned_from_versions_with_topic_ids() -> None:
     names = TopicNames()
     names.learn(told(1, version=9), 9)
     assert names(b"\1" * 16) is None
@@ -26,7 +26,7 @@ def test_names_are_known_from_the_version_on_that_has_ids() -> None:
     assert names(b"\1" * 16) == "topic-1" and names(b"\2" * 16) is None
 
 
-def test_large_answers_are_read_when_they_are_needed_and_the_last_are_kept() -> None:
+def test_large_responses_are_decoded_on_demand_and_newest_are_kept() -> None:
     names = TopicNames()
     for number in range(1, UNREAD_MAX + 2):
         frame = told(number, partitions=5000)
@@ -36,7 +36,7 @@ def test_large_answers_are_read_when_they_are_needed_and_the_last_are_kept() -> 
     assert names(b"\1" * 16) is None
 
 
-def test_what_cannot_be_read_names_nothing() -> None:
+def test_undecodable_response_names_nothing() -> None:
     names = TopicNames()
     names.learn(told(1)[:-30], 12)
     assert names(b"\1" * 16) is None

@@ -25,10 +25,10 @@ from anabranch.proxy.unsupported_rules import refuse_unsupported
         (Rule(link=("1:2",), disconnect="before"), "name brokers"),
     ],
 )
-def test_what_needs_a_cluster_of_ours_is_refused(rule: Rule, says: str) -> None:
+def test_rule_that_needs_our_cluster_is_refused(rule: Rule, says: str) -> None:
     with pytest.raises(InvalidRule, match=says):
         refuse_unsupported(rule)
 
 
-def test_others_are_not() -> None:
+def test_other_rules_are_accepted() -> None:
     refuse_unsupported(Rule(api=("Fetch",), disconnect="before"))

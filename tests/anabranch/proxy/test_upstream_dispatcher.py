@@ -16,7 +16,7 @@ from tests.anabranch.faults.samples import by_name
 from tests.anabranch.proxy.test_fetch_sessions import fetch
 
 
-def test_a_changed_request_keeps_its_correlation_id_and_client() -> None:
+def test_changed_request_keeps_correlation_id_and_client() -> None:
     request = by_name("Produce", 9)
     request.correlation_id, request.client_id = 4711, "shop"
     frame = b"".join(encode_request(request))
@@ -33,7 +33,7 @@ class Way:
         return FetchResponse(responses=[], session_id=5)
 
 
-async def test_sessions_that_began_unseen_are_refused_only_while_it_has_to_be_known_what_they_are_about() -> None:
+async def test_unseen_sessions_are_refused_only_while_their_partitions_are_needed() -> None:
     way, peer = Way(), Peer("h", 1)
     dispatcher = UpstreamDispatcher({("h", 1): way})
     unseen = DecodedRequest(BY_KEY[1], 12, 1, "c", fetch(3, session=5))

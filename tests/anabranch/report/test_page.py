@@ -8,7 +8,7 @@ from anabranch.report.page import BAD, Card
 EVIL = "<script>alert('1')</script>"
 
 
-def test_nothing_from_outside_is_taken_for_html() -> None:
+def test_external_text_is_escaped_in_html() -> None:
     made = page.page(
         EVIL,
         [
@@ -23,7 +23,7 @@ def test_nothing_from_outside_is_taken_for_html() -> None:
     assert made.count("&lt;script&gt;") == 14
 
 
-def test_numbers_stand_right_and_words_left() -> None:
+def test_numbers_are_right_aligned_and_text_left_aligned() -> None:
     made = page.table(["name", "count"], [["a", 1234567], ["b", None]], marked=[1])
     assert "<th>name</th><th class='n'>count</th>".replace("'", "") in made.replace("'", "")
     assert "<td>a</td><td class=n>1,234,567</td>" in made

@@ -28,7 +28,7 @@ def tooltips(drawn: str) -> list[str]:
     return [str(one.text) for one in picture(drawn).iter("title")]
 
 
-def test_every_part_that_has_something_to_show_is_drawn_and_no_other() -> None:
+def test_only_parts_with_data_are_drawn() -> None:
     bare = Timeline(0, 1000, rates={"partition 0": [(500, 3.0)]})
     full = Timeline(
         0,
@@ -53,7 +53,7 @@ def test_every_part_that_has_something_to_show_is_drawn_and_no_other() -> None:
     assert tooltips(plots.timeline(full)) == told
 
 
-def test_labels_stand_where_there_is_room_or_nowhere() -> None:
+def test_labels_are_drawn_only_where_they_fit() -> None:
     times = (100, 30_000, 31_000, 99_500)
     moments = [Moment(t_ms, "kill", "killed", f"broker {place}") for place, t_ms in enumerate(times)]
     drawn = picture(plots.timeline(Timeline(0, 100_000, moments=moments)))
@@ -64,14 +64,14 @@ def test_labels_stand_where_there_is_room_or_nowhere() -> None:
     assert texts(drawn_crowd, "11") == ["broker"] and len(tooltips(drawn_crowd)) == 3
 
 
-def test_at_the_end_of_the_plot_a_span_is_told_on_its_left() -> None:
+def test_span_at_end_of_plot_has_its_label_on_the_left() -> None:
     spans = [Span("early", 0, 1_000, 1_080), Span("late", 1, 99_000, 99_900)]
     drawn = picture(plots.timeline(Timeline(0, 100_000, spans=spans)))
     labels = [(one.text, one.get("text-anchor")) for one in drawn.iter("text") if one.get("font-size") == "11"]
     assert labels == [("80 ms", "start"), ("900 ms", "end")]
 
 
-def test_every_kind_of_violation_has_a_line_of_its_own() -> None:
+def test_every_kind_of_violation_has_its_own_line() -> None:
     kinds = ["before gate", "lost", "repeated", "two owners"]
     offences = [Offence(600, kind, "wrong") for kind in reversed(kinds)]
     drawn = picture(plots.timeline(Timeline(0, 1000, rates={"partition 0": [(500, 3.0)]}, offences=offences)))
@@ -79,23 +79,23 @@ def test_every_kind_of_violation_has_a_line_of_its_own() -> None:
     assert list(heights) == kinds and len(set(heights.values())) == 4
 
 
-def test_a_run_without_length_or_records_is_drawn() -> None:
+def test_run_without_length_or_records_is_drawn() -> None:
     assert texts(plots.timeline(Timeline(5, 5)))
     assert texts(plots.timeline(Timeline(5, 5, rates={"partition 0": [(5, 0.0)]}, waiting=[(5, 0)])))
 
 
-def test_series_of_different_times_are_aligned_and_long_ones_averaged() -> None:
+def test_series_are_aligned_and_long_ones_averaged() -> None:
     assert plots.samples({"a": [(1, 2.0), (2, 4.0)], "b": [(2, 1.0)]}) == [(1, (2.0, 0.0)), (2, (4.0, 1.0))]
     long = plots.samples({"a": [(t_ms, float(t_ms % 2)) for t_ms in range(4 * plots.COLUMNS_MAX)]})
     assert len(long) == plots.COLUMNS_MAX and {one.values for one in long} == {(0.5,)}
 
 
-def test_a_long_audit_of_many_partitions_is_a_small_picture() -> None:
+def test_long_audit_of_many_partitions_is_a_small_picture() -> None:
     rates = {f"partition {index}": [(500 * n, 123.4 + n) for n in range(1200)] for index in range(20)}
     assert len(plots.timeline(Timeline(0, 600_000, rates=rates))) < 300_000
 
 
-def test_a_distribution_marks_its_median_and_counts_every_value() -> None:
+def test_distribution_marks_its_median_and_counts_every_value() -> None:
     drawn = plots.distribution([10, 20, 90], what="hand-off")
     assert "median 20 ms" in texts(drawn) and "hand-off, ms" in texts(drawn)
     assert [note.rpartition(": ")[2] for note in tooltips(drawn)] == ["1", "1", "1"]

@@ -13,7 +13,7 @@ def never() -> str:
     raise AssertionError("this is not what such a place is shown")
 
 
-def test_where_there_is_no_terminal_there_is_a_line_now_and_then() -> None:
+def test_without_terminal_a_line_is_printed_periodically() -> None:
     written = io.StringIO()
     with Screen(Console(file=written)) as screen:
         for now_s in (0.0, 1.0, PLAIN_EVERY_S - 0.1, PLAIN_EVERY_S, PLAIN_EVERY_S + 1):
@@ -21,7 +21,7 @@ def test_where_there_is_no_terminal_there_is_a_line_now_and_then() -> None:
     assert written.getvalue().splitlines() == ["at 0", f"at {PLAIN_EVERY_S:g}"]
 
 
-def test_a_terminal_shows_the_whole() -> None:
+def test_terminal_shows_the_whole_screen() -> None:
     written = io.StringIO()
     with Screen(Console(file=written, force_terminal=True, width=40)) as screen:
         screen.update(0.0, whole=lambda: "the whole", line=never)

@@ -9,7 +9,7 @@ import pytest
 from anabranch.report import svg
 
 
-def test_external_text_becomes_no_markup() -> None:
+def test_external_text_is_escaped_in_svg() -> None:
     drawn = svg.element("g", svg.tooltip("a < b & c"), svg.text("<i>", 1, 2.25, text_anchor="end"))
     group = ET.fromstring(drawn)
     assert [one.text for one in group] == ["a < b & c", "<i>"]

@@ -18,7 +18,7 @@ def test_splits_go_down_and_merges_go_up() -> None:
     ]
 
 
-def test_only_a_family_is_drawn_when_asked_for() -> None:
+def test_only_requested_family_is_drawn() -> None:
     lineage = Lineage(3, [(0, 3), (1, 6), (2, 4)])
     assert draw(lineage, family(lineage, 4)) == [
         "generation 0     1       2",
@@ -28,7 +28,7 @@ def test_only_a_family_is_drawn_when_asked_for() -> None:
     ]
 
 
-def test_a_topic_that_was_never_resized_is_straight_lines() -> None:
+def test_topic_never_resized_is_straight_lines() -> None:
     assert draw(Lineage(1, [(0, 2)]))[2:] == ["         0 ━━━━━━", "         1 ━━━━━━"]
 
 

@@ -14,7 +14,7 @@ def topic(*counts: int, base: int = 1) -> Topic:
     return Topic("t", b"", {}, lineage=Lineage(base, list(enumerate(counts))))
 
 
-def test_the_cuts_say_what_became_of_the_keys() -> None:
+def test_cuts_show_where_keys_moved() -> None:
     ends = {KeyEpoch(0, 0): 1500, KeyEpoch(1, 1): 7, KeyEpoch(0, 1): 2500}
     assert lineage_lines(topic(1, 2, 1), ends)[-3:] == [
         "     0 cut at offset      1,500 by generation 1: split, 1 took some of its keys",
@@ -23,7 +23,7 @@ def test_the_cuts_say_what_became_of_the_keys() -> None:
     ]
 
 
-def test_the_tree_is_told_to_programs() -> None:
+def test_lineage_is_available_as_rows() -> None:
     ends = {KeyEpoch(0, 0): 1500, KeyEpoch(1, 1): 7, KeyEpoch(0, 1): 2500}
     rows = lineage_rows(topic(1, 2, 1), ends)
     assert [(row["partition"], row["generation"], row["end"]) for row in rows] == [
@@ -34,7 +34,7 @@ def test_the_tree_is_told_to_programs() -> None:
     assert lineage_rows(topic(1, 2, 1), ends, 1) == rows
 
 
-def test_a_plan_says_what_moves_and_who_waits() -> None:
+def test_plan_has_moved_keys_and_waiting_partitions() -> None:
     assert plan_lines(topic(4, base=1), 6) == [
         "t: 4 -> 6 partitions, generation 1",
         "  keys that move      25.0%",
@@ -48,7 +48,7 @@ def test_a_plan_says_what_moves_and_who_waits() -> None:
     assert plan_lines(topic(100), 200)[-1] == "  ... and 85 more"
 
 
-def test_a_plan_below_the_odd_part_says_where_the_keys_will_be() -> None:
+def test_plan_below_the_odd_part_has_future_shares_of_keys() -> None:
     """3 -> 2 leaves two thirds on one partition."""
     assert plan_lines(topic(3, base=3), 2) == [
         "t: 3 -> 2 partitions, generation 1",
@@ -63,6 +63,6 @@ def test_a_plan_below_the_odd_part_says_where_the_keys_will_be() -> None:
 
 
 @pytest.mark.parametrize(("count", "says"), [(3, "already has 3 partitions"), (0, "at least one")])
-def test_a_plan_that_cannot_be_carried_out(count: int, says: str) -> None:
+def test_impossible_plan_is_refused(count: int, says: str) -> None:
     with pytest.raises(KafkaError, match=says):
         plan_lines(topic(3, base=3), count)

@@ -47,7 +47,7 @@ def told(count: int, *, has_generations: bool = True, groups: int = 1, **set_her
     )
 
 
-def test_growth_keeps_the_order_where_somebody_has_asked_for_it() -> None:
+def test_growth_plan_shows_whether_stock_groups_keep_key_order() -> None:
     assert "read it in the group readers-0: rdkafka/10.0.0.7 and 1 more" in told(5)
     assert "they keep the order of keys" in told(5)
     assert "they lose the order of keys (reshard.legacy.consumers=auto)" in told(5, has_generations=False)
@@ -61,7 +61,7 @@ def test_growth_keeps_the_order_where_somebody_has_asked_for_it() -> None:
     assert "a merge breaks their order of keys" in told(2)
 
 
-async def test_a_plan_leaves_kafka_streams_to_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plan_omits_streams_groups_from_stock_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     async def found(_network: object, _topic: str) -> list[ListedGroup]:
         return [listed("app", protocol) for protocol in ("stream", "streams", "range")]
 
@@ -70,7 +70,7 @@ async def test_a_plan_leaves_kafka_streams_to_its_own_lines(monkeypatch: pytest.
         assert len(await plan(admin, KNOWN, 5, configured())) == 2
 
 
-async def test_a_plan_says_so_if_the_groups_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plan_reports_failure_to_list_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(_network: object, _topic: str) -> list[ListedGroup]:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no")
 

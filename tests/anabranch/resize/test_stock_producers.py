@@ -47,10 +47,10 @@ def lines(count: int, policy: str = "auto", ordered: str | None = None, *, has_g
         (lines(2, "allow"), "but are refused on 2, 3"),
     ],
 )
-def test_a_plan_says_what_becomes_of_stock_producers(told: str, says: str) -> None:
+def test_plan_shows_effect_on_stock_producers(told: str, says: str) -> None:
     assert says in told
 
 
-def test_a_topic_that_is_not_placed_by_generations_has_nothing_to_say() -> None:
+def test_topic_without_generations_has_no_lines() -> None:
     assert stock_lines(replace(TOPIC, lineage=None), 5, {}) == []
     assert stock_lines(TOPIC, 5, {}) == [], "nor has one of a cluster that knows no such property"

@@ -18,7 +18,7 @@ from tests.broker.coordinators.streams_groups.world import COUNTS, PLAIN
 from tests.clients.streams.world import counts, streams_world, until
 
 
-async def test_the_plan_names_java_members_and_who_waits_for_them(tmp_path: Path) -> None:
+async def test_plan_names_java_members_and_waiting_groups(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
 
         async def told(topic: str = "in") -> str:
@@ -47,7 +47,7 @@ async def test_the_plan_names_java_members_and_who_waits_for_them(tmp_path: Path
     ],
     ids=["keeps nothing", "keeps counts"],
 )
-async def test_the_plan_names_groups_whose_broker_deals_the_tasks(parts: Any, told: str) -> None:
+async def test_plan_names_streams_groups_assigned_by_broker(parts: Any, told: str) -> None:
     async with Cluster(1, kafka="4.2") as cluster, Admin(cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="t", partitions=2), NewTopic(name="u")])
         await admin.wait_for_topic("t")

@@ -54,17 +54,17 @@ class Story:
         return self.heap.trims - before
 
 
-def test_the_heap_is_trimmed_when_the_load_is_over() -> None:
+def test_heap_is_trimmed_when_load_ends() -> None:
     story = Story()
     assert story.goes_on(40, busy=0.9, free_bytes=20 * WORTH_BYTES) == 0
     assert story.goes_on(LOOK_INTERVAL_S, busy=0.01, free_bytes=20 * WORTH_BYTES) == 1
 
 
-def test_a_load_that_never_ends_is_interrupted_once_in_a_while() -> None:
+def test_continuous_load_is_interrupted_periodically() -> None:
     assert Story().goes_on(10 * BUSY_INTERVAL_S, busy=0.9, free_bytes=20 * WORTH_BYTES) == 10
 
 
-def test_what_is_frozen_is_looked_through_when_there_is_time_and_seldom_when_there_is_none() -> None:
+def test_frozen_objects_are_swept_when_idle_and_rarely_under_load() -> None:
     idle, busy = Story(), Story()
     idle.goes_on(6 * SWEEP_INTERVAL_S, busy=0, free_bytes=0)
     busy.goes_on(6 * SWEEP_INTERVAL_S, busy=0.9, free_bytes=0)
@@ -72,7 +72,7 @@ def test_what_is_frozen_is_looked_through_when_there_is_time_and_seldom_when_the
     assert busy.swept_at == [6 * SWEEP_INTERVAL_S]
 
 
-def test_a_full_collection_leaves_out_what_has_survived_one_until_everything_is_swept() -> None:
+def test_full_collection_skips_survivors_until_sweep() -> None:
     """In its own process, because it freezes objects."""
     told = subprocess.run(
         [sys.executable, "-c", FROZEN], stdout=subprocess.PIPE, text=True, check=True, timeout=60
@@ -102,7 +102,7 @@ print(gc.get_freeze_count())
 """
 
 
-def test_a_little_is_left_for_what_comes_next() -> None:
+def test_small_free_heap_is_kept() -> None:
     assert Story().goes_on(10 * BUSY_INTERVAL_S, busy=0, free_bytes=WORTH_BYTES - 1) == 0
 
 
@@ -127,7 +127,7 @@ print(given_back)
 
 @pytest.mark.skipif(not Heap().known, reason="NO MEMORY IS GIVEN BACK HERE: the C library is not glibc")
 @pytest.mark.parametrize(("told", "least", "most"), [("keep", 0, 1), ("nothing", 25, 50)])
-def test_heap_that_is_needed_again_is_not_given_back_in_between(told: str, least: int, most: int) -> None:
+def test_heap_needed_again_is_not_released_in_between(told: str, least: int, most: int) -> None:
     """20 MB at the heap's end, fifty times: the system provides them once, or each time. Reads the heap's end, because
     page faults depend on the page size.
     """
@@ -163,7 +163,7 @@ anabranch.runtime.runner.run(main)
 
 
 @pytest.mark.skipif(not Heap().known, reason="NO MEMORY IS GIVEN BACK HERE: the C library is not glibc")
-def test_a_command_gives_blocks_between_others_in_use_back() -> None:
+def test_command_releases_free_blocks_between_used_ones() -> None:
     """In its own process, because the heap depends on its history."""
     done = subprocess.run([sys.executable, "-c", SCATTERED], capture_output=True, text=True, timeout=120)
     assert done.stdout == "given back\n", done

@@ -35,7 +35,7 @@ def test_interrupted_callback_ends_without_an_error(caplog: pytest.LogCaptureFix
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_result_is_returned_and_the_handler_put_back() -> None:
+def test_result_is_returned_and_handler_restored() -> None:
     before = signal.getsignal(signal.SIGINT)
     assert run_interruptible(asyncio.sleep(0, "done")) == "done"
     assert signal.getsignal(signal.SIGINT) is before

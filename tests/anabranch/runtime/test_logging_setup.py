@@ -24,7 +24,7 @@ def line(message: str, *arguments: object, error: BaseException | None = None) -
     return row
 
 
-def test_a_record_is_one_object() -> None:
+def test_log_record_is_one_json_object() -> None:
     assert line("closing %s:\n%r", "1.2.3.4", b"\xff") == {
         "time": "2026-11-23T23:44:56.783+00:00",
         "level": "warning",
@@ -37,13 +37,13 @@ def test_a_record_is_one_object() -> None:
         assert line("bug", error=error)["traceback"].endswith("ValueError: oops")
 
 
-def test_a_format_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "xml")
     with pytest.raises(click.UsageError, match="is text or json, not 'xml'"):
         configure_logs("info")
 
 
-def test_a_cluster_writes_it() -> None:
+def test_cluster_logs_json() -> None:
     words = [sys.executable, "-m", "anabranch.cli.main", "up", "--brokers", "1", "--port", "0", "--log-level", "info"]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, VARIABLE: "json"}

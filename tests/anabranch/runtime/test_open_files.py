@@ -28,7 +28,7 @@ def place(process: subprocess.Popen[str]) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-def test_as_many_files_as_the_hard_limit_allows() -> None:
+def test_open_files_limit_is_raised_to_hard_limit() -> None:
     with started(64, 512) as process:
         try:
             place(process)
@@ -38,7 +38,7 @@ def test_as_many_files_as_the_hard_limit_allows() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the numbers of open files are Linux's")
-def test_connections_beyond_it_wait_and_one_line_says_so() -> None:
+def test_connections_beyond_limit_wait_and_are_reported_in_one_line() -> None:
     with started(48, 48) as process, contextlib.ExitStack() as lines:
         try:
             address = place(process)

@@ -26,12 +26,12 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_new_file_is_its_owners_alone(tmp_path: Path) -> None:
+def test_new_file_is_private(tmp_path: Path) -> None:
     write_private_file(tmp_path / "new", b"secret")
     assert (mode(tmp_path / "new"), (tmp_path / "new").read_bytes()) == (0o600, b"secret")
 
 
-def test_file_that_others_could_read_is_closed_before_it_is_written(tmp_path: Path) -> None:
+def test_readable_file_becomes_private_before_write(tmp_path: Path) -> None:
     path = tmp_path / "old"
     path.write_bytes(b"longer than what follows")
     path.chmod(0o644)
@@ -50,7 +50,7 @@ def test_pipe_keeps_its_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("client", ["snapshots", "journal", "telemetry"])
-def test_what_clients_of_the_control_plane_save_is_their_owners_alone(client: str, tmp_path: Path) -> None:
+def test_files_saved_by_control_clients_are_private(client: str, tmp_path: Path) -> None:
     def ask(*_: object, **__: object) -> bytes:
         return b"records"
 

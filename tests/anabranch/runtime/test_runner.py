@@ -45,7 +45,7 @@ run(main)
 """
 
 
-def test_a_process_tells_on_request_what_its_tasks_wait_for_and_goes_on() -> None:
+def test_signal_dumps_tasks_and_process_continues() -> None:
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", WAITING], text=True, **pipes) as process:
         assert process.stdout is not None and process.stdin is not None and process.stderr is not None
@@ -69,7 +69,7 @@ SOON_S = 20
 
 
 @pytest.mark.parametrize("host", ["kafka.invalid", "kafka..example"])
-def test_advertised_host_that_cannot_be_looked_up_is_named_with_a_remedy(host: str) -> None:
+def test_unresolvable_advertised_host_is_named_with_remedy(host: str) -> None:
     done = subprocess.run([*UP, "--advertise", host], capture_output=True, text=True, timeout=SOON_S)
     assert done.returncode == 2
     assert f"brokers cannot connect to {host} (" in done.stderr
@@ -77,7 +77,7 @@ def test_advertised_host_that_cannot_be_looked_up_is_named_with_a_remedy(host: s
     assert "ready" not in done.stdout
 
 
-def test_signal_while_brokers_do_not_reach_each_other_ends_the_start() -> None:
+def test_signal_while_brokers_cannot_connect_ends_the_start() -> None:
     with subprocess.Popen(UNREACHABLE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert any("cannot connect to 127.0.0.2" in line for line in process.stderr)
@@ -89,7 +89,7 @@ def test_signal_while_brokers_do_not_reach_each_other_ends_the_start() -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.1, 0.3, 0.6, 1.2])
-def test_signal_at_any_moment_of_the_start_ends_it(after_s: float) -> None:
+def test_signal_at_any_time_of_start_ends_it(after_s: float) -> None:
     with subprocess.Popen(UNREACHABLE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         time.sleep(after_s)  # the moment is what is tried
         process.send_signal(signal.SIGTERM)

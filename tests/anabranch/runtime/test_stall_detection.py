@@ -20,7 +20,7 @@ from anabranch.runtime.stall_detection import (
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="processor time is read from /proc")
 
 
-def test_a_value_that_stays_for_the_timeout_is_a_stall() -> None:
+def test_value_unchanged_for_timeout_is_a_stall() -> None:
     detector = StallDetector(10, "a", 100)
     assert not detector.is_stalled("a", 109.9)
     assert not detector.is_stalled("b", 110)
@@ -28,7 +28,7 @@ def test_a_value_that_stays_for_the_timeout_is_a_stall() -> None:
     assert detector.is_stalled("b", 120)
 
 
-async def test_a_wait_longer_than_the_timeout_succeeds_while_progress_changes() -> None:
+async def test_long_wait_succeeds_while_progress_changes() -> None:
     loop = asyncio.get_running_loop()
     wanted: asyncio.Future[str] = loop.create_future()
     began_s, calls = loop.time(), 0
@@ -44,14 +44,14 @@ async def test_a_wait_longer_than_the_timeout_succeeds_while_progress_changes() 
     assert loop.time() > began_s + 0.3
 
 
-async def test_a_wait_without_progress_raises_stalled_and_cancels() -> None:
+async def test_wait_without_progress_raises_stalled_and_cancels() -> None:
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     with pytest.raises(Stalled, match=r"no progress for 0\.05 s"):
         await wait_while_progressing(never, lambda: 1, stall_timeout_s=0.05)
     assert never.cancelled()
 
 
-async def test_an_error_of_the_awaitable_is_raised_at_once() -> None:
+async def test_error_of_the_awaitable_is_raised_at_once() -> None:
     async def fail() -> None:
         raise OSError("broken")
 
@@ -79,7 +79,7 @@ async def test_processor_time_of_descendants_is_progress(tmp_path: Path) -> None
     assert processor_ticks(parent.pid) == 0, "it has ended"
 
 
-def test_a_growing_log_is_progress(tmp_path: Path) -> None:
+def test_growing_log_is_progress(tmp_path: Path) -> None:
     log = tmp_path / "child.log"
     before = process_progress(os.getpid(), log)
     log.write_text("started\n")

@@ -21,7 +21,7 @@ class Part(Startable):
         self.calls.append("stop")
 
 
-async def test_it_runs_inside_the_block() -> None:
+async def test_part_runs_within_its_block() -> None:
     async with Part() as part:
         assert part.calls == ["start"]
     assert part.calls == ["start", "stop"]
@@ -31,7 +31,7 @@ async def test_it_runs_inside_the_block() -> None:
     assert part.calls[-1] == "stop"
 
 
-async def test_what_was_begun_by_a_start_that_failed_is_stopped() -> None:
+async def test_part_is_stopped_after_failed_start() -> None:
     part = Part(refuses=True)
     with pytest.raises(OSError, match="no port"):
         async with part:

@@ -15,7 +15,7 @@ async def outer() -> None:
     await inner()
 
 
-async def test_each_task_is_told_with_all_its_frames_down_to_the_one_that_waits() -> None:
+async def test_each_task_is_dumped_with_all_frames() -> None:
     task = asyncio.create_task(outer(), name="stuck")
     await asyncio.sleep(0)
     told = task_dump(asyncio.get_running_loop()).splitlines()

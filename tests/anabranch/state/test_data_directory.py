@@ -73,7 +73,7 @@ async def test_two_clusters_do_not_share_a_directory(tmp_path: Path) -> None:
     assert b"kept" in next((tmp_path / "broker-1" / "t-0").glob("*.log")).read_bytes()
 
 
-def test_a_cluster_of_processes_does_not_share_its_directory(tmp_path: Path) -> None:
+def test_process_cluster_does_not_share_its_directory(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
     said = refused("up", "--processes", "--zookeeper", "127.0.0.1:1", "--data-dir", str(tmp_path))
     lock.release()
@@ -81,7 +81,7 @@ def test_a_cluster_of_processes_does_not_share_its_directory(tmp_path: Path) -> 
     assert said.count("\n") == 1
 
 
-async def test_a_start_that_fails_leaves_no_lock(tmp_path: Path) -> None:
+async def test_failed_start_leaves_no_lock(tmp_path: Path) -> None:
     two = Cluster(2)
     two._files = {node_id: OsFiles(tmp_path) for node_id in (1, 2)}
     with pytest.raises(DirectoryInUse, match="another node of this process"):
@@ -95,7 +95,7 @@ async def test_a_start_that_fails_leaves_no_lock(tmp_path: Path) -> None:
     DirectoryLock(tmp_path).release()
 
 
-async def test_a_broker_that_comes_back_in_its_process_gets_its_directory_back(tmp_path: Path) -> None:
+async def test_restarted_broker_gets_its_directory(tmp_path: Path) -> None:
     async with Cluster(2, data_dir=tmp_path) as cluster:
         for leave in (cluster.stop_broker, cluster.crash_broker):
             await leave(2)
@@ -104,7 +104,7 @@ async def test_a_broker_that_comes_back_in_its_process_gets_its_directory_back(t
             OsFiles(tmp_path / "broker-2").lock()
 
 
-async def test_what_a_smaller_cluster_leaves_out_is_told(tmp_path: Path) -> None:
+async def test_smaller_cluster_reports_missing_brokers(tmp_path: Path) -> None:
     """A cluster of three opened with one broker reports what is missing; with three, everything is back."""
     async with Cluster(3, data_dir=tmp_path) as cluster:
         await create(cluster, "copied", partitions=2, replicas=3)
@@ -123,7 +123,7 @@ async def test_what_a_smaller_cluster_leaves_out_is_told(tmp_path: Path) -> None
         assert process.communicate(timeout=TIMEOUT_S)[1] == ""
 
 
-def test_a_directory_of_the_other_form_is_refused(tmp_path: Path) -> None:
+def test_directory_of_other_cluster_form_is_refused(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "zookeeper.journal").touch()
     (tmp_path / "many" / "node-1").mkdir(parents=True)

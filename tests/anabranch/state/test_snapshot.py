@@ -33,7 +33,7 @@ async def commit(servers: str) -> list[bytes]:
         return got
 
 
-async def test_a_cluster_goes_back_and_begins_anew() -> None:
+async def test_cluster_is_restored_and_reset() -> None:
     async with Cluster(3) as cluster:
         servers = cluster.bootstrap_servers
         async with Admin(servers) as admin:
@@ -68,7 +68,7 @@ async def test_a_cluster_goes_back_and_begins_anew() -> None:
             assert await commit(other.bootstrap_servers) == [b"b"]
 
 
-async def test_what_was_changed_for_a_broker_is_forgotten() -> None:
+async def test_broker_properties_of_restart_are_reset() -> None:
     async with Cluster(1, properties={"num.partitions": "2"}) as cluster:
         await cluster.crash_broker(1)
         await cluster.start_broker(1, {"num.partitions": "7"})
@@ -76,7 +76,7 @@ async def test_what_was_changed_for_a_broker_is_forgotten() -> None:
         assert cluster.nodes[1].settings.num_partitions == 2
 
 
-async def test_a_cluster_on_disk_has_none(tmp_path: Path) -> None:
+async def test_cluster_on_disk_has_no_snapshots(tmp_path: Path) -> None:
     async with Cluster(1, data_dir=tmp_path) as cluster:
         for attempt in (cluster.reset(), cluster.restore(Snapshot("", {1: {}}, frozenset({1})))):
             with pytest.raises(
@@ -89,7 +89,7 @@ async def test_a_cluster_on_disk_has_none(tmp_path: Path) -> None:
         assert list(cluster.nodes) == [1]
 
 
-async def test_a_file_is_a_data_directory_in_a_zip(tmp_path: Path) -> None:
+async def test_snapshot_file_is_a_zipped_data_directory(tmp_path: Path) -> None:
     async with Cluster(1) as cluster:
         async with Admin(cluster.bootstrap_servers) as admin:
             await admin.create_topics([NewTopic(name="orders", partitions=1)])
@@ -101,7 +101,7 @@ async def test_a_file_is_a_data_directory_in_a_zip(tmp_path: Path) -> None:
         assert await commit(cluster.bootstrap_servers) == [b"a"]
 
 
-async def test_a_snapshot_of_other_brokers_is_refused() -> None:
+async def test_snapshot_of_other_brokers_is_refused() -> None:
     other = Snapshot("", {1: {}, 2: {}}, frozenset({1, 2}))
     async with Cluster(1) as cluster:
         with pytest.raises(InvalidSnapshot, match=r"has brokers \(1, 2\); this cluster has \(1,\)"):
@@ -110,7 +110,7 @@ async def test_a_snapshot_of_other_brokers_is_refused() -> None:
 
 
 @pytest.mark.parametrize("about", [None, {}, {"form": 1}, {"form": 2}])
-def test_what_is_no_snapshot(about: dict[str, int] | None) -> None:
+def test_invalid_snapshot_file_is_refused(about: dict[str, int] | None) -> None:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         if about is not None:
@@ -140,7 +140,7 @@ def test_what_is_no_snapshot(about: dict[str, int] | None) -> None:
     ],
     ids=lambda one: one[:30],
 )
-async def test_restore_with_a_broken_journal_is_refused_and_stops_no_broker(journal: str) -> None:
+async def test_restore_with_malformed_journal_is_refused_and_stops_no_broker(journal: str) -> None:
     async with Cluster(1) as cluster:
         node = cluster.nodes[1]
         with pytest.raises(InvalidSnapshot, match=r"zookeeper\.journal"):
@@ -163,7 +163,7 @@ async def test_restore_with_a_broken_journal_is_refused_and_stops_no_broker(jour
     ],
     ids=repr,
 )
-def test_snapshot_that_contradicts_itself_is_refused(about: dict[str, object]) -> None:
+def test_inconsistent_snapshot_is_refused(about: dict[str, object]) -> None:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr(ABOUT, json.dumps(about))
@@ -172,7 +172,7 @@ def test_snapshot_that_contradicts_itself_is_refused(about: dict[str, object]) -
         Snapshot.from_bytes(content.getvalue())
 
 
-async def test_restore_that_no_broker_starts_with_brings_the_old_state_back() -> None:
+async def test_failed_restore_brings_old_state_back() -> None:
     async with Cluster(2) as cluster:
         servers = cluster.bootstrap_servers
         async with Admin(servers) as admin:
@@ -187,7 +187,7 @@ async def test_restore_that_no_broker_starts_with_brings_the_old_state_back() ->
         assert await commit(servers) == [b"a"]
 
 
-async def test_restore_that_is_cancelled_brings_the_old_state_back() -> None:
+async def test_cancelled_restore_brings_old_state_back() -> None:
     async with Cluster(2) as cluster:
         servers = cluster.bootstrap_servers
         async with Admin(servers) as admin:

@@ -20,7 +20,7 @@ def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED, comment:
     return target.getvalue()
 
 
-def test_files_are_read_back_in_steps() -> None:
+def test_files_are_read_in_steps() -> None:
     files = {"a": bytes(5 << 20), "b/c": b"x", "empty": b""}
     steps = read_zip(zipped(files), 6 << 20)
     count = 0
@@ -35,14 +35,14 @@ def test_files_are_read_back_in_steps() -> None:
 
 
 @pytest.mark.parametrize("files", [{"a": bytes(3 << 20)}, {str(one): bytes(1 << 18) for one in range(12)}])
-def test_bomb_is_refused_at_the_bound(files: dict[str, bytes]) -> None:
+def test_bomb_is_refused_at_the_limit(files: dict[str, bytes]) -> None:
     content = zipped(files)
     assert finish(read_zip(content, 3 << 20)) == files
     with pytest.raises(BadZip, match="inflates to more than"):
         finish(read_zip(content, (3 << 20) - 1))
 
 
-def test_directory_with_too_many_files_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_with_too_many_files_is_refused_before_read(monkeypatch: pytest.MonkeyPatch) -> None:
     content = zipped(dict.fromkeys(map(str, range(100)), b""))
     monkeypatch.setattr(snapshot_file, "DIRECTORY_BYTES_MAX", 1000)
     monkeypatch.setattr(zipfile, "ZipFile", None)
