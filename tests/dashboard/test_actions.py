@@ -28,7 +28,7 @@ def node(control: ControlClient, node_id: int) -> dict[str, object]:
     return next(one for one in control.ask("GET", "/v1/watch")["rows"].items() if one[0] == f"node/{node_id}")[1]
 
 
-def test_nodes_and_links(page: Page, lively: str) -> None:
+def test_nodes_and_links_are_controlled(page: Page, lively: str) -> None:
     control = ControlClient(lively)
     page.open()
     page.click("Freeze, node 3")
@@ -62,7 +62,7 @@ def test_nodes_and_links(page: Page, lively: str) -> None:
     assert page.complaints() == []
 
 
-def test_topics_records_and_resizes(page: Page, lively: str) -> None:
+def test_topics_records_and_resizes_are_managed(page: Page, lively: str) -> None:
     control = ControlClient(lively)
     page.open("topics")
     page.click("New topic…")
@@ -147,7 +147,7 @@ def test_group_is_reset_after_a_preview(page: Page, lively: str) -> None:
     assert page.complaints() == []
 
 
-def test_rules_the_clock_and_snapshots(page: Page, lively: str) -> None:
+def test_rules_clock_and_snapshots_are_controlled(page: Page, lively: str) -> None:
     control = ControlClient(lively)
     page.open("rules")
     page.click("New rule…")

@@ -29,7 +29,7 @@ def test_headers_are_read_from_lines(modules: Page) -> None:
     assert refused == "a header is written as name: value, not x"
 
 
-def test_time_without_zone_is_that_of_the_browser(modules: Page) -> None:
+def test_time_without_zone_is_in_zone_of_browser(modules: Page) -> None:
     modules.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
     try:
         for text, expected in [
@@ -45,7 +45,7 @@ def test_time_without_zone_is_that_of_the_browser(modules: Page) -> None:
         modules.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
 
 
-def test_totals_count_offsets_and_trouble(modules: Page) -> None:
+def test_totals_count_offsets_and_problems(modules: Page) -> None:
     rows = [
         {"leader": 1, "hw": 10, "isr": [1, 2], "replicas": [[1, 4, 12], [2, 0, 10]]},
         {"leader": -1, "hw": -1, "isr": [2], "replicas": [[1, -1, -1], [2, 0, 3]]},

@@ -19,7 +19,7 @@ def slow(number: int, at: float, api: str = "Fetch", ms: int = 1500) -> dict[str
     return {"number": number, "at": at, "kind": "slow request", "api": api, "node": 1, "client": "c", "ms": ms}
 
 
-def test_line_is_interrupted_where_no_sample_was_taken(modules: Page) -> None:
+def test_line_is_interrupted_where_samples_are_missing(modules: Page) -> None:
     watched = [sample(10, 1), sample(11.2, 2, 1.2), sample(60, 3), sample(61, 4)]
     assert modules.run("series.js", "it.gapsOf(given[0])", watched) == [[11.2, 59]]
     times, values = modules.run("series.js", "it.columnsOf(given[0], (one) => [one.count])", watched)

@@ -26,7 +26,7 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_each_view_shows_what_is_going_on(page: Page, scheme: str) -> None:
+def test_each_view_shows_current_state(page: Page, scheme: str) -> None:
     page.scheme(scheme)
     page.open()
     for view, things in SHOWN.items():
@@ -38,7 +38,7 @@ def test_each_view_shows_what_is_going_on(page: Page, scheme: str) -> None:
     assert page.complaints() == []
 
 
-def test_on_a_phone_nothing_sticks_out(page: Page) -> None:
+def test_nothing_overflows_on_a_phone(page: Page) -> None:
     page.size(390, 844, mobile=True)
     page.open()
     for view, things in SHOWN.items():
@@ -47,7 +47,7 @@ def test_on_a_phone_nothing_sticks_out(page: Page) -> None:
         assert page.overflow() <= 0, view
 
 
-def test_on_a_phone_the_navigation_shows_that_it_scrolls(page: Page) -> None:
+def test_navigation_shows_that_it_scrolls_on_a_phone(page: Page) -> None:
     page.size(390, 844, mobile=True)
     page.open()
     page.until(lambda: page.find("nav.after:not(.before)"), "a fading right edge")
@@ -88,7 +88,7 @@ def test_many_partitions_are_one_line_with_totals_for_each_topic(page: Page) -> 
     assert not page.find(".total")
 
 
-def test_the_past_is_shown_and_left(page: Page, lively: str) -> None:
+def test_past_is_shown_and_left(page: Page, lively: str) -> None:
     control = ControlClient(lively)
     page.open()
     page.see("nav .dot.alive")
@@ -112,7 +112,7 @@ def test_the_past_is_shown_and_left(page: Page, lively: str) -> None:
     assert not page.find(".banner")
 
 
-def test_an_empty_cluster_a_token_and_a_lost_connection(browser: Page) -> None:
+def test_empty_cluster_login_and_lost_connection(browser: Page) -> None:
     up = ("-m", "anabranch.cli.main", "up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0")
     with elsewhere(*up, "--control-token", "secret") as url:
         page = browser.at(url)

@@ -20,7 +20,7 @@ async def told(cluster: Cluster, node_id: int) -> list[tuple[int, str, int]]:
     return sorted((one.node_id, one.host, one.port) for one in answer.brokers)
 
 
-async def test_clients_are_told_the_mapped_ports_and_brokers_use_none_of_them() -> None:
+async def test_clients_get_mapped_ports_and_brokers_do_not_use_them() -> None:
     """The advertised host leads nowhere: brokers that used it would not find each other."""
     async with Cluster(3, advertised_host="nat.invalid", advertised_port=29092) as cluster:
         mapped = [(number, "nat.invalid", 29091 + number) for number in (1, 2, 3)]
@@ -44,6 +44,6 @@ async def test_ports_follow_the_first_on_both_sides() -> None:
     "wrong",
     [{"advertised_port": 443}, {"advertised_port": 443, "advertised_host": "h", "listeners": ["A://127.0.0.1:1"]}],
 )
-def test_a_mapped_port_without_a_host_or_with_several_listeners_is_refused(wrong: dict[str, object]) -> None:
+def test_mapped_port_without_host_or_with_several_listeners_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="an advertised port goes with an advertised host"):
         Cluster(1, **wrong)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ async def carry_out(asked: Answer) -> Answer:
     return {"sum": asked["a"] + asked["b"]}
 
 
-async def test_orders_and_what_becomes_of_them(tmp_path: Path) -> None:
+async def test_orders_are_answered_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "d"
     with pytest.raises(OrderRefused, match="no process listens at"):
         await send_order(path, "add", a=1, b=2)
@@ -50,7 +50,7 @@ async def test_orders_and_what_becomes_of_them(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_only_doors_of_living_processes_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sockets_of_ended_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait()
@@ -61,7 +61,7 @@ def test_only_doors_of_living_processes_count(tmp_path: Path, monkeypatch: pytes
     assert not left.exists()
 
 
-def test_a_directory_of_somebody_else_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "elsewhere").mkdir()
     sockets_directory().rmdir()

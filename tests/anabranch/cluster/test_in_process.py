@@ -127,7 +127,7 @@ async def fetch(cluster: Cluster, name: str, *, at: int) -> bytes:
     return bytes(response.responses[0].partitions[0].records or b"")
 
 
-async def test_what_is_acknowledged_survives_its_leader() -> None:
+async def test_acknowledged_records_survive_leader_failure() -> None:
     async with Cluster(3) as cluster:
         assert (await create(cluster, "t", min_insync_replicas="2")).error_code == 0
         first = await leader(cluster, "t")
@@ -146,7 +146,7 @@ async def test_what_is_acknowledged_survives_its_leader() -> None:
         assert b"one" in records
 
 
-async def test_a_controlled_stop_moves_leaders_before_the_broker_goes() -> None:
+async def test_controlled_shutdown_moves_leaders_before_broker_stops() -> None:
     async with Cluster(3) as cluster:
         await create(cluster, "t", partitions=6)
         stopping = active_controller(cluster) % 3 + 1
@@ -162,7 +162,7 @@ async def test_a_controlled_stop_moves_leaders_before_the_broker_goes() -> None:
         assert stopping not in {row.leader_id for row in topic.partitions}
 
 
-def test_start_that_is_cancelled_as_a_node_has_just_started_stops_that_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelled_start_stops_a_node_that_has_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         started: list[app.Node] = []
         start_node = app.Node.start
@@ -183,7 +183,7 @@ def test_start_that_is_cancelled_as_a_node_has_just_started_stops_that_node(monk
     on_loop(main)
 
 
-async def test_the_controllers_seat_is_taken_over() -> None:
+async def test_controller_failover_elects_another_broker() -> None:
     async with Cluster(3) as cluster:
         first = active_controller(cluster)
         await cluster.crash_broker(first)
@@ -193,7 +193,7 @@ async def test_the_controllers_seat_is_taken_over() -> None:
         assert (await create(cluster, "after", replicas=2)).error_code == 0
 
 
-async def test_a_node_whose_session_expires_comes_back_with_a_new_epoch() -> None:
+async def test_node_with_expired_session_reregisters_with_new_epoch() -> None:
     """Expires the session of the active controller."""
     async with Cluster(3) as cluster:
         await create(cluster, "t")
@@ -211,7 +211,7 @@ async def test_a_node_whose_session_expires_comes_back_with_a_new_epoch() -> Non
         assert (await produce(cluster, "t", b"x", at=at))[0] == 0
 
 
-async def test_a_node_stops_even_when_zookeeper_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_node_stops_without_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cuts every session, then stops cleanly."""
     monkeypatch.setattr(app, "STEP_S", 0.2)
     monkeypatch.setattr(app, "CONTROLLED_SHUTDOWN_S", 0.2)
@@ -223,7 +223,7 @@ async def test_a_node_stops_even_when_zookeeper_is_out_of_reach(monkeypatch: pyt
     await cluster.stop()
 
 
-async def test_topics_are_created_checked_and_deleted() -> None:
+async def test_topics_are_created_validated_and_deleted() -> None:
     async with Cluster(3) as cluster:
         row = await create(cluster, "t", partitions=4, retention_ms="1000")
         assert (row.error_code, row.num_partitions, row.replication_factor) == (0, 4, 3)
@@ -280,7 +280,7 @@ async def test_admin_requests_go_to_the_controller() -> None:
         assert (len(row.partitions), row.generation, row.base) == (2, 1, 1)
 
 
-async def test_the_offsets_topic_is_made_for_the_first_group() -> None:
+async def test_offsets_topic_is_created_for_first_group() -> None:
     async with Cluster(3) as cluster:
         while (
             (found := await ask(cluster, 2, FindCoordinatorRequest(coordinator_keys=["g"]))).coordinators[0].error_code
@@ -293,7 +293,7 @@ async def test_the_offsets_topic_is_made_for_the_first_group() -> None:
 
 
 @pytest.mark.parametrize("key_type", [0, 1])
-async def test_a_coordinator_is_found_when_a_broker_died_before_the_first_group(key_type: int) -> None:
+async def test_coordinator_is_found_after_broker_failure_before_first_group(key_type: int) -> None:
     async with Cluster(3, kafka="4.1") as cluster:
         await cluster.crash_broker(3)
         await cluster.nodes[1].services.metadata.wait_until(lambda image: 3 not in image.brokers, 30_000)
@@ -303,7 +303,7 @@ async def test_a_coordinator_is_found_when_a_broker_died_before_the_first_group(
         assert found.node_id in (1, 2)
 
 
-async def test_a_starting_cluster_makes_no_internal_topic_that_is_too_small() -> None:
+async def test_starting_cluster_creates_no_under_replicated_internal_topic() -> None:
     """A client that connects to the first broker of three would otherwise leave the topic with one replica."""
     cluster = Cluster(3)
     await cluster._start(1)
@@ -319,7 +319,7 @@ async def test_a_starting_cluster_makes_no_internal_topic_that_is_too_small() ->
         await cluster.stop()
 
 
-async def test_a_cluster_with_a_directory_can_be_started_again(tmp_path: Path) -> None:
+async def test_cluster_with_a_directory_can_be_restarted(tmp_path: Path) -> None:
     """Three runs; each finds and adds a record."""
     epochs = []
     for life in range(3):
@@ -336,7 +336,7 @@ async def test_a_cluster_with_a_directory_can_be_started_again(tmp_path: Path) -
     assert epochs == sorted(set(epochs)), "epochs only grow"
 
 
-async def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
+async def test_directory_of_another_node_is_refused(tmp_path: Path) -> None:
     async with Cluster(1, data_dir=tmp_path):
         pass
     properties = tmp_path / "broker-1" / "meta.properties"
@@ -346,7 +346,7 @@ async def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
             pass
 
 
-async def test_brokers_count_from_the_id_that_was_asked_for_and_say_so_everywhere() -> None:
+async def test_broker_ids_start_at_configured_id() -> None:
     """Test suites for broker id 0 find it in Metadata and DescribeConfigs."""
     async with Cluster(2, properties={"broker.id": "0"}) as cluster:
         known = await ask(cluster, 0, MetadataRequest(topics=[]))
@@ -356,7 +356,7 @@ async def test_brokers_count_from_the_id_that_was_asked_for_and_say_so_everywher
             assert {row.value for row in rows.values()} == {str(node_id)}
 
 
-async def test_what_a_broker_advertises_is_described_as_kafka_does() -> None:
+async def test_advertised_listeners_are_described_as_in_kafka() -> None:
     """An unset property is null, from the defaults, without synonyms, and not read-only."""
     async with Cluster(1) as cluster:
         row = (await described(cluster, 1, "advertised.listeners"))["advertised.listeners"]
@@ -374,7 +374,7 @@ async def described(cluster: Cluster, node_id: int, *names: str) -> dict[str, An
     return {row.name: row for row in response.results[0].configs}
 
 
-async def test_data_directory_and_journal_are_the_owners_alone(tmp_path: Path) -> None:
+async def test_data_directory_and_journal_are_private(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         for _ in range(2):  # the second start writes a journal anew that an older version left open to all
@@ -392,7 +392,7 @@ def directories_below(root: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("topic", ["../../evil", "../outside", "a/b", "..", "", "x\0y", "x" * 250])
-async def test_order_for_an_illegal_topic_leaves_other_directories_alone(tmp_path: Path, topic: str) -> None:
+async def test_request_for_illegal_topic_leaves_other_directories_unchanged(tmp_path: Path, topic: str) -> None:
     """LeaderAndIsr, Produce and StopReplica; without an authorizer any client may send them."""
     outside = tmp_path / "outside-0"
     outside.mkdir()
@@ -432,7 +432,7 @@ async def test_order_for_an_illegal_topic_leaves_other_directories_alone(tmp_pat
 
 
 @pytest.mark.parametrize("restricted", [True, False])
-async def test_requests_between_brokers_on_a_listener_of_clients_are_refused_if_restricted(restricted: bool) -> None:
+async def test_broker_requests_on_restricted_client_listener_are_refused(restricted: bool) -> None:
     properties = {
         "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
         "inter.broker.listener.name": "INTERNAL",

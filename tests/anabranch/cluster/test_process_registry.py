@@ -54,7 +54,7 @@ async def running(
 
 
 @pytest.mark.processes
-async def test_nodes_that_end_are_told_and_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ended_nodes_are_reported_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     relative = os.path.relpath(tmp_path / "a")  # noqa: ASYNC240
     async with (
@@ -90,7 +90,7 @@ async def test_nodes_that_end_are_told_and_started_again(tmp_path: Path, monkeyp
 
 
 @pytest.mark.processes
-async def test_a_launcher_that_ends_tells_of_no_deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopping_launcher_reports_no_failed_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     async with asyncio.timeout(PATIENCE_S), running(tmp_path / "a", 1, monkeypatch=monkeypatch) as (_, said):
         pass

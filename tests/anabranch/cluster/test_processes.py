@@ -38,7 +38,7 @@ async def active_controller(cluster: ProcessCluster) -> bytes:
     return data
 
 
-async def test_a_spare_controller_rules_and_its_death_is_survived() -> None:
+async def test_spare_controller_becomes_active_and_its_failure_is_survived() -> None:
     """The spare starts first and is active; brokers forward clients' requests. It is killed, a broker takes over, and
     it returns.
     """
@@ -68,7 +68,7 @@ async def test_a_spare_controller_rules_and_its_death_is_survived() -> None:
             await producer.send_and_wait("t", b"after", key=b"k")
 
 
-async def test_wait_for_brokers_fails_at_once_when_one_ended_and_for_a_frozen_node_when_it_stalls() -> None:
+async def test_wait_for_brokers_fails_for_ended_node_and_stalls_for_frozen_node() -> None:
     async with asyncio.timeout(300), ProcessCluster(2) as cluster:
         await cluster.kill(2)
         with pytest.raises(NodeFailed, match=r"node 2 ended\n.+"):
@@ -127,7 +127,7 @@ class Up:
         raise AssertionError("nodes outlive their launcher")
 
 
-def test_a_cluster_of_processes_survives_kills_and_comes_back_with_its_data(tmp_path: Path) -> None:
+def test_process_cluster_survives_kills_and_restarts_with_its_data(tmp_path: Path) -> None:
     """Kill -9 of a broker and of the launcher, and Ctrl-C: three runs in one directory, each with the records of
     earlier ones.
     """
@@ -172,7 +172,7 @@ def test_a_cluster_of_processes_survives_kills_and_comes_back_with_its_data(tmp_
     assert third.end(signal.SIGTERM) == (0, "")
 
 
-def test_children_die_with_their_launcher_without_a_tool_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_die_with_launcher_without_helper_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     launcher = f"""
 import subprocess, sys
@@ -196,14 +196,14 @@ sys.stdin.read()
     raise AssertionError("the child outlives its parent")
 
 
-async def test_a_node_that_cannot_start_says_why() -> None:
+async def test_node_that_cannot_start_names_its_error() -> None:
     cluster = ProcessCluster(1, zookeeper="127.0.0.1:1", properties={"num.partitions": "none"})
     with pytest.raises(NodeFailed, match="must be a whole number"):
         async with cluster:
             pass
 
 
-def test_a_node_without_zookeeper_says_so_in_one_line() -> None:
+def test_node_without_zookeeper_fails_with_one_line() -> None:
     command = [
         sys.executable,
         "-m",
@@ -226,7 +226,7 @@ def test_a_node_without_zookeeper_says_so_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("properties", "expected"), [({}, "true"), ({"transaction.state.log.replication.factor": "2"}, "false")]
 )
-def test_nodes_limit_internal_topics_to_live_brokers_unless_their_replicas_are_given(
+def test_internal_topics_are_limited_to_live_brokers_unless_replicas_are_configured(
     tmp_path: Path, properties: dict[str, str], expected: str
 ) -> None:
     cluster = ProcessCluster(3, directory=tmp_path, properties=properties)
@@ -234,7 +234,7 @@ def test_nodes_limit_internal_topics_to_live_brokers_unless_their_replicas_are_g
     start_settings(BrokerSettings(), cluster._properties_of(1))
 
 
-async def test_nodes_that_are_processes_ask_who_is_there() -> None:
+async def test_process_cluster_authenticates_brokers_and_clients() -> None:
     """Two listeners: brokers and the launcher use TLS with a password; clients use either."""
     properties = {
         **files().properties,

@@ -18,7 +18,7 @@ from anabranch.spark_jobs.java import Java, JavaMissing
 
 
 @pytest.mark.zookeeper
-async def test_data_and_sessions_survive_a_crash_of_the_server(tmp_path: Path) -> None:
+async def test_data_and_sessions_survive_server_crash(tmp_path: Path) -> None:
     reason = why_unavailable()
     if reason is not None:
         pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
@@ -47,7 +47,7 @@ async def test_data_and_sessions_survive_a_crash_of_the_server(tmp_path: Path) -
 
 
 @pytest.mark.zookeeper
-async def test_a_server_that_cannot_start_is_reported_in_its_own_words(tmp_path: Path) -> None:
+async def test_server_that_cannot_start_is_reported_with_its_output(tmp_path: Path) -> None:
     reason = why_unavailable()
     if reason is not None:
         pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
@@ -60,14 +60,14 @@ async def test_a_server_that_cannot_start_is_reported_in_its_own_words(tmp_path:
     assert server.pid is None
 
 
-async def test_a_port_in_use_is_refused_before_another_server_can_answer() -> None:
+async def test_port_in_use_is_refused_before_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ZooKeeperUnavailable, match=f"port {port} of 127.0.0.1 is in use"):
             await LocalZooKeeper(port=port).start()
 
 
-def test_missing_java_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_reported_with_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Java:
         raise JavaMissing("no Java: install it")
 
@@ -80,7 +80,7 @@ def test_missing_java_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPat
         pass
 
 
-def test_missing_jars_are_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_jars_are_reported_with_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zookeeper.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ZooKeeperUnavailable, match=r"pip install 'anabranch\[audit\]'"):
         zookeeper.class_path()

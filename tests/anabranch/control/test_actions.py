@@ -12,7 +12,7 @@ from tests.anabranch.clock.test_process import on_loop
 from tests.anabranch.control.conftest import controlled, with_topic
 
 
-async def test_a_node_goes_and_comes_back() -> None:
+async def test_node_is_killed_or_stopped_and_started() -> None:
     async with controlled() as on, asyncio.timeout(60):
         await with_topic(on)
         for deed in (on.actions.kill, on.actions.stop):
@@ -50,7 +50,7 @@ def test_start_beside_a_frozen_node_is_refused_at_once() -> None:
     on_loop(main)
 
 
-async def test_a_session_ends_and_the_node_joins_anew() -> None:
+async def test_node_reregisters_after_session_expiry() -> None:
     async with controlled() as on, asyncio.timeout(60):
         await with_topic(on)
         before = on.cluster.nodes[2].services.fence.broker_epoch
@@ -60,7 +60,7 @@ async def test_a_session_ends_and_the_node_joins_anew() -> None:
         assert not await wait(on.cluster, condition({"node": "2", "topic": "t", "isr": "3+"}), 30)
 
 
-async def test_a_node_that_is_cut_off_from_zookeeper_goes_on_when_it_is_let() -> None:
+async def test_node_suspended_from_zookeeper_continues_after_resume() -> None:
     async with controlled() as on, asyncio.timeout(60):
         on.actions.suspend_session(3)
         with pytest.raises(ActionRefused, match="is already cut off from ZooKeeper"):
@@ -71,7 +71,7 @@ async def test_a_node_that_is_cut_off_from_zookeeper_goes_on_when_it_is_let() ->
         await with_topic(on)
 
 
-async def test_there_are_no_other_nodes() -> None:
+async def test_unknown_nodes_are_refused() -> None:
     async with controlled(brokers=1) as on:
         for deed in (on.actions.kill, on.actions.stop, on.actions.start):
             with pytest.raises(UnknownNode, match="there is no node 7: there are 1"):

@@ -17,7 +17,7 @@ from tests.broker.handlers.test_authorization import ADMIN, LISTENER, PROPERTIES
 NOTHING = ControlRequest({}, {}, {})
 
 
-async def test_properties_of_a_topic_are_changed_and_returned_to_defaults() -> None:
+async def test_topic_configs_are_changed_and_reset_to_defaults() -> None:
     async with served() as (_, session):
         await status(session, "POST", "/v1/topics", json={"topic": "t", "partitions": 1})
         path = "/v1/topics/t/configs"
@@ -37,7 +37,7 @@ async def test_properties_of_a_topic_are_changed_and_returned_to_defaults() -> N
         assert (await status(session, "GET", "/v1/topics/nowhere/configs"))[0] == 400
 
 
-async def test_offsets_of_a_group_are_previewed_then_reset() -> None:
+async def test_group_offset_reset_is_previewed_then_executed() -> None:
     async with served() as (on, session):
         await status(session, "POST", "/v1/topics", json={"topic": "t", "partitions": 2})
         records = [{"value": "x", "partition": number % 2} for number in range(10)]
@@ -63,7 +63,7 @@ async def test_offsets_of_a_group_are_previewed_then_reset() -> None:
             assert (await status(session, "POST", path, json=body))[0] == 400, body
 
 
-async def test_acls_users_and_quotas_are_rows() -> None:
+async def test_acls_users_and_quotas_are_listed() -> None:
     secured: dict[str, Any] = {"listeners": [f"{LISTENER}://127.0.0.1:0"], "properties": PROPERTIES}
     async with controlled(1, **secured) as on, Admin(on.cluster.bootstrap_servers, **ADMIN) as admin:
         orders = ResourcePattern(ResourceType.TOPIC, "ord", PatternType.PREFIXED)
@@ -93,7 +93,7 @@ async def test_acls_users_and_quotas_are_rows() -> None:
         assert await get_quotas(on, NOTHING) == expected
 
 
-async def test_cluster_without_authorizer_says_so() -> None:
+async def test_cluster_without_authorizer_has_empty_lists() -> None:
     async with served() as (_, session):
         assert (await status(session, "GET", "/v1/acls"))[1] == {"authorizer": False, "acls": []}
         assert (await status(session, "GET", "/v1/users"))[1] == []

@@ -17,7 +17,7 @@ def control() -> Iterator[ControlClient]:
         yield ControlClient(told["control"], "secret")
 
 
-def test_a_broker_dies_and_another_leads(control: ControlClient) -> None:
+def test_another_broker_leads_after_broker_failure(control: ControlClient) -> None:
     made = control.create_topic("orders", 3, configs={"min_insync_replicas": "2"})
     leader = made["partitions"][0]["leader"]
     control.wait_for(topic="orders", isr="1,2,3")
@@ -47,7 +47,7 @@ def test_a_broker_dies_and_another_leads(control: ControlClient) -> None:
     assert {one["topic"] for one in control.state()["topics"]} == {"orders"}
 
 
-def test_what_is_refused_says_why(control: ControlClient) -> None:
+def test_errors_have_status_and_reason(control: ControlClient) -> None:
     with pytest.raises(ControlError, match="after 0 s there is no topic nowhere") as gave_up:
         control.wait_for(topic="nowhere", timeout_s=0)
     assert gave_up.value.status == 408
@@ -59,5 +59,5 @@ def test_what_is_refused_says_why(control: ControlClient) -> None:
         ControlClient(f"http://127.0.0.1:{free_port()}").state()
 
 
-def test_an_address_is_enough(control: ControlClient) -> None:
+def test_client_accepts_plain_address(control: ControlClient) -> None:
     assert ControlClient(control._url.removeprefix("http://"), "secret").state()["nodes"]

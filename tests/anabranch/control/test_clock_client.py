@@ -8,7 +8,7 @@ from anabranch.control.client import ControlClient, ControlError
 from tests.anabranch.control.test_client import control  # noqa: F401
 
 
-def test_time_is_moved_on_stopped_and_let_go(control: ControlClient) -> None:  # noqa: F811
+def test_clock_is_advanced_stopped_and_resumed(control: ControlClient) -> None:  # noqa: F811
     clock = control.clock
     before = clock.time_ms
     clock.advance("2h")
@@ -31,7 +31,7 @@ def test_time_is_moved_on_stopped_and_let_go(control: ControlClient) -> None:  #
     assert (told[0]["advanced_s"], told[1]["pace"]) == (7200, 0)
 
 
-def test_what_cannot_be_done_is_refused(control: ControlClient) -> None:  # noqa: F811
+def test_invalid_clock_changes_are_refused(control: ControlClient) -> None:  # noqa: F811
     for body, reason in [
         ({"advance": "5 parsecs"}, "such as 45s"),
         ({"advance": -1}, "a clock can be advanced by 0 seconds to 100 years, not by"),

@@ -9,7 +9,7 @@ from tests.anabranch.control.conftest import controlled
 from tests.anabranch.control.test_routes import ask
 
 
-async def test_a_loop_with_one_time_for_all_has_no_clock() -> None:
+async def test_cluster_without_own_clock_refuses_clock_routes() -> None:
     async with controlled(brokers=1) as on:
         for name in ("get_clock", "change_clock"):
             with pytest.raises(ActionRefused, match="this cluster has no clock of its own"):

@@ -51,7 +51,7 @@ async def waiting(on: ControlledCluster, **words: object) -> AsyncIterator[None]
         assert await held == ""
 
 
-async def test_waits_that_nothing_wakes_are_evaluated_at_their_begin_and_their_end(on: ControlledCluster) -> None:
+async def test_waits_without_matching_changes_are_evaluated_at_start_and_end(on: ControlledCluster) -> None:
     evaluations = 0
 
     def missing(_: Cluster) -> str:
@@ -85,14 +85,14 @@ async def test_appended_records_wake_a_wait_for_a_high_watermark(on: ControlledC
             await producer.send_and_wait("t", b"v", partition=1)
 
 
-async def test_brokers_that_come_and_go_wake_waits(on: ControlledCluster) -> None:
+async def test_stopped_and_started_brokers_wake_waits(on: ControlledCluster) -> None:
     async with waiting(on, topic="t", isr="1,3"):
         await on.actions.kill(2)
     async with waiting(on, node=2), waiting(on, topic="t", isr="3+"):
         await on.actions.start(2)
 
 
-async def test_a_new_controller_wakes_a_wait_for_it(on: ControlledCluster) -> None:
+async def test_controller_failover_wakes_a_wait_for_it(on: ControlledCluster) -> None:
     active = next(one for one, node in on.cluster.nodes.items() if node.controller and node.controller.active)
     awaited = [condition({"controller": str(one)}) for one in on.cluster.node_ids if one != active]
     waits = [asyncio.create_task(wait(on.cluster, one, NEVER_S)) for one in awaited]
@@ -119,7 +119,7 @@ async def test_members_and_commits_wake_waits_for_a_group(on: ControlledCluster)
         await consumer.stop()
 
 
-async def test_a_rebalance_that_is_not_stored_wakes_a_wait_for_a_group() -> None:
+async def test_unstored_rebalance_wakes_a_wait_for_a_group() -> None:
     """A member that joins and waits changes neither metadata nor a partition."""
     async with controlled(1, properties={"group.initial.rebalance.delay.ms": "60000"}) as on:
         connection = await Connection.open(*on.cluster.address(1), client_id="c")

@@ -10,7 +10,7 @@ from tests.anabranch.control.conftest import controlled
 from tests.anabranch.faults.test_faults import connected, groups
 
 
-async def test_hits_are_told_once() -> None:
+async def test_each_hit_is_published_once() -> None:
     async with controlled(brokers=1) as alone, asyncio.timeout(60):
         journal = Journal(10, alone.cluster.node_ids)
         alone.cluster.on_node(journal.watch)

@@ -9,7 +9,7 @@ from anabranch.control.route import ControlRequest
 from tests.anabranch.control.test_server import served, status
 
 
-async def test_rows_of_now_and_of_before() -> None:
+async def test_current_and_historical_rows_are_served() -> None:
     async with served() as (_, session):
         code, told = await status(session, "GET", "/v1/history?at=0")
         assert (code, told["error"]) == (404, "nothing is recorded yet")
@@ -26,7 +26,7 @@ async def test_rows_of_now_and_of_before() -> None:
         )
 
 
-async def test_a_page_is_streamed() -> None:
+async def test_dashboard_updates_are_streamed() -> None:
     async with served() as (on, session), session.get("/v1/watch", headers={"Accept": "text/event-stream"}) as answer:
         assert (await answer.content.readuntil(b"\n\n")).startswith(b"event: snapshot\n")
         on.events.publish("tick")
@@ -38,7 +38,7 @@ async def test_a_page_is_streamed() -> None:
         assert json.loads(message.split(b"data: ")[1])["events"][0]["kind"] == "tick"
 
 
-async def test_the_tree_of_zookeeper() -> None:
+async def test_zookeeper_tree_is_served() -> None:
     async with served() as (on, session):
         root = (await status(session, "GET", "/v1/zookeeper"))[1]
         assert {"name": "brokers", "children": 3} in root["children"]

@@ -42,18 +42,18 @@ asyncio.run(main())
         ("box:9190", "box", 9190, False),
     ],
 )
-def test_an_address(text: str, host: str, port: int, local: bool) -> None:
+def test_address_is_parsed(text: str, host: str, port: int, local: bool) -> None:
     address = Address.parse(text)
     assert (address.host, address.port, address.is_local) == (host, port, local)
 
 
 @pytest.mark.parametrize("text", ["9190", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000"])
-def test_what_is_no_address(text: str) -> None:
+def test_malformed_address_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError, match="takes HOST:PORT"):
         Address.parse(text)
 
 
-def test_elsewhere_than_on_loopback_there_has_to_be_a_token() -> None:
+def test_endpoint_beyond_loopback_requires_a_token() -> None:
     with pytest.raises(click.UsageError, match="needs --control-token"):
         make_control_endpoint("0.0.0.0:0", None)
     with pytest.raises(click.UsageError, match="needs --control"):
@@ -61,18 +61,18 @@ def test_elsewhere_than_on_loopback_there_has_to_be_a_token() -> None:
     assert make_control_endpoint(None, None) is None
 
 
-def test_what_it_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(click.UsageError, match=r"pip install 'anabranch\[control\]'"):
         make_control_endpoint("127.0.0.1:0", None)
 
 
-def test_who_asks_nothing_pays_for_nothing() -> None:
+def test_unused_endpoint_loads_no_modules() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("False True 1\n", "")
 
 
-def test_first_request_while_no_file_can_be_opened_is_answered_later() -> None:
+def test_first_request_without_free_descriptors_is_served_later() -> None:
     """The control plane is imported at the first request, in an interpreter without free file descriptors."""
     code = (
         "import asyncio, logging, os, resource, socket\n"
@@ -107,7 +107,7 @@ def test_first_request_while_no_file_can_be_opened_is_answered_later() -> None:
 
 
 @pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("127.0.0.1", "127.0.0.1")])
-def test_url_of_an_endpoint_on_all_addresses_is_one_that_a_browser_opens(host: str, shown: str) -> None:
+def test_url_of_endpoint_on_all_addresses_is_reachable(host: str, shown: str) -> None:
     address = format_host_port(host, 0)
     endpoint = make_control_endpoint(address, "secret")
     assert endpoint is not None

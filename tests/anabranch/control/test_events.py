@@ -8,7 +8,7 @@ from anabranch.control.events import KEPT, Events
 from tests.anabranch.control.conftest import controlled, with_topic
 
 
-async def test_who_was_cut_off_goes_on_where_it_was() -> None:
+async def test_events_after_a_number_are_returned() -> None:
     events = Events()
     for number in range(KEPT + 5):
         events.publish("tick", count=number)
@@ -19,7 +19,7 @@ async def test_who_was_cut_off_goes_on_where_it_was() -> None:
     assert (row["kind"], row["count"], row["number"]) == ("tick", KEPT + 4, KEPT + 5)
 
 
-async def test_who_follows_hears_of_what_is_new_and_of_nothing_twice() -> None:
+async def test_follower_gets_each_new_event_once() -> None:
     events, heard = Events(), list[int]()
 
     async def listen(number: int) -> None:
@@ -41,7 +41,7 @@ async def test_who_follows_hears_of_what_is_new_and_of_nothing_twice() -> None:
     await asyncio.wait(listeners)
 
 
-async def test_leaders_and_isrs_are_told_once_though_every_broker_hears_of_them() -> None:
+async def test_leader_and_isr_changes_are_published_once() -> None:
     async with controlled() as on, asyncio.timeout(60):
         await with_topic(on)
         kinds = [(one.kind, one.detail.get("partition")) for one in on.events.after(0)]
@@ -58,7 +58,7 @@ async def test_leaders_and_isrs_are_told_once_though_every_broker_hears_of_them(
         assert "node killed" in {one.kind for one in on.events.after(before)}
 
 
-async def test_leaders_of_a_topic_that_is_made_anew_are_told_again() -> None:
+async def test_leaders_of_recreated_topic_are_published_again() -> None:
     async with controlled(1) as on, asyncio.timeout(60):
         for _ in range(2):
             await with_topic(on)

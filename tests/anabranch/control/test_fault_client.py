@@ -29,7 +29,7 @@ def produce(to: ControlClient, topic: str) -> list[object]:
     return sent
 
 
-def test_a_rule_for_a_block(ours: ControlClient) -> None:
+def test_rule_applies_within_its_block(ours: ControlClient) -> None:
     ours.create_topic("block", 1)
     with ours.faults(api="Produce", topic="block", error="NOT_LEADER_OR_FOLLOWER", times=2) as rule:
         assert produce(ours, "block") == [None]
@@ -39,7 +39,7 @@ def test_a_rule_for_a_block(ours: ControlClient) -> None:
     assert rule.hits == 2 and rule.row()["spent"]
 
 
-def test_a_rule_that_hits_nothing_fails_its_block(ours: ControlClient) -> None:
+def test_rule_without_hits_fails_its_block(ours: ControlClient) -> None:
     never = Rule(name="never", api=("DeleteTopics",), hold=True)
     with pytest.raises(RuleNeverHit, match="rule never has no hits: no request matched it"), ours.faults(never):
         pass
@@ -51,7 +51,7 @@ def test_a_rule_that_hits_nothing_fails_its_block(ours: ControlClient) -> None:
         rule.remove()
 
 
-def test_what_is_held_is_released(ours: ControlClient) -> None:
+def test_held_request_is_released(ours: ControlClient) -> None:
     rule = ours.faults.add(name="a/b c", api="DeleteTopics", hold=True)
     ours.create_topic("held", 1)
     deleting = threading.Thread(target=ours.ask, args=("DELETE", "/v1/topics/held"))
@@ -63,7 +63,7 @@ def test_what_is_held_is_released(ours: ControlClient) -> None:
     assert not deleting.is_alive()
 
 
-def test_what_can_hit_nothing_is_refused(ours: ControlClient) -> None:
+def test_impossible_rule_is_refused(ours: ControlClient) -> None:
     with pytest.raises(ControlError, match="there is no broker 9; there are 1, 2, 3") as refused:
         ours.faults.add(api="Produce", hold=True, brokers=9)
     assert refused.value.status == 400

@@ -15,7 +15,7 @@ from tests.anabranch.control.test_routes import ask
 from tests.anabranch.faults.test_faults import connected, groups
 
 
-async def test_rules_come_hit_and_go() -> None:
+async def test_rules_are_added_hit_and_removed() -> None:
     async with controlled(brokers=1) as on, connected(on.cluster) as connection, asyncio.timeout(60):
         said = {"name": "no", "api": "ListGroups", "error": "COORDINATOR_NOT_AVAILABLE", "times": 1}
         row = await ask(on, "add_fault", body=said)
@@ -43,7 +43,7 @@ async def test_rules_come_hit_and_go() -> None:
         assert await ask(on, "get_faults") == []
 
 
-async def test_what_is_held_is_released() -> None:
+async def test_held_request_is_released() -> None:
     async with controlled(brokers=1) as on, connected(on.cluster) as connection, asyncio.timeout(60):
         await ask(on, "add_fault", body={"name": "gate", "api": "ListGroups", "hold": True})
         asking = asyncio.create_task(groups(connection))
@@ -54,7 +54,7 @@ async def test_what_is_held_is_released() -> None:
         assert await ask(on, "remove_faults") == {} and len(on.faults) == 0
 
 
-async def test_what_cannot_be_done_is_refused() -> None:
+async def test_invalid_rules_and_waits_are_refused() -> None:
     async with controlled(brokers=1) as on:
         with pytest.raises(InvalidRule, match="unknown API 'Produced'; did you mean Produce"):
             await ask(on, "add_fault", body={"api": "Produced", "hold": True})
@@ -67,7 +67,7 @@ async def test_what_cannot_be_done_is_refused() -> None:
             await ask(on, "wait_for_hits", rule="gate", query={"hits": "two"})
 
 
-async def test_of_a_rule_that_hits_everything_the_first_hits_are_events() -> None:
+async def test_first_hits_of_a_busy_rule_are_events() -> None:
     async with controlled(brokers=1) as on, connected(on.cluster) as connection, asyncio.timeout(60):
         await ask(on, "add_fault", body={"api": "ListGroups", "throttle_ms": 1})
         for _ in range(103):

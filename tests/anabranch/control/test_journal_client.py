@@ -10,7 +10,7 @@ from anabranch.control.client import ControlClient, ControlError
 from tests.anabranch.cli.test_journal import told  # noqa: F401
 
 
-def test_a_blocking_test_asks_waits_and_follows(told: dict[str, str]) -> None:  # noqa: F811
+def test_blocking_client_queries_awaits_and_follows_journal(told: dict[str, str]) -> None:  # noqa: F811
     control = ControlClient(told["control"])
     control.journal.clear()
     control.create_topic("followed")

@@ -16,7 +16,7 @@ from tests.anabranch.control.test_routes import ask
 from tests.anabranch.faults.test_faults import connected, groups
 
 
-async def test_exchanges_are_asked_for_awaited_and_forgotten() -> None:
+async def test_exchanges_are_queried_awaited_and_cleared() -> None:
     async with controlled(brokers=1) as alone, asyncio.timeout(60):
         journal = Journal(10, alone.cluster.node_ids)
         alone.cluster.on_node(journal.watch)
@@ -39,7 +39,7 @@ async def test_exchanges_are_asked_for_awaited_and_forgotten() -> None:
         assert await ask(on, "clear_journal") == {} and await ask(on, "get_journal") == []
 
 
-async def test_without_a_journal_it_is_told_how_to_have_one() -> None:
+async def test_missing_journal_is_refused_with_remedy() -> None:
     async with controlled(brokers=1) as on:
         with pytest.raises(ActionRefused, match="there is no journal; start the cluster with --control-journal 1000"):
             await ask(on, "get_journal")

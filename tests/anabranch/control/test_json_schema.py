@@ -59,7 +59,7 @@ INTEGER = {"type": "integer", "format": "int64"}
         (Leaf | None, {"anyOf": [{"$ref": "#/components/schemas/Leaf"}, {"type": "null"}]}),
     ],
 )
-def test_annotation_becomes_its_schema(hint: Any, schema: dict[str, Any]) -> None:
+def test_annotation_is_converted_to_schema(hint: Any, schema: dict[str, Any]) -> None:
     assert Schemas().of(hint) == schema
 
 
@@ -74,13 +74,13 @@ def test_typed_dict_becomes_a_component_with_its_required_fields() -> None:
     assert required(Oak) == ["name", "rings"]
 
 
-def test_schema_that_is_made_elsewhere_is_taken() -> None:
+def test_external_schema_is_used() -> None:
     schemas = Schemas({Leaf: ("Blatt", {"type": "object", "properties": {"a": INTEGER}})})
     assert schemas.of(Leaf) == {"$ref": "#/components/schemas/Blatt"}
     assert schemas.properties(Leaf) == {"a": INTEGER}
 
 
-def test_type_that_json_lacks_is_refused() -> None:
+def test_unsupported_type_is_refused() -> None:
     with pytest.raises(TypeError, match="JSON has no type for"):
         Schemas().of(bytes)
 

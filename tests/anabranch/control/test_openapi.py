@@ -71,7 +71,7 @@ def row_schema(key: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
-def test_the_document_has_every_route() -> None:
+def test_document_has_every_route() -> None:
     assert told()["info"]["version"] == "1.2.3"
     found = [(method.upper(), path) for path, ways in told()["paths"].items() for method in ways]
     assert sorted(found) == sorted((one.method, one.path) for one in ROUTES)
@@ -85,7 +85,7 @@ def test_the_document_has_every_route() -> None:
     assert set(body["properties"]) == {"topic", "partitions", "replicas", "configs"} and body["required"] == ["topic"]
 
 
-def test_no_answer_parameter_or_body_is_without_a_type() -> None:
+def test_every_response_parameter_and_body_has_a_type() -> None:
     for name, one in operations().items():
         for media in one["responses"]["200"]["content"].values():
             assert media["schema"], f"{name} declares no type: give its handler a return annotation"
@@ -96,7 +96,7 @@ def test_no_answer_parameter_or_body_is_without_a_type() -> None:
             assert media["schema"], name
 
 
-def test_words_of_waits_and_of_the_journal_are_the_parameters() -> None:
+def test_wait_and_journal_words_are_parameters() -> None:
     for name, words, more in (
         ("waitForState", WORDS, {"timeout"}),
         ("getJournal", JOURNAL_WORDS, {"bytes"}),
@@ -106,12 +106,12 @@ def test_words_of_waits_and_of_the_journal_are_the_parameters() -> None:
         assert {one["name"] for one in operations()[name]["parameters"]} == {*words, *more}
 
 
-def test_each_path_has_the_tag_that_fits_best() -> None:
+def test_each_path_has_its_most_specific_tag() -> None:
     assert tag_of("/v1/state") == "cluster" and tag_of("/v1/state/snapshots") == "snapshots"
     assert {tag for one in operations().values() for tag in one["tags"]} == set(TAGS)
 
 
-def test_the_document_is_valid_openapi() -> None:
+def test_document_is_valid_openapi() -> None:
     validator = jsonschema.Draft202012Validator
     for schema in told()["components"]["schemas"].values():
         validator.check_schema(schema)
@@ -121,7 +121,7 @@ def test_the_document_is_valid_openapi() -> None:
     assert told()["servers"] == [{"url": "http://127.0.0.1:9190"}]
 
 
-def test_each_operation_has_an_example_that_its_schema_allows() -> None:
+def test_each_operation_has_an_example_that_matches_its_schema() -> None:
     assert examples().keys() == operations().keys(), "run python -m tests.anabranch.control.recorded"
     for name, example in examples().items():
         operation = operations()[name]
@@ -141,7 +141,7 @@ def test_each_operation_has_an_example_that_its_schema_allows() -> None:
             check(example["body"], body["schema"], f"{name} body")
 
 
-def test_what_a_proxy_refuses_has_no_answer() -> None:
+def test_operations_refused_by_proxy_have_no_success_response() -> None:
     paths = document(PROXY_ROUTES, "1")["paths"]
     assert paths["/v1/clock"]["get"]["responses"].keys() == {"default"}
     assert paths["/v1/faults"]["get"]["responses"].keys() == {"200", "default"}
@@ -156,7 +156,7 @@ def running() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.processes
-def test_every_answer_of_a_running_cluster_is_as_its_schema_says(running: tuple[str, str]) -> None:
+def test_every_response_of_a_running_cluster_matches_its_schema(running: tuple[str, str]) -> None:
     kinds = set()
     for ask, _, answer in walk(*running):
         check_answer(ask.operation, answer)

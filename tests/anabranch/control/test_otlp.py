@@ -73,13 +73,13 @@ def test_each_data_point_is_a_row() -> None:
 
 
 @pytest.mark.parametrize("unknown", [-1, 0, 3])
-def test_a_temporality_that_there_is_not(unknown: int) -> None:
+def test_unknown_temporality_is_null(unknown: int) -> None:
     total = Sum(data_points=[NumberDataPoint(as_int=2)], aggregation_temporality=unknown)  # type: ignore[arg-type]
     (row,) = points(pushed(Metric(name="s", sum=total)))
     assert row["temporality"] is None
 
 
-def test_attributes_of_every_kind() -> None:
+def test_attributes_of_every_type_are_decoded() -> None:
     every = [
         said("text", AnyValue(string_value="é")),
         said("truth", AnyValue(bool_value=True)),
@@ -91,7 +91,7 @@ def test_attributes_of_every_kind() -> None:
     assert row["attributes"] == {"text": "é", "truth": True, "bytes": "01", "list": [1, None], "map": {"a": 0.5}}
 
 
-def test_numbers_that_json_does_not_have() -> None:
+def test_non_finite_numbers_are_encoded_as_json() -> None:
     numbers = [NumberDataPoint(as_double=float(one)) for one in ("nan", "inf", "-inf", "1")]
     rows = points(pushed(Metric(name="g", gauge=Gauge(data_points=numbers))))
     assert [row["value"] for row in rows] == ["NaN", "Infinity", "-Infinity", 1.0]
@@ -106,7 +106,7 @@ SOUND = pushed(
 
 
 @given(st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.binary(min_size=1, max_size=3)), max_size=6))
-def test_whatever_a_client_sends_is_shown_or_called_nonsense(changes: list[tuple[int, bytes]]) -> None:
+def test_corrupt_metrics_are_decoded_or_refused(changes: list[tuple[int, bytes]]) -> None:
     content = bytearray(SOUND)
     for place, change in changes:
         content[place : place + len(change)] = change
@@ -119,7 +119,7 @@ def test_whatever_a_client_sends_is_shown_or_called_nonsense(changes: list[tuple
         assert {row["temporality"] for row in rows} <= {None, "delta", "cumulative"}
 
 
-def test_what_is_too_much_or_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excess_points_are_dropped_and_malformed_metrics_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     many = pushed(Metric(name="g", gauge=Gauge(data_points=[NumberDataPoint(as_int=one) for one in range(9)])))
     assert [row["value"] for row in points(many, 3)] == [0, 1, 2]
     assert points(b"") == []

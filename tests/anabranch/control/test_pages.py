@@ -19,7 +19,7 @@ def files() -> list[str]:
     return [one.relative_to(PAGE).as_posix() for one in PAGE.rglob("*") if one.is_file()]
 
 
-def test_all_of_it_is_served_and_it_is_small() -> None:
+def test_all_page_files_are_served_and_small() -> None:
     found = [page_file(name) for name in files()]
     assert len(found) > 20
     assert sum(len(one[0]) for one in found if one is not None) < LIMIT_BYTES
@@ -29,18 +29,18 @@ def test_all_of_it_is_served_and_it_is_small() -> None:
 @pytest.mark.parametrize(
     "name", ["", "../feed.py", "views/../../feed.py", "views", "feed.py", "nothing.js", "/etc/passwd"]
 )
-def test_nothing_else_is(name: str) -> None:
+def test_no_other_file_is_served(name: str) -> None:
     assert page_file(name) is None
 
 
-def test_it_names_no_other_place() -> None:
+def test_pages_refer_to_no_other_host() -> None:
     for name in files():
         if not name.startswith("vendor/") and not name.endswith(".svg"):
             addresses = re.findall(r"https?://[^\s`\"')]+", (PAGE / name).read_text())
             assert not addresses, name
 
 
-def test_each_module_that_is_imported_is_there() -> None:
+def test_every_imported_module_exists() -> None:
     for name in files():
         if name.endswith(".js") and not name.startswith("vendor/"):
             for wanted in re.findall(r'from "(\.[^"]+)"', (PAGE / name).read_text()):
@@ -62,13 +62,15 @@ def test_each_module_that_is_imported_is_there() -> None:
         (False, "cluster.example:9190", "https://evil.example", 403),
     ],
 )
-def test_who_comes_from_elsewhere(local: bool, host: str, origin: str | None, expected: int | None) -> None:
+def test_requests_of_other_origins_are_refused(
+    local: bool, host: str, origin: str | None, expected: int | None
+) -> None:
     headers = {"Host": host} | ({} if origin is None else {"Origin": origin})
     refused = AccessControl("", local=local, port=9190).refusal(headers, {})
     assert (refused and refused[0]) == expected
 
 
-def test_a_cookie_stands_for_the_token_and_is_not_it() -> None:
+def test_session_cookie_replaces_token_and_differs_from_it() -> None:
     admission = AccessControl("secret", local=True, port=9190)
     here = {"Host": "localhost:9190"}
     assert admission.log_in("other") is admission.log_in(None) is None
@@ -88,7 +90,7 @@ def test_a_cookie_stands_for_the_token_and_is_not_it() -> None:
         assert (refused and refused[0]) == expected
 
 
-async def test_a_browser_logs_in_once() -> None:
+async def test_browser_logs_in_once() -> None:
     async with served("secret") as (_, session):
         for path in ("/", "/docs"):
             async with session.get(path) as page:

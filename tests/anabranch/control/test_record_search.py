@@ -51,7 +51,7 @@ async def test_records_are_found_in_all_partitions_newest_first() -> None:
         assert (row["partition"], row["offset"], row["headers"]) == (2, 5, [["trace", "t-17"]])
 
 
-async def test_search_goes_on_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_search_continues_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_search, "STEP", 4)
     async with served() as (_, session):
         await filled(session)
@@ -94,7 +94,7 @@ async def test_unusable_search_is_refused() -> None:
         assert (await status(session, "GET", "/v1/topics/nowhere/search"))[0] == 404
 
 
-async def test_partition_without_leader_is_left_out_unless_it_is_named() -> None:
+async def test_leaderless_partition_is_skipped_unless_requested() -> None:
     async with served(brokers=2) as (on, session):
         await status(session, "POST", "/v1/topics", json={"topic": "t", "partitions": 2, "replicas": 1})
         records = [{"value": "x", "partition": index} for index in (0, 1)]

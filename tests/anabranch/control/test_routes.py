@@ -20,7 +20,7 @@ async def ask(on: ControlledCluster, name: str, *, query: dict[str, str] | None 
     return await route.handler(on, ControlRequest({key: str(one) for key, one in words.items()}, query or {}, body))
 
 
-async def test_topics_come_and_go() -> None:
+async def test_topics_are_created_and_deleted() -> None:
     async with controlled() as on, asyncio.timeout(60):
         made = await ask(on, "create_topic", body={"topic": "a", "partitions": 3, "configs": {"retention.ms": 60000}})
         assert [one["leader"] > 0 for one in made["partitions"]] == [True] * 3
@@ -44,7 +44,7 @@ async def test_topics_come_and_go() -> None:
             await ask(on, "get_topic", topic="b")
 
 
-async def test_it_is_let_in_where_nobody_else_is() -> None:
+async def test_control_plane_authenticates_as_a_broker() -> None:
     """All listeners need authentication: the control plane authenticates like a broker."""
     listener = "SASL_PLAINTEXT"
     properties = {
@@ -61,7 +61,7 @@ async def test_it_is_let_in_where_nobody_else_is() -> None:
         await ask(on, "delete_topic", topic="a")
 
 
-async def test_nodes_and_sessions() -> None:
+async def test_nodes_and_sessions_are_controlled() -> None:
     async with controlled() as on, asyncio.timeout(60):
         assert len(await ask(on, "get_nodes")) == 3
         for name, running in (("kill_node", False), ("start_node", True), ("stop_node", False), ("start_node", True)):
@@ -78,7 +78,7 @@ async def test_nodes_and_sessions() -> None:
 
 
 @pytest.mark.parametrize("timeout", ["x", "-1", "601"])
-async def test_how_long_a_wait_may_take(timeout: str) -> None:
+async def test_invalid_timeout_is_refused(timeout: str) -> None:
     async with controlled(brokers=1) as on:
         with pytest.raises(ValueError, match="timeout is"):
             await ask(on, "wait_for_state", query={"node": "1", "timeout": timeout})

@@ -52,7 +52,7 @@ async def status(session: aiohttp.ClientSession, method: str, path: str, **how: 
         return answer.status, await answer.json()
 
 
-async def test_each_refusal_has_its_status() -> None:
+async def test_each_error_has_its_status() -> None:
     async with served() as (_, session):
         for method, path, how, expected in [
             ("GET", "/v1/nodes", {}, 200),
@@ -72,7 +72,7 @@ async def test_each_refusal_has_its_status() -> None:
         assert (await status(session, "GET", "/v1/openapi.json"))[1]["openapi"].startswith("3.")
 
 
-async def test_unknown_path_and_method_are_refused_in_json_with_what_was_meant() -> None:
+async def test_unknown_path_and_method_are_refused_with_suggestion() -> None:
     async with served() as (_, session):
         got, body = await status(session, "GET", "/v1/node")
         assert (got, body) == (404, {"error": "there is no path /v1/node; did you mean /v1/nodes?"})
@@ -81,7 +81,7 @@ async def test_unknown_path_and_method_are_refused_in_json_with_what_was_meant()
             assert await answer.json() == {"error": "/v1/topics takes GET, POST, not PUT"}
 
 
-async def test_without_the_token_nothing_is_done() -> None:
+async def test_without_token_nothing_changes() -> None:
     async with served("secret") as (on, session):
         for header in ({}, {"Authorization": "Bearer other"}, {"Authorization": "secret"}):
             got, body = await status(session, "POST", "/v1/nodes/1/kill", headers=header)
@@ -90,7 +90,7 @@ async def test_without_the_token_nothing_is_done() -> None:
         assert (await status(session, "GET", "/v1/nodes", headers={"Authorization": "Bearer secret"}))[0] == 200
 
 
-async def test_events_are_streamed_from_where_one_was() -> None:
+async def test_events_are_streamed_from_a_number() -> None:
     async with served() as (on, session):
         for number in range(3):
             on.events.publish("tick", count=number)
@@ -123,7 +123,7 @@ async def test_flushed_events_are_sent_within_the_call_and_once() -> None:
         assert kinds == [b"event: flushed", b"event: last"]
 
 
-async def test_a_bug_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_is_logged_as_a_bug(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("anabranch.control.state.nodes", lambda cluster: 1 / 0)
     async with served() as (_, session):
         with caplog.at_level(logging.ERROR, module.__name__):
@@ -183,7 +183,7 @@ async def test_cookie_of_this_port_that_is_not_utf8_is_refused() -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda one: f"{one.method} {one.path}")
-async def test_without_the_token_no_route_is_answered(route: Route) -> None:
+async def test_every_route_requires_the_token(route: Route) -> None:
     """Also for streams, with any wrong header, and before the body is read."""
     async with served("secret") as (_, session):
         path = re.sub(r"{\w+}", "1", route.path)
@@ -198,9 +198,7 @@ async def test_without_the_token_no_route_is_answered(route: Route) -> None:
 
 @pytest.mark.parametrize("host", LOOPBACK)
 @pytest.mark.parametrize("name", ["", "cluster.example"], ids=["by address", "by name"])
-async def test_control_plane_beyond_loopback_answers_any_name_of_its_own_but_nobody_without_the_token(
-    host: str, name: str
-) -> None:
+async def test_control_plane_beyond_loopback_accepts_any_host_name_but_requires_token(host: str, name: str) -> None:
     async with served("secret", host=host) as (_, session):
         own = {"Host": name} if name else {}
         for route in ROUTES:
@@ -216,7 +214,7 @@ async def test_control_plane_beyond_loopback_answers_any_name_of_its_own_but_nob
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
-async def test_cookie_beyond_loopback_is_for_no_script_and_no_other_site(host: str) -> None:
+async def test_cookie_beyond_loopback_is_http_only_and_same_site(host: str) -> None:
     async with served("secret", host=host) as (_, session):
         async with session.post("/v1/login", json={"token": "secret"}) as answer:
             (cookie,) = answer.headers.getall("Set-Cookie")
@@ -242,20 +240,20 @@ async def test_cookie_beyond_loopback_is_for_no_script_and_no_other_site(host: s
     ],
     ids=lambda one: str(one)[:20],
 )
-async def test_login_body_that_cannot_be_used_is_refused(body: bytes, expected: int) -> None:
+async def test_unusable_login_body_is_refused(body: bytes, expected: int) -> None:
     async with served("secret") as (_, session):
         assert (await status(session, "POST", "/v1/login", data=body))[0] == expected
 
 
 @pytest.mark.parametrize("value", ["1e400", "NaN", "-Infinity", "9" * 5000, "1" + "0" * 30])
-async def test_number_that_is_none_is_refused(value: str) -> None:
+async def test_non_finite_or_huge_number_is_refused(value: str) -> None:
     async with served() as (_, session):
         for path in ("/v1/topics", "/v1/faults", "/v1/state/forks"):
             body = f'{{"topic": "t", "partitions": {value}, "delay_ms": {value}, "snapshot": {value}}}'
             assert (await status(session, "POST", path, data=body.encode()))[0] == 400
 
 
-async def test_body_over_the_limit_of_its_route_is_refused_as_it_comes() -> None:
+async def test_body_over_the_limit_is_refused_while_it_is_received() -> None:
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield bytes(1 << 16)
@@ -275,7 +273,7 @@ async def test_compressed_body_is_refused() -> None:
         assert (await status(session, "POST", "/v1/topics", data=b"x", headers=headers))[0] == 415
 
 
-async def test_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_body_that_does_not_arrive_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BODY_TIMEOUT_S", 0.05)
     async with served() as (_, session):
         root = str(session._base_url).rstrip("/")
@@ -283,7 +281,7 @@ async def test_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPat
         assert b" 408 " in (await raw(root, request)).split(b"\r\n")[0]
 
 
-async def test_snapshot_file_over_the_bound_is_refused() -> None:
+async def test_snapshot_file_over_the_limit_is_refused() -> None:
     """30 MB of zeros, which are sent as 30 KB."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -295,7 +293,7 @@ async def test_snapshot_file_over_the_bound_is_refused() -> None:
         assert (await status(session, "PUT", path, data=io.BytesIO(bytes((8 << 20) + 1))))[0] == 413
 
 
-async def test_work_goes_on_when_its_client_disconnects(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_continues_when_its_client_disconnects(monkeypatch: pytest.MonkeyPatch) -> None:
     started, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def kill(self: Any, node_id: int) -> dict[str, Any]:

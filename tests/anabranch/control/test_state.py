@@ -10,7 +10,7 @@ from anabranch.control import state
 from tests.anabranch.control.conftest import controlled, with_topic
 
 
-async def test_everything_at_one_moment() -> None:
+async def test_state_has_nodes_topics_groups_and_transactions() -> None:
     async with controlled() as on, asyncio.timeout(60):
         await with_topic(on)
         servers = on.cluster.bootstrap_servers
@@ -40,7 +40,7 @@ async def test_everything_at_one_moment() -> None:
         assert (transaction["transactional_id"], transaction["state"]) == ("tx", "CompleteCommit")
 
 
-async def test_a_node_that_is_down_has_a_row_and_its_replicas_none() -> None:
+async def test_stopped_node_has_a_row_and_its_replicas_no_end_offset() -> None:
     async with controlled() as on, asyncio.timeout(60):
         await with_topic(on, partitions=1)
         down = next(one for one in (1, 2, 3) if one != state.topics(on.cluster)[0]["partitions"][0]["leader"])

@@ -11,7 +11,7 @@ from anabranch.control.client import ControlClient, ControlError
 from anabranch.control.endpoint import Address, ControlEndpoint
 
 
-async def test_a_cluster_on_disk_is_not_reset(tmp_path: Path) -> None:
+async def test_cluster_on_disk_is_not_reset(tmp_path: Path) -> None:
     import asyncio
 
     door = ControlEndpoint(Address("127.0.0.1", 0), "")

@@ -31,7 +31,7 @@ def topics(kafka: RunningCluster) -> list[str]:
     return [one["topic"] for one in kafka.control.state()["topics"]]
 
 
-def test_a_cluster_as_new(ours: RunningCluster) -> None:
+def test_reset_restores_an_empty_cluster(ours: RunningCluster) -> None:
     servers = ours.bootstrap_servers
     ours.topic("orders")
     assert produce(ours) == [0]
@@ -54,7 +54,7 @@ def test_a_cluster_as_new(ours: RunningCluster) -> None:
     assert "reset" in kinds and kinds.count("leader") >= 1
 
 
-def test_a_cluster_as_it_was(ours: RunningCluster, tmp_path: Path) -> None:
+def test_restore_returns_to_the_snapshot(ours: RunningCluster, tmp_path: Path) -> None:
     ours.reset()
     ours.topic("orders")
     assert produce(ours) == [0]
@@ -88,7 +88,7 @@ def test_a_cluster_as_it_was(ours: RunningCluster, tmp_path: Path) -> None:
     assert kept.rows() == []
 
 
-def test_a_stopped_clock_stands_still_again_after_a_restore(ours: RunningCluster) -> None:
+def test_stopped_clock_stays_stopped_after_restore(ours: RunningCluster) -> None:
     ours.snapshots.take("now")
     with ours.clock.stopped():
         ours.snapshots.restore("now")
@@ -97,7 +97,7 @@ def test_a_stopped_clock_stands_still_again_after_a_restore(ours: RunningCluster
     ours.snapshots.remove("now")
 
 
-def test_what_is_not_there_is_refused(ours: RunningCluster, tmp_path: Path) -> None:
+def test_missing_or_invalid_snapshot_is_refused(ours: RunningCluster, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.zip"
     wrong.write_bytes(b"x")
     for attempt, status, reason in [

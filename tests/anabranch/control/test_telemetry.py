@@ -30,7 +30,7 @@ def kinds(on: ControlledCluster) -> list[str]:
     return [one.kind for one in on.events.after(0) if one.kind.startswith("telemetry")]
 
 
-async def test_a_client_is_told_of_from_its_question_to_its_last_push() -> None:
+async def test_client_is_tracked_from_subscription_to_last_push() -> None:
     async with asyncio.timeout(60), taking() as on:
         telemetry = telemetry_of(on)
         assert telemetry.is_taken and telemetry.rows() == []
@@ -59,7 +59,7 @@ async def test_a_client_is_told_of_from_its_question_to_its_last_push() -> None:
         assert telemetry.rows(row["instance"]) == [] and telemetry.last("shop") is None
 
 
-async def test_a_refusal_is_told() -> None:
+async def test_refused_push_is_shown() -> None:
     async with asyncio.timeout(60), taking() as on, client_of(on.cluster) as client:
         told = await get(client)
         await client.call(push_of(told, b"no zstd", Compression.ZSTD))
@@ -69,7 +69,7 @@ async def test_a_refusal_is_told() -> None:
             await telemetry_of(on).wait_for("shop", 1, 0)
 
 
-async def test_a_client_that_goes_to_another_broker_goes_on() -> None:
+async def test_client_that_changes_brokers_stays_one_client() -> None:
     async with asyncio.timeout(60), taking(2) as on:
         await subscribe(on.cluster, "all", metrics="m.", interval_ms="100")
         async with client_of(on.cluster) as client:
@@ -87,7 +87,7 @@ async def test_a_client_that_goes_to_another_broker_goes_on() -> None:
         assert telemetry_of(on).rows()[0]["pushes"] == 3, "a broker that was started again is listened to"
 
 
-async def test_who_waits_hears_of_it_or_of_what_is_missing() -> None:
+async def test_wait_ends_with_push_or_names_what_is_missing() -> None:
     async with asyncio.timeout(60), taking() as on:
         telemetry = telemetry_of(on)
         with pytest.raises(TimeoutError, match="after 0 s no client 'shop' has requested a subscription"):
@@ -119,7 +119,7 @@ async def test_who_waits_hears_of_it_or_of_what_is_missing() -> None:
         ({}, ["a", "b", "c"]),
     ],
 )
-async def test_what_is_kept_is_bounded(bounds: dict[str, int], left: list[str]) -> None:
+async def test_stored_telemetry_is_bounded(bounds: dict[str, int], left: list[str]) -> None:
     async with asyncio.timeout(60), taking() as on:
         kept = ClientTelemetry(on.cluster, Events(), **bounds)
         on.cluster.on_node(kept.watch)
@@ -131,6 +131,6 @@ async def test_what_is_kept_is_bounded(bounds: dict[str, int], left: list[str]) 
         assert [row["client"] for row in kept.rows()] == left
 
 
-async def test_without_telemetry_there_is_none() -> None:
+async def test_cluster_without_telemetry_has_no_clients() -> None:
     async with controlled(1, kafka="4.1") as on:
         assert not telemetry_of(on).is_taken and telemetry_of(on).rows() == []

@@ -12,7 +12,7 @@ from tests.anabranch.cli.test_telemetry import TAKING, UP, push
 from tests.running import running
 
 
-def test_a_blocking_test_asks_waits_and_reads(tmp_path: Path) -> None:
+def test_blocking_client_awaits_and_reads_telemetry(tmp_path: Path) -> None:
     with running(*UP, *TAKING) as told:
         telemetry = ControlClient(told["control"]).telemetry
         assert telemetry.clients() == []

@@ -15,7 +15,7 @@ from tests.anabranch.control.test_routes import ask
 from tests.broker.telemetry.pushing import TELEMETRY, client_of, get, push_of
 
 
-async def test_clients_are_listed_shown_awaited_and_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_are_listed_awaited_and_their_metrics_served(monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncio.timeout(60), controlled(1, kafka="4.1", properties=TELEMETRY) as on, client_of(on.cluster) as a:
         for name in ("get_pushed_metrics", "get_otlp"):
             with pytest.raises(UnknownNode, match="no client 'shop' has requested a subscription"):
@@ -43,7 +43,7 @@ async def test_clients_are_listed_shown_awaited_and_handed_out(monkeypatch: pyte
         assert shown["unread"] == "to show them: pip install 'anabranch[telemetry]'"
 
 
-async def test_where_none_are_taken_it_is_told_how_to_have_them() -> None:
+async def test_disabled_telemetry_is_refused_with_remedy() -> None:
     async with controlled(1) as on:
         with pytest.raises(ActionRefused, match="no broker accepts client metrics"):
             await ask(on, "get_telemetry")

@@ -11,7 +11,7 @@ from tests.anabranch.control.test_server import served, status
 from tests.broker.coordinators.stock_members import TOPIC, StockMember
 
 
-async def test_a_resize_is_planned_and_made() -> None:
+async def test_resize_is_planned_and_executed() -> None:
     async with served() as (_, session):
         await status(session, "POST", "/v1/topics", json={"topic": "t", "partitions": 4})
         code, plan = await status(session, "GET", "/v1/topics/t/plan?partitions=6")
@@ -37,7 +37,7 @@ async def test_a_resize_is_planned_and_made() -> None:
             assert (code, bool(told["error"])) == (expected, True), path
 
 
-async def test_no_ordered_topic_shrinks_under_consumers_without_gates() -> None:
+async def test_ordered_topic_with_stock_consumers_is_not_shrunk() -> None:
     async with served() as (controlled, session), Admin(controlled.cluster.bootstrap_servers) as admin:
         said = {"topic": TOPIC, "partitions": 2, "configs": {"enable.ordered.delivery": "true"}}
         await status(session, "POST", "/v1/topics", json=said)
@@ -49,7 +49,7 @@ async def test_no_ordered_topic_shrinks_under_consumers_without_gates() -> None:
         assert code == 200
 
 
-async def test_no_more_rows_are_made_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_requested_records_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One batch may have millions of records."""
     shown: list[bytes | None] = []
 

@@ -23,11 +23,11 @@ PATHS = [one.path for one in ROUTES]
         ("/v1/fault/slow/wait", "/v1/faults/slow/wait"),
     ],
 )
-def test_near_path_is_suggested_with_its_own_words(path: str, meant: str) -> None:
+def test_near_path_is_suggested_with_its_parameters(path: str, meant: str) -> None:
     assert unknown_path(path, PATHS) == f"there is no path {path}; did you mean {meant}?"
 
 
-def test_path_like_no_other_names_the_list() -> None:
+def test_unknown_path_refers_to_the_list() -> None:
     assert unknown_path("/favicon.ico", PATHS) == (
         "there is no path /favicon.ico; /docs and /v1/openapi.json list the paths"
     )

@@ -25,12 +25,12 @@ from tests.anabranch.control.conftest import controlled, with_topic
         ({"controller": "a"}, "controller is a node's id or any"),
     ],
 )
-def test_what_is_no_condition(words: dict[str, str], reason: str) -> None:
+def test_invalid_condition_is_refused(words: dict[str, str], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         condition(words)
 
 
-async def test_what_is_missing() -> None:
+async def test_unmet_condition_is_explained() -> None:
     async with controlled() as on, asyncio.timeout(60):
         cluster = on.cluster
 

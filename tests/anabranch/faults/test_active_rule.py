@@ -20,7 +20,7 @@ def hits(count: int, **said: Any) -> str:
     return "".join("x" if rule.hit(VIEW) else "." for _ in range(count))
 
 
-def test_which_of_the_requests_are_hit() -> None:
+def test_skip_times_and_probability_select_requests() -> None:
     assert hits(4) == "xxxx"
     assert hits(4, times=2) == "xx.."
     assert hits(5, after=2, times=1) == "..x.."
@@ -28,13 +28,13 @@ def test_which_of_the_requests_are_hit() -> None:
     assert hits(8, after=1, every=2, times=2) == ".x.x...."
 
 
-def test_chance_is_the_seeds() -> None:
+def test_probability_depends_on_seed() -> None:
     first = hits(200, probability=0.5, seed=1)
     assert first == hits(200, probability=0.5, seed=1) != hits(200, probability=0.5, seed=2)
     assert 60 < first.count("x") < 140
 
 
-def test_delays_are_fixed_or_drawn() -> None:
+def test_delays_are_fixed_or_random() -> None:
     assert armed().delay_s() == 0
     assert armed(delay_ms=(50.0,)).delay_s() == 0.05
     drawn = armed(delay_ms=(10.0, 20.0), seed=3)
@@ -42,14 +42,14 @@ def test_delays_are_fixed_or_drawn() -> None:
     assert drawn.delay_s() != drawn.delay_s()
 
 
-def test_delays_by_quantiles() -> None:
+def test_delays_follow_quantiles() -> None:
     rule = armed(delay_ms=(0.0, 10.0, 20.0, 1000.0, 1000.0), seed=3)
     drawn = sorted(rule.delay_s() for _ in range(400))
     assert drawn[0] >= 0 and drawn[-1] == 1
     assert drawn[60] < 0.01 < drawn[140] and drawn[160] < 0.02 < drawn[240] and drawn[340] == 1
 
 
-async def test_a_rule_ends_with_its_time() -> None:
+async def test_rule_expires_after_its_time() -> None:
     rule = armed(until="20ms")
     assert rule.hit(VIEW), "its time begins when a broker follows it"
     rule.activate()
@@ -59,7 +59,7 @@ async def test_a_rule_ends_with_its_time() -> None:
     assert rule.spent and not rule.hit(VIEW) and rule.hits == 2
 
 
-def test_a_rule_waits_for_another() -> None:
+def test_rule_depends_on_another_rule() -> None:
     there: set[str] = set()
     rule = ActiveRule(Rule(name="second", while_rule="first"), lambda *_: None, lambda name: name in there)
     assert not rule.hit(VIEW) and rule.met == 0
@@ -69,7 +69,7 @@ def test_a_rule_waits_for_another() -> None:
     assert not rule.hit(VIEW) and (rule.met, rule.hits) == (1, 1)
 
 
-async def test_a_test_waits_for_hits() -> None:
+async def test_hits_are_awaited() -> None:
     rule = armed()
     waiting = asyncio.create_task(rule.wait_hit(2))
     rule.hit(VIEW)
@@ -83,7 +83,7 @@ async def test_a_test_waits_for_hits() -> None:
         await armed().wait_hit(timeout_s=0)
 
 
-async def test_a_barrier_opens_once_and_for_all() -> None:
+async def test_barrier_opens_once_for_all() -> None:
     rule = armed(hold=True)
     held = [asyncio.create_task(rule.pass_barrier()) for _ in range(2)]
     await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def test_a_barrier_opens_once_and_for_all() -> None:
     assert rule.held == 0
 
 
-async def test_one_who_is_held_may_give_up() -> None:
+async def test_held_request_may_be_cancelled() -> None:
     rule = armed(hold=True)
     first, second = (asyncio.create_task(rule.pass_barrier()) for _ in range(2))
     await asyncio.sleep(0)
@@ -105,7 +105,7 @@ async def test_one_who_is_held_may_give_up() -> None:
     await second
 
 
-async def test_what_is_removed_hits_nothing_and_holds_nothing() -> None:
+async def test_removed_rule_hits_and_holds_nothing() -> None:
     rule, told = armed(hold=True, times=5), []
     rule.on_removal(lambda: told.append("before"))
     held = asyncio.create_task(rule.pass_barrier())

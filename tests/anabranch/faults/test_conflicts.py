@@ -32,6 +32,6 @@ ROWS = [{"topic": "t", "partition": 0}, {"topic": "t", "partition": 1}]
         ({"disconnect": "middle"}, {"silence": True}, ["first"]),
     ],
 )
-def test_who_is_not_heard(first: dict[str, Any], second: dict[str, Any], expected: list[str]) -> None:
+def test_overridden_rules_are_reported(first: dict[str, Any], second: dict[str, Any], expected: list[str]) -> None:
     rules = [from_json({"name": name, **said}) for name, said in (("first", first), ("second", second))]
     assert overridden_rules(rules, ROWS) == expected

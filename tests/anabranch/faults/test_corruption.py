@@ -56,7 +56,7 @@ class Line:
         self.done.append("aborted")
 
 
-def test_a_frame_is_cut_flipped_or_renumbered() -> None:
+def test_frame_is_truncated_flipped_or_renumbered() -> None:
     assert truncate_frame(FRAME, 3) == b"\0\0\0\x09" + FRAME[4:13]
     assert truncate_frame(FRAME, 100) == b"\0\0\0\x04" + FRAME[4:8]
     assert [at for at, (one, other) in enumerate(zip(FRAME, corrupt_frame(FRAME), strict=True)) if one != other] == [12]
@@ -75,7 +75,7 @@ def records() -> bytes:
     return bytes(builder.build())
 
 
-def test_the_checksum_of_records_breaks_and_their_head_does_not() -> None:
+def test_records_checksum_is_broken_and_header_is_not() -> None:
     made = corrupted_records(records() + records())
     assert made[:61] == records()[:61] and made[len(records()) :] == records()
     assert made != records() * 2
@@ -84,7 +84,7 @@ def test_the_checksum_of_records_breaks_and_their_head_does_not() -> None:
     assert sound == [False, True]
 
 
-def test_only_the_records_that_are_meant_are_damaged() -> None:
+def test_only_selected_records_are_corrupted() -> None:
     def answer() -> FetchResponse:
         rows = [PartitionData(partition_index=at, error_code=0, high_watermark=1, records=records()) for at in (0, 1)]
         return FetchResponse(responses=[FetchableTopicResponse(topic="a", partitions=rows)])
@@ -96,7 +96,7 @@ def test_only_the_records_that_are_meant_are_damaged() -> None:
     assert before == answer()
 
 
-async def test_what_is_done_to_an_answer() -> None:
+async def test_response_is_damaged_as_its_rule_says() -> None:
     async def played(**said: Any) -> list[Any]:
         line = Line()
         await DamagedResponse([armed(**said).rule], object()).apply(line)
@@ -109,19 +109,19 @@ async def test_what_is_done_to_an_answer() -> None:
     assert b"".join(dripped[::2]) == FRAME and dripped[1::2] == [100] * 4
 
 
-async def test_a_drip_ends_with_its_connection() -> None:
+async def test_drip_ends_with_its_connection() -> None:
     line = Line(patience=2)
     await DamagedResponse([armed(drip=10).rule], object()).apply(line)
     assert line.done == [FRAME[:1], 100, FRAME[1:2], 100]
 
 
-async def test_no_answer_cannot_be_damaged() -> None:
+async def test_missing_response_is_not_damaged() -> None:
     line = Line(frame=b"")
     await DamagedResponse([armed(disconnect="middle").rule], None).apply(line)
     assert line.done == []
 
 
-async def test_a_silent_connection_stays_and_one_that_is_half_open_falls_with_its_rule() -> None:
+async def test_silent_connection_stays_open_and_half_open_one_is_reset_with_its_rule() -> None:
     line, rule = Line(), armed(silence=True)
     await SilentResponse(rule).apply(line)
     rule.remove()
@@ -132,6 +132,6 @@ async def test_a_silent_connection_stays_and_one_that_is_half_open_falls_with_it
     assert line.done == ["deaf", 10**9, "aborted"]
 
 
-async def test_an_interference_has_to_say_what_it_does() -> None:
+async def test_abstract_override_cannot_be_applied() -> None:
     with pytest.raises(NotImplementedError):
         await ResponseOverride().apply(Line())

@@ -24,7 +24,7 @@ async def produced(cluster: Cluster, connection: Connection) -> int:
 
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["in memory", "on disk"])
-async def test_a_full_disk_refuses_appends_until_there_is_room(on_disk: bool, tmp_path: Path) -> None:
+async def test_full_disk_refuses_appends_until_space_is_freed(on_disk: bool, tmp_path: Path) -> None:
     async with (
         asyncio.timeout(60),
         Cluster(1, seed=1, data_dir=tmp_path / "data" if on_disk else None) as cluster,
@@ -42,7 +42,7 @@ async def test_a_full_disk_refuses_appends_until_there_is_room(on_disk: bool, tm
         await connection.close()
 
 
-async def test_a_replica_whose_disk_does_not_flush_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+async def test_replica_with_failing_flush_goes_offline(caplog: pytest.LogCaptureFixture) -> None:
     properties = {"log.flush.interval.messages": "1", "default.replication.factor": "2"}
     async with (
         asyncio.timeout(60),

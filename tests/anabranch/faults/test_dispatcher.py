@@ -80,7 +80,7 @@ def codes(response: ProduceResponse) -> dict[tuple[str, int], int]:
     }
 
 
-async def test_one_partition_is_refused_and_the_others_are_served() -> None:
+async def test_one_partition_is_refused_and_others_are_served() -> None:
     inner, rule = Producing(), armed(api=("Produce",), topic=("a",), partition=(1,), error=NOT_LEADER.name)
     response = await faulty(inner, rule).answer(produce(("a", 0), ("a", 1), ("b", 1)), PEER)
     assert codes(response) == {("a", 0): 0, ("a", 1): NOT_LEADER, ("b", 1): 0}
@@ -88,7 +88,7 @@ async def test_one_partition_is_refused_and_the_others_are_served() -> None:
     assert rule.hits == rule.met == 1
 
 
-async def test_what_is_refused_after_the_work_was_done() -> None:
+async def test_after_work_refuses_stored_records() -> None:
     inner = Producing()
     rule = armed(api=("Produce",), partition=(1,), error=NOT_LEADER.name, after_work=True)
     response = await faulty(inner, rule).answer(produce(("a", 0), ("a", 1)), PEER)
@@ -96,7 +96,7 @@ async def test_what_is_refused_after_the_work_was_done() -> None:
     assert inner.stored == [("a", 0), ("a", 1)]
 
 
-async def test_of_two_rules_the_first_has_the_last_word() -> None:
+async def test_first_of_two_rules_overrides_the_second() -> None:
     inner = Producing()
     first = armed(api=("Produce",), partition=(0,), error="NOT_ENOUGH_REPLICAS", times=1)
     second = armed(api=("Produce",), error=NOT_LEADER.name)
@@ -108,7 +108,7 @@ async def test_of_two_rules_the_first_has_the_last_word() -> None:
     assert (first.hits, second.hits) == (1, 2) and inner.asked == []
 
 
-async def test_an_answer_that_is_damaged_inside_is_changed_outside_and_damaged_then() -> None:
+async def test_inner_rule_edits_before_outer_rule_damages_response() -> None:
     inner = Inner()
     inner.response = metadata("a")
     first = armed(name="first", api=("Metadata",), throttle_ms=70, truncate=1)
@@ -119,7 +119,7 @@ async def test_an_answer_that_is_damaged_inside_is_changed_outside_and_damaged_t
     assert [one.name for one in spoilt.value.rules] == ["second", "first"]
 
 
-async def test_a_rule_about_other_requests_changes_nothing() -> None:
+async def test_rule_for_other_requests_changes_nothing() -> None:
     inner = Producing()
     rules = [
         armed(api=("Fetch",), error=NOT_LEADER.name),
@@ -131,7 +131,7 @@ async def test_a_rule_about_other_requests_changes_nothing() -> None:
     assert [rule.met for rule in rules] == [0, 0, 0, 1] and not any(rule.hits for rule in rules)
 
 
-async def test_the_top_of_an_answer_is_refused_without_the_work() -> None:
+async def test_top_level_error_is_returned_without_the_work() -> None:
     inner = Inner()
     answer = faulty(inner, armed(api=("Heartbeat",), group=("g",), error="UNKNOWN_MEMBER_ID")).answer
     request = by_name("Heartbeat", 4)
@@ -161,7 +161,7 @@ def fetched(*places: tuple[str, int]) -> FetchResponse:
     )
 
 
-async def test_a_fetch_is_done_as_a_whole_and_at_once() -> None:
+async def test_fetch_is_executed_once_as_a_whole() -> None:
     inner, rule = Inner(), armed(api=("Fetch",), topic=("a",), error=NOT_LEADER.name)
     inner.response = fetched(("b", 0))  # of a: no news
     response = await faulty(inner, rule).answer(fetch(("a", 0), ("b", 0)), PEER)
@@ -171,7 +171,7 @@ async def test_a_fetch_is_done_as_a_whole_and_at_once() -> None:
     assert len(asked.body.topics) == 2 and asked.body.max_wait_ms == 0
 
 
-async def test_a_fetch_that_is_refused_as_a_whole_keeps_its_own_error() -> None:
+async def test_fetch_refused_as_a_whole_keeps_its_own_error() -> None:
     inner, rule = Inner(), armed(api=("Fetch",), topic=("a",), error=NOT_LEADER.name)
     inner.response = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     assert (await faulty(inner, rule).answer(fetch(("a", 0)), PEER)) is inner.response
@@ -182,7 +182,7 @@ def metadata(*names: str) -> MetadataResponse:
     return MetadataResponse(brokers=[], topics=topics)
 
 
-async def test_a_request_for_everything_is_hit_if_its_answer_has_what_is_meant() -> None:
+async def test_request_for_all_topics_is_hit_if_response_has_the_topic() -> None:
     inner, rule = Inner(), armed(api=("Metadata",), topic=("a",), error="UNKNOWN_TOPIC_OR_PARTITION", times=1)
     answer = faulty(inner, rule).answer
     request = DecodedRequest(BY_NAME["Metadata"], 9, 1, "app", MetadataRequest(topics=None))
@@ -194,7 +194,7 @@ async def test_a_request_for_everything_is_hit_if_its_answer_has_what_is_meant()
     assert rule.hits == 1 and inner.response == metadata("a", "b")
 
 
-async def test_a_delay_of_what_turns_out_to_be_meant_comes_after_the_work() -> None:
+async def test_delay_that_depends_on_response_follows_the_work() -> None:
     inner, rule = Inner(), armed(api=("Metadata",), topic=("a",), hold=True)
     inner.response = metadata("a")
     request = DecodedRequest(BY_NAME["Metadata"], 9, 1, "app", MetadataRequest(topics=None))
@@ -206,7 +206,7 @@ async def test_a_delay_of_what_turns_out_to_be_meant_comes_after_the_work() -> N
 
 
 @pytest.mark.parametrize("after_work", [False, True])
-async def test_a_hold_is_before_the_work_or_after_it(after_work: bool) -> None:
+async def test_hold_is_before_or_after_the_work(after_work: bool) -> None:
     inner, rule = Inner(), armed(api=("Heartbeat",), hold=True, after_work=after_work)
     asking = asyncio.create_task(faulty(inner, rule).answer(by_name("Heartbeat", 4), PEER))
     await rule.wait_hit()
@@ -236,12 +236,14 @@ async def raised(rule: ActiveRule, inner: Inner) -> Exception:
         ({"drip": 5}, DamagedResponse, 1),
     ],
 )
-async def test_what_is_done_before_bytes_are_damaged(said: dict[str, Any], what: type[Exception], done: int) -> None:
+async def test_work_before_damaged_response_depends_on_rule(
+    said: dict[str, Any], what: type[Exception], done: int
+) -> None:
     inner = Inner()
     assert type(await raised(armed(**said), inner)) is what and len(inner.asked) == done
 
 
-async def test_an_answer_is_edited_and_tells_to_wait() -> None:
+async def test_response_is_edited_with_throttle_time() -> None:
     inner = Inner()
     inner.response = metadata("a")
     rule = armed(api=("Metadata",), throttle_ms=70, edit={"topics[*].name": "z"})
@@ -249,7 +251,7 @@ async def test_an_answer_is_edited_and_tells_to_wait() -> None:
     assert made.throttle_time_ms == 70 and made.topics[0].name == "z" and inner.response == metadata("a")
 
 
-async def test_the_first_requests_of_each_connection_are_counted() -> None:
+async def test_first_requests_of_each_connection_are_counted() -> None:
     inner, rule = Inner(), armed(api=("Heartbeat",), first=2, error="UNKNOWN_MEMBER_ID")
     old = Peer("127.0.0.1", 1)
     dispatcher = faulty(inner)
@@ -265,14 +267,14 @@ async def test_the_first_requests_of_each_connection_are_counted() -> None:
     assert [await code(PEER), await code(PEER), await code(Peer("127.0.0.1", 2))] == [25, 0, 25]
 
 
-async def test_what_the_connection_itself_answers_passes() -> None:
+async def test_requests_answered_by_connection_pass() -> None:
     inner = Inner()
     request = DecodedRequest(BY_NAME["ApiVersions"], 0, 1, "app", None)
     await faulty(inner, armed(hold=True)).answer(request, PEER)
     assert inner.asked == [request]
 
 
-async def test_a_dispatcher_looks_like_the_one_it_stands_for() -> None:
+async def test_dispatcher_has_attributes_of_inner_dispatcher() -> None:
     inner = Inner()
     made = faulty(inner)
     assert isinstance(made, Dispatcher)

@@ -51,7 +51,7 @@ def leader(cluster: Cluster, seen_by: int = 1) -> int:
     return cluster.nodes[seen_by].services.metadata.image.topics["t"].partitions[0].leader
 
 
-def test_a_frozen_leader_says_nothing_and_finds_itself_deposed(on_loop: Run) -> None:
+def test_frozen_leader_is_silent_and_learns_of_new_leader(on_loop: Run) -> None:
     async def main() -> None:
         async with running() as (cluster, clock):
             await with_topic(cluster)
@@ -74,7 +74,7 @@ def test_a_frozen_leader_says_nothing_and_finds_itself_deposed(on_loop: Run) -> 
     on_loop(main)
 
 
-def test_one_that_is_frozen_for_a_moment_goes_on_as_if_nothing_had_been(on_loop: Run) -> None:
+def test_briefly_frozen_broker_continues_unchanged(on_loop: Run) -> None:
     async def main() -> None:
         async with running() as (cluster, clock):
             await with_topic(cluster)
@@ -91,7 +91,7 @@ def test_one_that_is_frozen_for_a_moment_goes_on_as_if_nothing_had_been(on_loop:
     on_loop(main)
 
 
-def test_a_rule_freezes_the_broker_that_is_asked_until_it_ends(on_loop: Run) -> None:
+def test_rule_freezes_broker_until_it_ends(on_loop: Run) -> None:
     async def main() -> None:
         async with running(1) as (cluster, _):
             await with_topic(cluster, replicas=1)
@@ -108,7 +108,7 @@ def test_a_rule_freezes_the_broker_that_is_asked_until_it_ends(on_loop: Run) -> 
 
 
 @pytest.mark.parametrize("step", ["resize:after-plan", "resize:after-create", "resize:after-bump"])
-def test_a_controller_dies_at_a_step_of_a_resize_and_the_next_one_ends_it(step: str, on_loop: Run) -> None:
+def test_controller_dies_at_a_resize_step_and_next_one_finishes_it(step: str, on_loop: Run) -> None:
     async def main() -> None:
         async with running() as (cluster, clock):
             await with_topic(cluster, partitions=2)
@@ -129,7 +129,7 @@ def test_a_controller_dies_at_a_step_of_a_resize_and_the_next_one_ends_it(step: 
     on_loop(main)
 
 
-def test_nothing_of_a_controller_is_done_behind_the_step_at_which_it_dies(on_loop: Run) -> None:
+def test_dying_controller_executes_nothing_after_its_step(on_loop: Run) -> None:
     async def main() -> None:
         async with running() as (cluster, _):
             await with_topic(cluster, partitions=2)
@@ -186,7 +186,7 @@ def test_states_are_written_together_unless_a_rule_waits_for_a_step(
     on_loop(main)
 
 
-def test_rules_start_brokers_and_elect(on_loop: Run) -> None:
+def test_rules_start_brokers_and_elect_leaders(on_loop: Run) -> None:
     async def main() -> None:
         async with running() as (cluster, clock):
             await with_topic(cluster)
@@ -208,7 +208,7 @@ def test_rules_start_brokers_and_elect(on_loop: Run) -> None:
     on_loop(main)
 
 
-def test_a_broker_is_cut_off_from_zookeeper_for_as_long_as_its_rule_is_there(on_loop: Run) -> None:
+def test_broker_is_suspended_from_zookeeper_while_rule_lasts(on_loop: Run) -> None:
     async def main() -> None:
         async with running() as (cluster, _):
             await with_topic(cluster)
@@ -226,7 +226,7 @@ def test_a_broker_is_cut_off_from_zookeeper_for_as_long_as_its_rule_is_there(on_
     on_loop(main)
 
 
-def test_a_leader_out_of_sync_is_elected_at_any_price_when_the_last_in_sync_is_lost(on_loop: Run) -> None:
+def test_unclean_leader_is_elected_when_last_in_sync_replica_is_lost(on_loop: Run) -> None:
     async def main() -> None:
         async with running(2) as (cluster, clock):
             await with_topic(cluster, replicas=2)
@@ -245,7 +245,7 @@ def test_a_leader_out_of_sync_is_elected_at_any_price_when_the_last_in_sync_is_l
     on_loop(main)
 
 
-def test_a_frozen_broker_is_killed_stopped_and_reset_like_others(on_loop: Run) -> None:
+def test_frozen_broker_can_be_killed_stopped_and_reset(on_loop: Run) -> None:
     async def main() -> None:
         async with running() as (cluster, clock):
             for end in (cluster.crash_broker, cluster.stop_broker):
@@ -262,7 +262,7 @@ def test_a_frozen_broker_is_killed_stopped_and_reset_like_others(on_loop: Run) -
     on_loop(main)
 
 
-async def test_on_other_loops_nobody_is_frozen() -> None:
+async def test_freeze_without_clock_is_refused() -> None:
     async with Cluster(1, seed=1) as cluster:
         with pytest.raises(CannotFreeze, match="brokers can be frozen only in a cluster with a clock"):
             cluster.freeze_broker(1)
@@ -278,5 +278,5 @@ async def test_rules_end_with_their_cluster() -> None:
     assert rule.removed and not cluster.has_rules
 
 
-def test_partitions_are_told() -> None:
+def test_partition_is_formatted() -> None:
     assert str(TopicPartition("t", 0)) == "t-0"

@@ -43,7 +43,7 @@ async def groups(connection: Connection) -> int:
     return answered.error_code
 
 
-async def test_a_producer_gets_over_a_partition_whose_leader_says_it_is_none() -> None:
+async def test_producer_recovers_from_not_leader_error() -> None:
     async with cluster() as made, Admin(made.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="orders", partitions=3)])
         said = Rule(api=("Produce",), topic=("orders",), partition=(1,), error="NOT_LEADER_OR_FOLLOWER", times=2)
@@ -55,7 +55,7 @@ async def test_a_producer_gets_over_a_partition_whose_leader_says_it_is_none() -
         assert len(made.faults) == 0
 
 
-async def test_a_node_without_rules_has_its_own_dispatcher() -> None:
+async def test_node_without_rules_has_its_own_dispatcher() -> None:
     async with cluster(brokers=2) as made:
         before = {node_id: node.server.dispatcher for node_id, node in made.nodes.items()}
         armed = made.faults.add(api="ListGroups", error="COORDINATOR_NOT_AVAILABLE", brokers=2, name="one")
@@ -65,7 +65,7 @@ async def test_a_node_without_rules_has_its_own_dispatcher() -> None:
         assert {node_id: node.server.dispatcher for node_id, node in made.nodes.items()} == before
 
 
-async def test_a_rule_is_about_nodes_that_start_later_too() -> None:
+async def test_rule_applies_to_nodes_started_later() -> None:
     async with cluster(brokers=2) as made:
         await made.crash_broker(2)
         rule = made.faults.add(api="ListGroups", error="COORDINATOR_NOT_AVAILABLE", brokers=2)
@@ -79,7 +79,7 @@ async def test_a_rule_is_about_nodes_that_start_later_too() -> None:
         assert heard == [(rule, 2, "ListGroups")]
 
 
-async def test_a_block_whose_rule_hits_nothing_fails_unless_it_may() -> None:
+async def test_block_with_unhit_rule_fails_unless_optional() -> None:
     async with cluster() as made:
         with (
             pytest.raises(RuleNeverHit, match="rule rule-1 matched no request"),
@@ -95,7 +95,7 @@ async def test_a_block_whose_rule_hits_nothing_fails_unless_it_may() -> None:
         assert len(made.faults) == 0
 
 
-async def test_a_rule_that_can_hit_nothing_is_refused() -> None:
+async def test_impossible_rule_is_refused() -> None:
     async with cluster() as made:
         with pytest.raises(InvalidRule, match="there is no broker 2; there are 1"):
             made.faults.add(api="Fetch", hold=True, brokers=2)
@@ -110,7 +110,7 @@ async def test_a_rule_that_can_hit_nothing_is_refused() -> None:
         assert made.faults.add(Rule(silence=True)).rule.name == "rule-4"
 
 
-async def test_a_request_is_held_until_it_is_released() -> None:
+async def test_request_is_held_until_released() -> None:
     async with cluster() as made, connected(made) as connection:
         rule = made.faults.add(api="ListGroups", hold=True)
         asking = asyncio.create_task(groups(connection))
@@ -137,7 +137,7 @@ async def test_silence_lasts_as_long_as_its_connection() -> None:
 
 
 @pytest.mark.parametrize("said", [{"silence": True}, {"half_open": True}, {"hold": True}])
-async def test_a_node_stops_although_it_owes_an_answer(said: dict[str, bool]) -> None:
+async def test_node_stops_with_pending_response(said: dict[str, bool]) -> None:
     async with cluster() as made, connected(made) as connection:
         rule = made.faults.add(api="ListGroups", **said)
         asking = asyncio.create_task(groups(connection))
@@ -147,7 +147,7 @@ async def test_a_node_stops_although_it_owes_an_answer(said: dict[str, bool]) ->
             await asking
 
 
-async def test_a_half_open_connection_falls_with_its_rule() -> None:
+async def test_half_open_connection_is_reset_with_its_rule() -> None:
     async with cluster() as made, connected(made) as connection:
         rule = made.faults.add(api="ListGroups", half_open=True)
         asking = asyncio.create_task(groups(connection))
@@ -168,7 +168,7 @@ async def test_a_half_open_connection_falls_with_its_rule() -> None:
         {"truncate": 3},
     ],
 )
-async def test_a_broken_answer_ends_a_connection_and_the_next_one_is_served(said: dict[str, object]) -> None:
+async def test_damaged_response_closes_connection_and_next_one_is_served(said: dict[str, object]) -> None:
     async with cluster() as made:
         made.faults.add(api="ListGroups", times=1, **said)
         async with connected(made) as connection:
@@ -178,7 +178,7 @@ async def test_a_broken_answer_ends_a_connection_and_the_next_one_is_served(said
             assert await groups(connection) == 0
 
 
-async def test_a_slow_answer_arrives_and_so_do_those_behind_it() -> None:
+async def test_slow_response_and_later_ones_arrive() -> None:
     async with cluster() as made, connected(made) as connection:
         rule = made.faults.add(api="FindCoordinator", drip=4000, times=1)
         first = connection.send(FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=["g"]))
@@ -186,7 +186,7 @@ async def test_a_slow_answer_arrives_and_so_do_those_behind_it() -> None:
         assert (await first) is not None and (await second).error_code == 0 and rule.hits == 1
 
 
-async def test_a_delay_lets_others_pass() -> None:
+async def test_delay_does_not_block_other_connections() -> None:
     async with cluster() as made, connected(made) as slow, connected(made) as fast:
         made.faults.add(api="ListGroups", delay_ms=[200, 300], times=1)
         asking = asyncio.create_task(groups(slow))
@@ -195,7 +195,7 @@ async def test_a_delay_lets_others_pass() -> None:
         assert await asking == 0
 
 
-async def test_a_broker_whose_metadata_stays_as_it_is() -> None:
+async def test_stale_metadata_rule_keeps_metadata_of_broker() -> None:
     async with cluster(brokers=2) as made, Admin(made.bootstrap_servers) as admin:
         stale = made.faults.add(brokers=2, stale_metadata=True)
         clients = made.faults.add(api="CreateTopics", throttle_ms=1)
@@ -226,7 +226,7 @@ async def test_a_broker_whose_metadata_stays_as_it_is() -> None:
     ],
     ids=["held", "refused", "cut off", "answers lost"],
 )
-async def test_a_follower_that_gets_nothing_leaves_the_isr_and_comes_back(said: dict[str, Any]) -> None:
+async def test_follower_with_dropped_fetches_leaves_isr_and_returns(said: dict[str, Any]) -> None:
     properties = {
         "replica.lag.time.max.ms": "300",
         "replica.fetch.backoff.ms": "50",
@@ -264,7 +264,7 @@ async def test_a_follower_that_gets_nothing_leaves_the_isr_and_comes_back(said: 
             await produced("orders", "all")
 
 
-async def test_a_link_has_two_directions() -> None:
+async def test_link_has_two_directions() -> None:
     async with cluster(brokers=2) as made, Admin(made.bootstrap_servers) as admin:
         controller = next(one for one, node in made.nodes.items() if node.controller and node.controller.active)
         other = 3 - controller
@@ -279,7 +279,7 @@ async def test_a_link_has_two_directions() -> None:
         await answers.wait_hit()
 
 
-async def test_rules_end_brokers_and_sessions() -> None:
+async def test_rules_kill_brokers_and_expire_sessions() -> None:
     async with cluster(brokers=3) as made:
         killing = made.faults.add(api="ListGroups", node="kill", brokers=2)
         stopping = made.faults.add(api="ListGroups", node="stop", brokers=3)
@@ -299,7 +299,7 @@ async def test_rules_end_brokers_and_sessions() -> None:
         await until(lambda: made.nodes[1].services.session is not before)
 
 
-async def test_a_broker_that_is_killed_after_its_work_has_done_it() -> None:
+async def test_broker_killed_after_work_has_stored_records() -> None:
     async with cluster(brokers=3) as made, Admin(made.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic(name="orders", partitions=1)])
         await admin.wait_for_topic("orders", replicas=3)
@@ -309,7 +309,7 @@ async def test_a_broker_that_is_killed_after_its_work_has_done_it() -> None:
         assert sent == [0, 1, 2, 3] and rule.hits == 1 and len(made.nodes) == 2
 
 
-async def test_a_rule_holds_while_another_does() -> None:
+async def test_rule_applies_while_another_does() -> None:
     async with cluster() as made, connected(made) as connection:
         first = made.faults.add(name="first", api="Metadata", throttle_ms=1, times=1)
         second = made.faults.add(api="ListGroups", error="COORDINATOR_NOT_AVAILABLE", while_rule="first")

@@ -32,7 +32,7 @@ def fits(rule: Rule, what: RequestView) -> bool:
     return matcher.is_about(request.api.key, request.version, request.client_id, what.peer) and matcher.fits(what)
 
 
-def test_versions_are_one_some_or_all_from_one_on() -> None:
+def test_versions_are_one_a_range_or_a_minimum() -> None:
     assert [version_span(one) for one in ("7", "3-9", "12-", "")] == [(7, 7), (3, 9), (12, 32767), (0, 32767)]
     with pytest.raises(ValueError, match="invalid literal"):
         version_span("x")
@@ -40,7 +40,7 @@ def test_versions_are_one_some_or_all_from_one_on() -> None:
     assert [fits(Rule(versions=one), request) for one in ("3", "0-2", "3-", "4-")] == [True, False, True, False]
 
 
-def test_who_asks() -> None:
+def test_client_id_principal_and_address_are_matched() -> None:
     request = by_name("Heartbeat", 4)
     peer = Peer("10.0.0.1", 1, principal="User:alice", listener="INSIDE")
     assert fits(Rule(client_id="a?p"), view(request)) and not fits(Rule(client_id="ap"), view(request))
@@ -54,7 +54,7 @@ def test_who_asks() -> None:
     assert not fits(Rule(client_id="app"), view(anonymous)) and fits(Rule(client_id="*"), view(anonymous))
 
 
-def test_the_first_requests_of_a_connection() -> None:
+def test_first_requests_of_a_connection_are_matched() -> None:
     request = by_name("Heartbeat", 4)
     assert [fits(Rule(first=2), view(request, number=number)) for number in (0, 1, 2, 3)] == [False, True, True, False]
 
@@ -74,12 +74,12 @@ def test_the_first_requests_of_a_connection() -> None:
         (dataclasses.replace(by_name("ApiVersions", 3), client_id="broker-x"), False),
     ],
 )
-def test_what_brokers_ask_each_other_has_to_be_named(request_: DecodedRequest, between: bool) -> None:
+def test_broker_requests_are_matched_only_on_request(request_: DecodedRequest, between: bool) -> None:
     assert fits(Rule(), view(request_)) is not between
     assert fits(Rule(between_brokers=True), view(request_)) is between
 
 
-def test_what_is_asked_for() -> None:
+def test_topics_and_partitions_are_matched() -> None:
     asked = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in (0, 1)]
     request = view(fetch(topics=[FetchTopic(topic_id=ID, partitions=asked)]))
     for rule, met in (
@@ -91,7 +91,7 @@ def test_what_is_asked_for() -> None:
     assert row["topic"] == "orders" and row["partition"] == 1
 
 
-def test_a_fetch_is_about_all_that_its_session_has() -> None:
+def test_fetch_matches_all_partitions_of_its_session() -> None:
     def session(number: int) -> list[tuple[bytes | str, int]]:
         return {7: [(ID, 0), (ID, 1), ("payments", 0)]}.get(number, [])
 
@@ -103,14 +103,14 @@ def test_a_fetch_is_about_all_that_its_session_has() -> None:
     assert len(RequestView(fetch(session_id=7, session_epoch=0, topics=asked), PEER, 0, at).rows) == 1
 
 
-def test_a_row_that_is_silent_may_be_meant_but_not_surely() -> None:
+def test_row_without_partition_matches_possibly_but_not_surely() -> None:
     matcher = Matcher(Rule(topic=("a",), partition=(1,)))
     assert matcher.matches({"topic": "a"}) and not matcher.surely_matches({"topic": "a"})
     assert not matcher.matches({"topic": "b"}) and matcher.surely_matches({"topic": "a", "partition": 1})
     assert not Matcher(Rule()).names_rows
 
 
-def test_a_producer_is_known_by_its_batch() -> None:
+def test_producer_is_matched_by_its_batch() -> None:
     request = by_name("Produce", 9)
     batch = bytearray(61)
     batch[16] = 2
@@ -121,7 +121,7 @@ def test_a_producer_is_known_by_its_batch() -> None:
     assert not fits(Rule(producer_id=(1,)), view(request))
 
 
-def test_what_a_request_names_is_read_at_once_or_left_to_its_rows() -> None:
+def test_named_values_are_read_from_request_or_rows() -> None:
     asked = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in (0, 1)]
     full = view(fetch(topics=[FetchTopic(topic_id=ID, partitions=asked)]))
     assert full.values("topic") == {"orders"} and full.values("partition") == {0, 1}
@@ -136,7 +136,7 @@ def test_what_a_request_names_is_read_at_once_or_left_to_its_rows() -> None:
     assert view(by_name("StopReplica", 1)).values("partition") == {6, 7, 9, 10}
 
 
-def test_rules_are_found_by_what_they_name() -> None:
+def test_rules_are_indexed_by_named_values() -> None:
     rules = [Rule(topic=("a",)), Rule(), Rule(topic=("b", "orders")), Rule(partition=(1,)), Rule(topic=("orders",))]
     index = Index([Matcher(rule) for rule in rules])
     asked = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)]

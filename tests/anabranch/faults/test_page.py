@@ -23,7 +23,7 @@ def run_pytest(directory: Path, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_its_settings_are_settings(tmp_path: Path) -> None:
+def test_documented_pytest_settings_work(tmp_path: Path) -> None:
     (settings,) = (one.code for one in blocks((ROOT / "docs/testing.md").read_text()) if one.language == "ini")
     (tmp_path / "pytest.ini").write_text(settings)
     (tmp_path / "test_settings.py").write_text(

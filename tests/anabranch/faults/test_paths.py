@@ -12,7 +12,7 @@ from anabranch.faults.rule_json import InvalidRule
 from anabranch.protocol.apis.metadata import MetadataResponse
 
 
-def test_paths_are_read_as_they_are_written() -> None:
+def test_paths_survive_the_round_trip() -> None:
     steps = (("topics", EACH), ("partitions", 0), ("leader_id", None))
     assert parse("topics[*].partitions[0].leader_id") == steps
     assert shown(steps) == "topics[*].partitions[0].leader_id"
@@ -41,6 +41,6 @@ def test_paths_are_read_as_they_are_written() -> None:
         ("topics[*].is_internal", 1, "is_internal is true or false"),
     ],
 )
-def test_a_field_has_to_be_there_and_to_fit(path: str, value: object, reason: str) -> None:
+def test_field_must_exist_and_match_its_type(path: str, value: object, reason: str) -> None:
     found = check(MetadataResponse, 9, path, value)
     assert re.search(reason, found) if reason else not found, found

@@ -27,7 +27,7 @@ def partition(index: int) -> FetchPartition:
     return FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1)
 
 
-def test_rows_carry_all_that_stands_on_the_way_to_them() -> None:
+def test_rows_have_fields_of_enclosing_structures() -> None:
     by_name = fetch(
         FetchTopic(topic="a", partitions=[partition(0), partition(1)]), FetchTopic(topic="b", partitions=[])
     )
@@ -58,17 +58,17 @@ def test_rows_carry_all_that_stands_on_the_way_to_them() -> None:
     assert rows_of(NAMES, created, 1) == [{"topic": "a"}]
 
 
-def test_a_request_for_everything_names_nothing() -> None:
+def test_request_for_everything_names_nothing() -> None:
     assert rows_of(NAMES, MetadataRequest(topics=None), 9) == [{}]
 
 
-def test_a_key_is_a_group_or_a_transactional_id() -> None:
+def test_key_is_a_group_or_a_transactional_id() -> None:
     request = FindCoordinatorRequest(key="k", key_type=1)
     assert rows_of(Names(lambda _: None, 0), request, 1) == [{"key": "k", "group": "k"}]
     assert rows_of(Names(lambda _: None, 1), request, 1) == [{"key": "k", "transactional_id": "k"}]
 
 
-def test_rows_are_taken_out_of_a_copy() -> None:
+def test_rows_are_removed_from_a_copy() -> None:
     request = fetch(
         FetchTopic(topic="a", partitions=[partition(0), partition(1)]), FetchTopic(topic="b", partitions=[partition(2)])
     )
@@ -83,7 +83,7 @@ def test_rows_are_taken_out_of_a_copy() -> None:
     assert left is not None and left.topics[0].partition_indexes == [5]
 
 
-def test_who_wrote_a_batch_is_read_off_its_head() -> None:
+def test_producer_id_is_read_from_batch_header() -> None:
     batch = bytearray(61)
     batch[16] = 2
     batch[43:51] = struct.pack(">q", 4711)
@@ -92,14 +92,14 @@ def test_who_wrote_a_batch_is_read_off_its_head() -> None:
     assert producer_id_of(batch) is producer_id_of(None) is producer_id_of(b"") is None
 
 
-def test_what_requests_can_name() -> None:
+def test_nameable_kinds_of_each_request() -> None:
     assert kinds_of(BY_NAME["Produce"].request, 2) == {"topic", "partition", "producer_id"}
     assert "transactional_id" in kinds_of(BY_NAME["Produce"].request, 3)
     assert {"group", "transactional_id"} <= kinds_of(BY_NAME["FindCoordinator"].request, 0)
     assert kinds_of(BY_NAME["ListGroups"].request, 0) == frozenset()
 
 
-def test_which_rows_of_an_answer_follow_from_the_request() -> None:
+def test_rows_of_response_follow_request() -> None:
     topic, inside = levels_of(BY_NAME["Metadata"], 9)
     assert derivable(topic, BY_NAME["Metadata"], 9) and not derivable(inside, BY_NAME["Metadata"], 9)
     outer, inner = levels_of(BY_NAME["DeleteAcls"], 2)

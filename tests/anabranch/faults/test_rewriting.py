@@ -64,12 +64,12 @@ async def test_every_api_is_refused_at_every_level(api: Api, version: int, title
     assert not inner.asked or api.name == "Fetch", "what is refused is not done"
 
 
-def test_every_api_has_a_place_for_errors() -> None:
+def test_every_api_has_an_error_field() -> None:
     for api, version in served():
         assert levels_of(api, version) or (api.name, version) in WITHOUT_PLACE
 
 
-def test_a_code_stands_where_kafka_puts_it() -> None:
+def test_error_code_is_placed_as_in_kafka() -> None:
     def title(name: str, version: int, **said: object) -> str:
         level = level_for(Rule(**said), BY_NAME[name], version)  # type: ignore[arg-type]
         return "" if level is None else level.title
@@ -99,7 +99,7 @@ def produced(*rows: tuple[str, int]) -> ProduceResponse:
     )
 
 
-def test_a_row_is_replaced_or_added_and_the_answer_itself_stays_as_it_was() -> None:
+def test_row_is_replaced_or_added_in_a_copy() -> None:
     before = produced(("a", 0), ("b", 1))
     (level,) = levels_of(BY_NAME["Produce"], 9)
     rows = [{"topic": "b", "partition": 1}, {"topic": "b", "partition": 2}, {"topic": "c", "partition": 0}]
@@ -117,7 +117,7 @@ def test_a_row_is_replaced_or_added_and_the_answer_itself_stays_as_it_was() -> N
     assert before == produced(("a", 0), ("b", 1))
 
 
-def test_rows_without_names_keep_their_order() -> None:
+def test_rows_without_names_keep_order() -> None:
     (level,) = levels_of(BY_NAME["CreateAcls"], 3)
     served = CreateAclsResponse(throttle_time_ms=0, results=[AclCreationResult(error_code=0, error_message="mine")])
     made = interleaved(served, 3, level, [({}, True), ({}, False), ({}, True)], ErrorCode.SECURITY_DISABLED)
@@ -125,7 +125,7 @@ def test_rows_without_names_keep_their_order() -> None:
     assert made.results[1].error_message == "mine"
 
 
-def test_a_field_is_set_in_the_rows_that_are_meant() -> None:
+def test_field_is_set_in_selected_rows() -> None:
     before = MetadataResponse(
         brokers=[],
         topics=[
@@ -153,13 +153,13 @@ def test_a_field_is_set_in_the_rows_that_are_meant() -> None:
     assert with_field(NAMES, made, 9, [("controller_id", None)], 3, {}, lambda _: True).controller_id == 3
 
 
-def test_a_client_is_told_to_wait_where_the_version_can_say_it() -> None:
+def test_throttle_time_is_set_where_version_supports_it() -> None:
     answer = empty_answer(BY_NAME["Produce"])
     assert with_throttle(answer, 1, 500).throttle_time_ms == 500
     assert with_throttle(answer, 0, 500).throttle_time_ms == 0 == answer.throttle_time_ms
 
 
-async def test_an_error_to_who_wants_no_answer_closes_the_connection() -> None:
+async def test_error_for_request_without_response_closes_connection() -> None:
     request = request_of(BY_NAME["Produce"], 9)
     request.body.acks = 0
     with pytest.raises(CloseConnection, match="rule test: NOT_LEADER_OR_FOLLOWER"):

@@ -7,7 +7,7 @@ import pytest
 from anabranch.faults.rule import FIELDS, Rule, is_set, rule_text
 
 
-def test_what_is_left_out_is_not_said() -> None:
+def test_unset_fields_are_not_set() -> None:
     rule = Rule(api=("Produce", "Fetch"), error="REQUEST_TIMED_OUT", edit={"a[*].b": 1}, hold=True)
     assert {field.name for field in FIELDS if is_set(rule, field.name)} == {"api", "error", "edit", "hold"}
     assert rule_text(rule) == "api=Produce,Fetch error=REQUEST_TIMED_OUT edit=a[*].b=1 hold"
@@ -17,5 +17,5 @@ def test_what_is_left_out_is_not_said() -> None:
         rule.times = 3  # type: ignore[misc]
 
 
-def test_every_field_has_a_help() -> None:
+def test_every_field_has_help() -> None:
     assert all(field.metadata["help"] and field.metadata["part"] for field in FIELDS)

@@ -33,7 +33,7 @@ def test_theirs(anabranch: RunningCluster) -> None:
 """
 
 
-def test_every_field_of_a_rule_is_typed_and_none_besides() -> None:
+def test_every_rule_field_is_typed() -> None:
     assert typing.get_type_hints(RuleFields).keys() == {field.name for field in FIELDS}
     for field in FIELDS:
         if field.metadata["one_of"]:
@@ -45,7 +45,7 @@ def test_every_field_of_a_rule_is_typed_and_none_besides() -> None:
 WRONG_LINES = [10, 11, 12, 13]
 
 
-def test_mypy_takes_what_exists_and_refuses_the_rest(tmp_path: Path) -> None:
+def test_mypy_accepts_valid_fields_and_refuses_others(tmp_path: Path) -> None:
     """In its own process: mypy changes the garbage collector's thresholds."""
     (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
     ran = subprocess.run(
@@ -59,7 +59,7 @@ def test_mypy_takes_what_exists_and_refuses_the_rest(tmp_path: Path) -> None:
     assert (sorted(set(lines)), ran.returncode, ran.stderr) == (WRONG_LINES, 1, ""), ran.stdout
 
 
-def test_pyright_takes_what_exists_and_refuses_the_rest(tmp_path: Path) -> None:
+def test_pyright_accepts_valid_fields_and_refuses_others(tmp_path: Path) -> None:
     pytest.importorskip("basedpyright", reason="NOT TRIED WITH PYRIGHT: pip install -e '.[pyright]'")
     (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')

@@ -24,7 +24,7 @@ delay_ms = [10, 20]
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.json", JSON), ("b.json", f'{{"rules": {JSON}}}'), ("c.toml", TOML)])
-def test_rules_are_read_in_their_order(name: str, content: str, tmp_path: Path) -> None:
+def test_rules_are_read_in_order(name: str, content: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     assert read_rules(tmp_path / name) == TWO
 
@@ -38,7 +38,7 @@ def test_rules_are_read_in_their_order(name: str, content: str, tmp_path: Path) 
         ("a.json", '[{"hold": true}, {"topics": "a"}]', "rule 2: a rule has no 'topics'; did you mean topic"),
     ],
 )
-def test_what_is_wrong_is_said(name: str, content: str, reason: str, tmp_path: Path) -> None:
+def test_invalid_rules_file_is_refused(name: str, content: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(InvalidRule, match=reason):
         read_rules(tmp_path / name)

@@ -23,13 +23,13 @@ FULL = Rule(
 )  # fmt: skip
 
 
-def test_a_rule_that_says_everything_comes_back() -> None:
+def test_complete_rule_survives_the_round_trip() -> None:
     assert set(to_json(FULL)) == {field.name for field in FIELDS}
     assert from_json(json.loads(json.dumps(to_json(FULL)))) == FULL
     assert to_json(Rule()) == {} and from_json({}) == Rule()
 
 
-def test_one_of_several_needs_no_list() -> None:
+def test_single_value_needs_no_list() -> None:
     rule = from_json({"api": "Produce", "partition": 3, "delay_ms": 50})
     assert (rule.api, rule.partition, rule.delay_ms) == (("Produce",), (3,), (50.0,))
 
@@ -48,12 +48,12 @@ def test_one_of_several_needs_no_list() -> None:
         ({"edit": []}, "edit is an object of paths and values"),
     ],
 )
-def test_what_is_no_rule_is_refused(said: Any, reason: str) -> None:
+def test_malformed_rule_is_refused(said: Any, reason: str) -> None:
     with pytest.raises(InvalidRule, match=reason.replace("[", r"\[")):
         from_json(said)
 
 
-def test_the_schema_tells_of_every_field() -> None:
+def test_schema_has_every_field() -> None:
     told = schema()
     assert list(told["properties"]) == [field.name for field in FIELDS]
     assert told["properties"]["disconnect"]["enum"] == ["before", "after", "middle"]

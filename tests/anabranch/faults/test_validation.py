@@ -84,7 +84,7 @@ FAIL = {"error": "REQUEST_TIMED_OUT"}
         ({"api": "Metadata", "edit": {"topics[*].leader": 1}}, "edit topics.*has no leader; there are"),
     ],
 )
-def test_what_can_hit_nothing_is_refused(said: dict[str, Any], reason: str) -> None:
+def test_impossible_rule_is_refused(said: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidRule, match=re.compile(reason)):
         check(from_json(said), (1, 2, 3))
 
@@ -101,11 +101,11 @@ def test_what_can_hit_nothing_is_refused(said: dict[str, Any], reason: str) -> N
         {"api": ["InitProducerId", "EndTxn"], "transactional_id": "t", "error": "CONCURRENT_TRANSACTIONS"},
     ],
 )
-def test_what_can_hit_something_is_taken(said: dict[str, Any]) -> None:
+def test_possible_rule_is_accepted(said: dict[str, Any]) -> None:
     check(from_json(said), (1, 2, 3))
 
 
-def test_every_code_that_an_api_has_can_be_asked_for() -> None:
+def test_every_error_code_of_an_api_is_accepted() -> None:
     for api in (row.api for row in HANDLERS):
         for code in answerable(api.name, frozenset()):
             said = {"api": api.name, "error": code.name, "between_brokers": api.key in BROKERS_ONLY}

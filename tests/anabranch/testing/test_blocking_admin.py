@@ -8,7 +8,7 @@ from anabranch import KafkaError, NewTopic
 from anabranch.testing.clusters import Clusters
 
 
-async def test_topics_are_made_and_described() -> None:
+async def test_topics_are_created_and_described() -> None:
     with Clusters() as clusters, clusters.running() as kafka:
         kafka.admin.create_topics([NewTopic(name="orders", partitions=3)])
         assert kafka.admin.list_topics() == ["orders"]

@@ -10,7 +10,7 @@ from anabranch.testing.cluster_host import ClusterHost
 ONE = {"brokers": 1, "properties": {}, "journal": 0}
 
 
-async def test_clusters_start_and_stop_on_order() -> None:
+async def test_clusters_start_and_stop_on_request() -> None:
     host = ClusterHost()
     async with asyncio.timeout(60):
         first = await host.carry_out({"start": ONE})

@@ -23,7 +23,7 @@ def produce(to: RunningCluster) -> int:
     return sent[0]
 
 
-def test_each_cluster_is_as_new() -> None:
+def test_each_cluster_is_empty() -> None:
     with Clusters() as clusters:
         for _ in range(3):
             with clusters.running() as one:
@@ -40,7 +40,7 @@ def test_each_cluster_is_as_new() -> None:
             assert [node.running for node in small.nodes.values()] == [True]
 
 
-def test_a_cluster_may_ask_who_is_there() -> None:
+def test_cluster_may_require_authentication() -> None:
     login = "SASL_PLAINTEXT"
     ways = ["PLAINTEXT://127.0.0.1:0", f"{login}://127.0.0.1:0"]
     users = {**plain_users(login, alice="wonder"), "inter.broker.listener.name": "PLAINTEXT"}
@@ -53,7 +53,7 @@ def test_a_cluster_may_ask_who_is_there() -> None:
             one.admin_as(login, **alice, sasl_plain_password="wrong").list_topics()
 
 
-def test_what_cannot_be_started_is_said_and_the_next_one_can() -> None:
+def test_failed_start_is_reported_and_next_start_succeeds() -> None:
     with Clusters() as clusters:
         with pytest.raises(CannotStart, match=r"num\.partition\b"), clusters.running(properties={"num.partition": "4"}):
             pass
@@ -61,7 +61,7 @@ def test_what_cannot_be_started_is_said_and_the_next_one_can() -> None:
             assert produce(one) == 0
 
 
-def test_process_that_dies_is_told_of_and_replaced() -> None:
+def test_killed_process_is_reported_and_replaced() -> None:
     with Clusters() as clusters:
         with (
             pytest.raises(CannotStart, match="the process of the clusters has ended, killed by SIGKILL"),
@@ -85,14 +85,14 @@ def test_process_that_dies_is_told_of_and_replaced() -> None:
         ({"properties": {"num.partitions": 4}}, "num.partitions is a string, such as '4', not 4"),
     ],
 )
-def test_impossible_values_are_refused_before_anything_starts(wrong: Any, says: str) -> None:
+def test_impossible_values_are_refused_before_start(wrong: Any, says: str) -> None:
     with Clusters() as clusters:
         with pytest.raises(CannotStart, match=re.escape(says)), clusters.running(**wrong):
             pass
         assert clusters._process is None
 
 
-def test_a_process_that_was_never_needed_was_never_there() -> None:
+def test_unused_host_process_is_never_started() -> None:
     with Clusters() as clusters:
         assert clusters._process is None
 

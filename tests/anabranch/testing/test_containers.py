@@ -70,7 +70,7 @@ def container(image: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 @in_docker
-def test_records_go_through_the_container(container: AnabranchContainer) -> None:
+def test_records_are_sent_through_container(container: AnabranchContainer) -> None:
     import confluent_kafka
 
     servers = container.get_bootstrap_server()
@@ -126,13 +126,13 @@ def use(kafka: RunningCluster) -> None:
 
 
 @in_docker
-def test_a_container_is_controlled(container: AnabranchContainer) -> None:
+def test_container_is_controlled(container: AnabranchContainer) -> None:
     use(container)
     with pytest.raises(ControlError, match="Authorization"):
         ControlClient(container.control._url).state()
 
 
-def test_what_a_container_runs_is_controlled_as_the_container_is() -> None:
+def test_process_of_container_is_controlled_like_container() -> None:
     pytest.importorskip("testcontainers", reason="NO TESTCONTAINERS: its class was NOT looked at")
     from anabranch.testing.containers import TOKEN, adjacent_free_ports, command, parse_ready_line
 
@@ -164,9 +164,7 @@ def consumer_metadata(servers: str) -> dict[str, int]:
 
 
 @in_docker
-def test_a_container_that_cannot_start_shows_what_it_wrote(
-    image: str, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_container_shows_its_output(image: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from testcontainers.core.config import testcontainers_config
 
     from anabranch.testing.containers import AnabranchContainer
@@ -182,7 +180,7 @@ def test_a_container_that_cannot_start_shows_what_it_wrote(
 
 
 @in_docker
-def test_what_the_page_shows(image: str, engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_documented_example_works(image: str, engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from tests.anabranch.faults.test_page import run_pytest
     from tests.documents.blocks import blocks
 

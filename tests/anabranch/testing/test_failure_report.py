@@ -25,7 +25,7 @@ def exchange(number: int, api: str = "Produce", client_id: str | None = "app") -
     }
 
 
-def test_report_of_a_long_test_has_less_than_forty_lines_and_the_last_of_each_kind() -> None:
+def test_report_has_less_than_forty_lines_and_newest_entries() -> None:
     rules = [{"name": f"r{one}", "hits": one, "met": 9, "rule": {"name": f"r{one}", "hold": True}} for one in range(50)]
     events = [{"number": one, "at": 2.0, "kind": "leader", "topic": "t", "leader": one} for one in range(100)]
     found = FailureReport(rules, [exchange(one) for one in range(100)], events)
@@ -40,12 +40,12 @@ def test_report_of_a_long_test_has_less_than_forty_lines_and_the_last_of_each_ki
     assert [sum(row["row"] == kind for row in rows) for kind in ("rule", "exchange", "event")] == [50, 100, 100]
 
 
-def test_connecting_and_administration_are_left_out_and_empty_kinds_too() -> None:
+def test_connection_and_admin_requests_and_empty_sections_are_omitted() -> None:
     hidden = [exchange(1, "ApiVersions"), exchange(2, "CreateTopics", "anabranch-admin"), exchange(3, "SaslHandshake")]
     assert dict(FailureReport((), hidden, ()).sections()) == {}
     shown = dict(FailureReport((), [*hidden, exchange(4, "CreateTopics", None)], ()).sections())
     assert shown["exchanges"].split()[0] == "4"
 
 
-def test_cluster_that_cannot_be_asked_is_named() -> None:
+def test_unreachable_cluster_is_named() -> None:
     assert list(FailureReport(unreachable="cannot connect to").sections()) == [("cluster", "cannot connect to")]

@@ -109,9 +109,7 @@ async def test_a_cluster_as_new_for_a_coroutine(anabranch):
     ],
     ids=["without pytest-asyncio", "with its strict mode", "with its auto mode"],
 )
-def test_a_project_gets_a_live_endpoint_from_the_fixture(
-    words: tuple[str, ...], mark: str | None, tmp_path: Path
-) -> None:
+def test_fixture_provides_a_running_cluster(words: tuple[str, ...], mark: str | None, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(THEIR_INI)
     (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
     if mark is not None:
@@ -121,7 +119,7 @@ def test_a_project_gets_a_live_endpoint_from_the_fixture(
     assert f"{4 if mark is None else 6} passed" in done.stdout
 
 
-def test_a_rule_that_hits_nothing_fails_its_test(tmp_path: Path) -> None:
+def test_rule_without_hits_fails_its_test(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers")
     (tmp_path / "test_mistakes.py").write_text(THEIR_MISTAKES)
     told = run(tmp_path).stdout
@@ -171,7 +169,7 @@ class TestOfTwo:
 """
 
 
-def test_marker_that_cannot_be_followed_is_refused_and_markers_of_a_class_count(tmp_path: Path) -> None:
+def test_invalid_marker_is_refused_and_class_markers_count(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_refused.py").write_text(REFUSED)
     told = run(tmp_path).stdout
@@ -185,7 +183,7 @@ def test_marker_that_cannot_be_followed_is_refused_and_markers_of_a_class_count(
         assert reason in told
 
 
-def test_setting_that_is_no_number_is_refused(tmp_path: Path) -> None:
+def test_non_numeric_setting_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nanabranch_brokers = two\n")
     (tmp_path / "test_any.py").write_text("def test_any(anabranch): pass")
     assert "anabranch_brokers of pytest.ini is a number, not 'two'" in run(tmp_path).stdout
@@ -227,7 +225,7 @@ def test_settings(anabranch):
 
 
 @pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["in one process", "with xdist"])
-def test_each_test_has_a_cluster_as_new(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_each_test_has_an_empty_cluster(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(THEIR_INI + "addopts = --strict-markers\n")
     (tmp_path / "test_own.py").write_text(OWN)
     done = run(tmp_path, *words)

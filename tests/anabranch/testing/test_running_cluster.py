@@ -10,7 +10,7 @@ from anabranch.testing.clusters import Clusters
 from anabranch.testing.running_cluster import RunningCluster
 
 
-def test_a_report_has_the_last_rules_events_and_exchanges() -> None:
+def test_report_has_last_rules_events_and_exchanges() -> None:
     with Clusters() as clusters, clusters.running(journal=100) as kafka:
         with kafka.faults(name="slow", api="CreateTopics", delay_ms=1):
             kafka.topic("orders")
@@ -29,13 +29,13 @@ def test_a_report_has_the_last_rules_events_and_exchanges() -> None:
             assert plain.report().events and not plain.report().exchanges
 
 
-def test_without_a_control_plane_there_is_none() -> None:
+def test_without_control_plane_report_is_empty() -> None:
     assert list(RunningCluster("127.0.0.1:1").report().sections()) == []
     with pytest.raises(RuntimeError, match="pip install"):
         RunningCluster("127.0.0.1:1").topic()
 
 
-def test_a_cluster_that_is_gone_says_so() -> None:
+def test_unreachable_cluster_is_reported() -> None:
     gone = RunningCluster("127.0.0.1:1", ControlClient(f"http://127.0.0.1:{free_port()}"))
     ((title, text),) = gone.report().sections()
     assert title == "cluster" and "cannot connect to" in text

@@ -48,7 +48,7 @@ def run(work: Any) -> None:
         runner.run(work)
 
 
-def test_each_story_holds_what_it_claims() -> None:
+def test_every_claim_of_each_tour_holds() -> None:
     async def tell_all() -> None:
         async with guided() as (on, guide):
             for story in STORIES:
@@ -65,7 +65,7 @@ def test_each_story_holds_what_it_claims() -> None:
     run(tell_all())
 
 
-def test_a_story_that_is_left_is_put_right() -> None:
+def test_abandoned_tour_is_cleaned_up() -> None:
     async def leave() -> None:
         async with guided() as (on, guide):
             await guide.begin(on, "lost-record")
@@ -92,7 +92,7 @@ def test_a_story_that_is_left_is_put_right() -> None:
     run(leave())
 
 
-def test_a_story_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_tour_names_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sad(scene: Scene) -> AsyncGenerator[Step, None]:
         scene.claim("it holds", False)
         yield scene.step("One", "It begins.", "cluster")
@@ -110,7 +110,7 @@ def test_a_story_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     run(tell())
 
 
-def test_a_story_is_ended_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tour_is_ended_within_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = asyncio.Event()
 
     async def endless(scene: Scene) -> AsyncGenerator[Step, None]:
@@ -131,7 +131,7 @@ def test_a_story_is_ended_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatc
     run(leave())
 
 
-def test_order_is_by_key() -> None:
+def test_order_is_checked_per_key() -> None:
     records = [(b"a", b"1"), (b"b", b"5"), (b"a", b"3"), (b"a", b"2"), (b"b", b"6")]
     assert out_of_order(records) == 1
     assert out_of_order(sorted(records, key=lambda one: one[1])) == 0
