@@ -40,45 +40,47 @@ UNKNOWN: Final = 0
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
 
-def filter_of(asked: Any) -> AclFilter:
+def filter_of(request: Any) -> AclFilter:
     """Parse the filter of a DescribeAcls request, or one of a DeleteAcls request. Raises CloseConnection."""
-    _check(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+    _check(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     return AclFilter(
-        resource_type=asked.resource_type_filter,
-        name=asked.resource_name_filter,
-        pattern_type=asked.pattern_type_filter,
-        principal=asked.principal_filter,
-        host=asked.host_filter,
-        operation=asked.operation,
-        permission=asked.permission_type,
+        resource_type=request.resource_type_filter,
+        name=request.resource_name_filter,
+        pattern_type=request.pattern_type_filter,
+        principal=request.principal_filter,
+        host=request.host_filter,
+        operation=request.operation,
+        permission=request.permission_type,
     )
 
 
-def check_creation(asked: AclCreation) -> None:
+def check_creation(creation: AclCreation) -> None:
     """Raise CloseConnection for a code UNKNOWN."""
-    _check(asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type)
+    _check(creation.resource_type, creation.resource_pattern_type, creation.operation, creation.permission_type)
 
 
-def has_words_of_filters(asked: AclCreation) -> bool:
+def has_words_of_filters(creation: AclCreation) -> bool:
     """Whether a creation contains the filter codes ANY or MATCH."""
-    words = (asked.resource_type, asked.operation, asked.permission_type)
-    return ANY in words or asked.resource_pattern_type in (ANY, MATCH)
+    words = (creation.resource_type, creation.operation, creation.permission_type)
+    return ANY in words or creation.resource_pattern_type in (ANY, MATCH)
 
 
-def entry_of(asked: AclCreation) -> Entry:
+def entry_of(creation: AclCreation) -> Entry:
     """Parse the ACL of a creation. Raises KafkaError for an invalid one."""
-    if asked.resource_type == ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:
+    if creation.resource_type == ResourceType.CLUSTER and creation.resource_name != CLUSTER_NAME:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
-    if not asked.resource_name:
+    if not creation.resource_name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
-    if "/" in asked.resource_name:
+    if "/" in creation.resource_name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Failed to create ACL: a name in ZooKeeper has no slash")
     try:
-        kind, tree = ResourceType(asked.resource_type), PatternType(asked.resource_pattern_type)
-        acl = Acl(asked.principal, asked.host, Operation(asked.operation), Permission(asked.permission_type))
+        kind, tree = ResourceType(creation.resource_type), PatternType(creation.resource_pattern_type)
+        acl = Acl(
+            creation.principal, creation.host, Operation(creation.operation), Permission(creation.permission_type)
+        )
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Failed to create ACL: {error}") from None
-    return ResourcePattern(kind, asked.resource_name, tree), acl
+    return ResourcePattern(kind, creation.resource_name, tree), acl
 
 
 async def create(services: Services, entries: Iterable[Entry]) -> dict[ResourcePattern, KafkaError]:

@@ -196,8 +196,8 @@ def documentation_of(kafka_version: str, name: str) -> str:
 
 def select_entries(rows: list[ConfigEntry], names: list[str] | None) -> Iterator[ConfigEntry]:
     """Select entries by name; all of them without names."""
-    wanted = set(names or ())
-    return (row for row in rows if not wanted or row.name in wanted)
+    selected = set(names or ())
+    return (row for row in rows if not selected or row.name in selected)
 
 
 def _own_row(key: ConfigKey, text: str | None, default: str | None, source: int) -> ConfigEntry:

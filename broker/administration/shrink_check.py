@@ -56,14 +56,14 @@ async def groups_blocking_shrink(
 ) -> dict[str, KafkaError]:
     """The topics of a request that may not shrink: name -> error. Raises NOT_CONTROLLER."""
     found = {}
-    for asked in request.topics:
-        if is_shrink_request(state_of(controller), asked):
+    for topic in request.topics:
+        if is_shrink_request(state_of(controller), topic):
             try:
-                await check(services, controller, asked.name, request.timeout_ms)
+                await check(services, controller, topic.name, request.timeout_ms)
             except KafkaError as refusal:
                 if refusal.code is ErrorCode.NOT_CONTROLLER:
                     raise
-                found[asked.name] = refusal
+                found[topic.name] = refusal
     return found
 
 

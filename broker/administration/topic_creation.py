@@ -160,42 +160,42 @@ def check_new_topic(image: ClusterImage, name: str) -> None:
         )
 
 
-def plan_topic(settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, rng: random.Random) -> TopicPlan:
+def plan_topic(settings: BrokerSettings, image: ClusterImage, topic: CreatableTopic, rng: random.Random) -> TopicPlan:
     """Validate one topic of a CreateTopics request in Kafka's order, and place its replicas. Raises KafkaError."""
-    if asked.name == CLUSTER_METADATA:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {asked.name} is prohibited.")
-    if asked.name in image.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
-    missing = [config.name for config in asked.configs if config.value is None]
+    if topic.name == CLUSTER_METADATA:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
+    if topic.name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+    missing = [config.name for config in topic.configs if config.value is None]
     if missing:
         message = f"Null value not supported for topic configs: {','.join(missing)}"
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
-    assignment = assignment_of(settings, image, asked, rng)
-    check_new_topic(image, asked.name)
-    if asked.assignments:
+    assignment = assignment_of(settings, image, topic, rng)
+    check_new_topic(image, topic.name)
+    if topic.assignments:
         check_assignment(assignment)
         if profile_for(settings.kafka_version).answers_like_a_quorum:
-            check_assigned(image, asked)
-    configs = {config.name: config.value or "" for config in asked.configs}
+            check_assigned(image, topic)
+    configs = {config.name: config.value or "" for config in topic.configs}
     check_topic_properties(settings.kafka_version, configs)
     topic_config(settings, configs)
-    return TopicPlan(asked.name, fresh_uuid(rng), assignment, configs)
+    return TopicPlan(topic.name, fresh_uuid(rng), assignment, configs)
 
 
 def assignment_of(
-    settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, rng: random.Random
+    settings: BrokerSettings, image: ClusterImage, topic: CreatableTopic, rng: random.Random
 ) -> dict[int, list[int]]:
     """The replicas of a new topic: the request's assignment, or placed by its counts; -1 is the broker's default."""
-    counts_given = asked.num_partitions != -1 or asked.replication_factor != -1
-    if counts_given and asked.assignments:
+    counts_given = topic.num_partitions != -1 or topic.replication_factor != -1
+    if counts_given and topic.assignments:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the same "
             "time.",
         )
-    if asked.assignments:
-        return {row.partition_index: list(row.broker_ids) for row in asked.assignments}
-    partitions, replicas = asked.num_partitions, asked.replication_factor
+    if topic.assignments:
+        return {row.partition_index: list(row.broker_ids) for row in topic.assignments}
+    partitions, replicas = topic.num_partitions, topic.replication_factor
     partitions = settings.num_partitions if partitions == -1 else partitions
     replicas = settings.default_replication_factor if replicas == -1 else replicas
     if replicas <= 0 and profile_for(settings.kafka_version).answers_like_a_quorum:
@@ -270,12 +270,12 @@ def check_assignment(assignment: Mapping[int, list[int]]) -> None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 
-def check_assigned(image: ClusterImage, asked: CreatableTopic) -> None:
+def check_assigned(image: ClusterImage, topic: CreatableTopic) -> None:
     """Raise INVALID_REPLICA_ASSIGNMENT for a partition that is assigned twice, and for unregistered brokers."""
-    if len({row.partition_index for row in asked.assignments}) < len(asked.assignments):
+    if len({row.partition_index for row in topic.assignments}) < len(topic.assignments):
         problem = "Found multiple manual partition assignments for one partition"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-    unknown = sorted({one for row in asked.assignments for one in row.broker_ids} - image.brokers.keys())
+    unknown = sorted({one for row in topic.assignments for one in row.broker_ids} - image.brokers.keys())
     if unknown:
         problem = f"The manual partition assignment includes brokers {unknown}, but no such broker is registered"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)

@@ -155,10 +155,10 @@ class ScramServer:
         if not hmac.compare_digest(hashlib.new(self._digest, client_key).digest(), credential.stored_key):
             raise SaslRefused("a wrong password")
         verifier = hmac.digest(credential.server_key, signed, self._digest)
-        signature_told = b"v=" + base64.b64encode(verifier)
+        final_message = b"v=" + base64.b64encode(verifier)
         if self._token is not None:
-            return Step(signature_told, self._token.user, self._token.expires_ms, by_token=True)
-        return Step(signature_told, self._user)
+            return Step(final_message, self._token.user, self._token.expires_ms, by_token=True)
+        return Step(final_message, self._user)
 
 
 def _unquoted(name: str) -> str:

@@ -60,14 +60,14 @@ class ReportingContext(ssl.SSLContext):
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
         self.sslobject_class = _Handshake
-        self._begun: deque[tuple[Tell, bytes, asyncio.Transport]] = deque()
+        self._pending: deque[tuple[Tell, bytes, asyncio.Transport]] = deque()
         """The `start_tls` calls without a handshake object; the loop creates the objects in the order of the calls."""
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, *arguments: Any, **named: Any) -> ssl.SSLObject:
         """Create the handshake of the oldest `start_tls` call."""
         made = super().wrap_bio(incoming, *arguments, **named)
-        if self._begun and isinstance(made, _Handshake):
-            made.tell, early, made.transport = self._begun.popleft()
+        if self._pending and isinstance(made, _Handshake):
+            made.tell, early, made.transport = self._pending.popleft()
             incoming.write(early)
         return made
 
@@ -85,14 +85,14 @@ class ReportingContext(ssl.SSLContext):
             failures.append(error)
             loop.call_soon(_close_after_linger, loop, transport)  # asyncio has sent the alert by then
 
-        begun = failed, early, transport
-        self._begun.append(begun)
+        pending = failed, early, transport
+        self._pending.append(pending)
         try:
             yield failures
             _read_by(transport, READ_BYTES)
         finally:
-            if begun in self._begun:
-                self._begun.remove(begun)
+            if pending in self._pending:
+                self._pending.remove(pending)
 
 
 def _read_by(transport: asyncio.Transport, size: int) -> None:

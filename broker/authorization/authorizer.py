@@ -124,10 +124,10 @@ class Authorizer:
         if not found:
             return self._open
         mine = [acl for acls in found for acl in acls if _is_about(acl, principal, host)]
-        asked = {operation, Operation.ALL}
-        if any(acl.permission == Permission.DENY and acl.operation in asked for acl in mine):
+        operations = {operation, Operation.ALL}
+        if any(acl.permission == Permission.DENY and acl.operation in operations for acl in mine):
             return False
-        enough = asked | IMPLIED_BY.get(operation, frozenset())
+        enough = operations | IMPLIED_BY.get(operation, frozenset())
         return any(acl.permission == Permission.ALLOW and acl.operation in enough for acl in mine)
 
     def _matching(self, resource_type: ResourceType, name: str) -> Iterator[frozenset[Acl]]:
@@ -141,14 +141,14 @@ class Authorizer:
     def _decide_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         if principal in self._super_users:
             return True
-        asked = (operation, Operation.ALL)
+        operations = (operation, Operation.ALL)
         allowed: list[ResourcePattern] = []
         denied: set[str] = set()
         denied_prefixes: list[str] = []
         for pattern, acls in self._acls.items():
             if pattern.resource_type != resource_type:
                 continue
-            mine = {acl.permission for acl in acls if acl.operation in asked and _is_about(acl, principal, host)}
+            mine = {acl.permission for acl in acls if acl.operation in operations and _is_about(acl, principal, host)}
             if Permission.ALLOW in mine:
                 allowed.append(pattern)
             if Permission.DENY in mine and pattern.pattern_type == PatternType.PREFIXED:

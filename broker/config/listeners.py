@@ -104,10 +104,12 @@ def inter_broker_name(properties: Mapping[str, str], listeners: tuple[Listener, 
         raise ConfigError(f"Only one of {INTER_BROKER_NAME} and {INTER_BROKER_PROTOCOL} should be set.")
     names = [one.name for one in listeners]
     if name or protocol:
-        wanted = name or protocol
-        if wanted not in names:
-            raise ConfigError(f"no listener {wanted} for traffic between brokers; the listeners are {', '.join(names)}")
-        return wanted
+        listener_name = name or protocol
+        if listener_name not in names:
+            raise ConfigError(
+                f"no listener {listener_name} for traffic between brokers; the listeners are {', '.join(names)}"
+            )
+        return listener_name
     if len(names) == 1 or PLAINTEXT in names:
         return PLAINTEXT if PLAINTEXT in names else names[0]
     raise ConfigError(

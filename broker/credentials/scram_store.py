@@ -47,18 +47,18 @@ class Deletion:
     mechanism: int
 
 
-def credential(asked: Upsertion) -> str:
+def credential(upsertion: Upsertion) -> str:
     """Return the stored format of a credential."""
-    digest = "sha256" if asked.mechanism == 1 else "sha512"
-    client_key = hmac.digest(asked.salted_password, b"Client Key", digest)
-    server_key = hmac.digest(asked.salted_password, b"Server Key", digest)
+    digest = "sha256" if upsertion.mechanism == 1 else "sha512"
+    client_key = hmac.digest(upsertion.salted_password, b"Client Key", digest)
+    server_key = hmac.digest(upsertion.salted_password, b"Server Key", digest)
     parts = {
-        "salt": asked.salt,
+        "salt": upsertion.salt,
         "stored_key": hashlib.new(digest, client_key).digest(),
         "server_key": server_key,
     }
     encoded = [f"{name}={base64.b64encode(raw).decode()}" for name, raw in parts.items()]
-    return ",".join([*encoded, f"iterations={asked.iterations}"])
+    return ",".join([*encoded, f"iterations={upsertion.iterations}"])
 
 
 def iterations_in(stored: str) -> int:
@@ -102,8 +102,8 @@ async def alter(
     outcome: dict[str, KafkaError | None] = dict(refusals(upsertions, deletions))
     changes: dict[str, dict[str, str | None]] = {}
     turns = YieldBudget()
-    asked: list[Upsertion | Deletion] = [*deletions, *upsertions]
-    for one in asked:
+    alterations: list[Upsertion | Deletion] = [*deletions, *upsertions]
+    for one in alterations:
         await turns.spend()
         if one.user not in outcome:
             text = credential(one) if isinstance(one, Upsertion) else None

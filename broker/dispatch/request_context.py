@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from anabranch.broker.dispatch.services import Services
     from anabranch.broker.tasks.yield_budget import YieldBudget
 
-Asked = TypeVar("Asked")
+Requested = TypeVar("Requested")
 Row = TypeVar("Row")
 HandlerFunction = TypeVar("HandlerFunction", bound=Callable[..., Awaitable[Any]])
 
@@ -87,14 +87,14 @@ def version_range(versions: str) -> tuple[int, int]:
 
 async def answer_each(
     turns: YieldBudget,
-    asked: Iterable[Asked],
-    answer: Callable[[Asked], Row],
-    refuse: Callable[[Asked, ErrorCode], Row],
+    requested: Iterable[Requested],
+    answer: Callable[[Requested], Row],
+    refuse: Callable[[Requested, ErrorCode], Row],
 ) -> list[Row]:
     """Answer each partition separately: a refused partition does not affect the others."""
     rows: list[Row] = []
     await turns.spend()
-    for one in asked:
+    for one in requested:
         await turns.spend()
         try:
             rows.append(answer(one))

@@ -39,8 +39,8 @@ Errors = Mapping[TopicPartition, ErrorCode]
 async def add_partitions_to_txn(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     """Add to, or verify, each transaction."""
     if ctx.version < FIRST_VERSION_OF_BROKERS:
-        asked = only_transaction(request)
-        rows = forbidden(ctx, asked) or await answer(ctx, asked)
+        transaction = only_transaction(request)
+        rows = forbidden(ctx, transaction) or await answer(ctx, transaction)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
     authorize_broker(ctx)
     results: list[AddPartitionsToTxnResult] = []
@@ -64,14 +64,14 @@ def only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTr
     )
 
 
-def forbidden(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:
+def forbidden(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:
     """Return the rows of a client's transaction if it is not fully authorized; empty if it is."""
-    partitions = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
-    if not is_authorized(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
-        return rows_of(asked.topics, dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    if not is_authorized(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
+        return rows_of(transaction.topics, dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     hidden = {
         topic.name
-        for topic in asked.topics
+        for topic in transaction.topics
         if topic.name in INTERNAL_TOPICS or not is_authorized(ctx, Operation.WRITE, ResourceType.TOPIC, topic.name)
     }
     if not hidden:
@@ -80,38 +80,40 @@ def forbidden(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list
     codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
     codes |= dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     codes |= {one: ErrorCode.TOPIC_AUTHORIZATION_FAILED for one in partitions if one[0] in hidden}
-    return rows_of(asked.topics, codes)
+    return rows_of(transaction.topics, codes)
 
 
-async def answer(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:
+async def answer(
+    ctx: RequestContext, transaction: AddPartitionsToTxnTransaction
+) -> list[AddPartitionsToTxnTopicResult]:
     """Return the rows of one transaction."""
-    partitions = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     unknown = {one for one in partitions if ctx.services.metadata.partition(*one) is None}
     if unknown:
         refused = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-        return rows_of(asked.topics, {one: refused[one not in unknown] for one in partitions})
+        return rows_of(transaction.topics, {one: refused[one not in unknown] for one in partitions})
     try:
-        errors = await outcome(ctx, asked, partitions)
+        errors = await outcome(ctx, transaction, partitions)
     except KafkaError as error:
         code = code_for(error, knows_fenced=ctx.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
         errors = dict.fromkeys(partitions, code)
-    return rows_of(asked.topics, errors)
+    return rows_of(transaction.topics, errors)
 
 
 async def outcome(
-    ctx: RequestContext, asked: AddPartitionsToTxnTransaction, partitions: Iterable[TopicPartition]
+    ctx: RequestContext, transaction: AddPartitionsToTxnTransaction, partitions: Iterable[TopicPartition]
 ) -> Errors:
     """Return the coordinator's result: partition -> error. Raises KafkaError."""
-    producer = Producer(asked.producer_id, asked.producer_epoch)
-    if not asked.verify_only:
+    producer = Producer(transaction.producer_id, transaction.producer_epoch)
+    if not transaction.verify_only:
         await ctx.services.transactions.add_partitions(
-            asked.transactional_id,
+            transaction.transactional_id,
             producer,
             partitions,
             client_version=2 if ctx.version >= FIRST_VERSION_OF_BROKERS else 0,
         )
         return dict.fromkeys(partitions, ErrorCode.NONE)
-    members = ctx.services.transactions.members(asked.transactional_id, producer)
+    members = ctx.services.transactions.members(transaction.transactional_id, producer)
     return {one: ErrorCode.NONE if one in members else ErrorCode.TRANSACTION_ABORTABLE for one in partitions}
 
 

@@ -19,14 +19,14 @@ from anabranch.protocol.apis.alter_configs import (
 async def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Alter each resource separately."""
 
-    async def alter(asked: AlterConfigsResource) -> None:
-        requests.authorize_alter(ctx, asked.resource_type, asked.resource_name)
-        operations = [Operation(one.name, SET, one.value) for one in asked.configs]
+    async def alter(resource: AlterConfigsResource) -> None:
+        requests.authorize_alter(ctx, resource.resource_type, resource.resource_name)
+        operations = [Operation(one.name, SET, one.value) for one in resource.configs]
         requests.check_operations(operations)
         await requests.alter(
             ctx.services,
-            asked.resource_type,
-            asked.resource_name,
+            resource.resource_type,
+            resource.resource_name,
             lambda _: {one.name: one.value or "" for one in operations},
             validate_only=request.validate_only,
         )

@@ -27,13 +27,13 @@ async def alter_replica_log_dirs(
     """Start each move separately."""
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     turns = YieldBudget()
-    for asked in request.dirs:
-        for topic in asked.topics:
+    for directory in request.dirs:
+        for topic in directory.topics:
             await turns.spend()
             for index in topic.partitions:
                 await turns.spend()
                 row = AlterReplicaLogDirPartitionResult(
-                    partition_index=index, error_code=begin(ctx, topic.name, index, asked.path)
+                    partition_index=index, error_code=begin(ctx, topic.name, index, directory.path)
                 )
                 topics.setdefault(topic.name, []).append(row)
     return AlterReplicaLogDirsResponse(

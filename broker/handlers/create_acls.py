@@ -18,8 +18,8 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 @handles(CreateAclsRequest, versions="0-3")
 async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     """Create each entry; the entries of one pattern are created together or not at all."""
-    for asked in request.creations:
-        acl_requests.check_creation(asked)
+    for creation in request.creations:
+        acl_requests.check_creation(creation)
     outcome: list[Entry | KafkaError] = []
     try:
         authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
@@ -30,9 +30,9 @@ async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> Create
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
     except KafkaError as error:
         return CreateAclsResponse(results=[result_of(error)] * len(request.creations))
-    for asked in request.creations:
+    for creation in request.creations:
         try:
-            outcome.append(acl_requests.entry_of(asked))
+            outcome.append(acl_requests.entry_of(creation))
         except KafkaError as error:
             outcome.append(error)
     entries = [one for one in outcome if not isinstance(one, KafkaError)]

@@ -24,12 +24,12 @@ async def create_delegation_token(
     if request.owner_principal_name:
         owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
     kind, name = halves(owner)
-    asked_by, asker = halves(requester)
+    requester_type, asker = halves(requester)
     answer = CreateDelegationTokenResponse(
         error_code=ErrorCode.NONE,
         principal_type=kind,
         principal_name=name,
-        token_requester_principal_type=asked_by,
+        token_requester_principal_type=requester_type,
         token_requester_principal_name=asker,
         issue_timestamp_ms=NO_TIME,
         expiry_timestamp_ms=NO_TIME,

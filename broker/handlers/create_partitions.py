@@ -83,12 +83,12 @@ def over_quota(
 ) -> list[CreatePartitionsTopicResult]:
     """Return the rows of topics that exceed the mutation quota (KIP-599)."""
     refused = []
-    for asked in request.topics:
-        known = ctx.services.metadata.image.topics.get(asked.name)
+    for topic in request.topics:
+        known = ctx.services.metadata.image.topics.get(topic.name)
         try:
-            spending.spend(0 if known is None else abs(asked.count - len(known.partitions)))
+            spending.spend(0 if known is None else abs(topic.count - len(known.partitions)))
         except KafkaError as error:
-            refused.append(refusal(asked.name, error))
+            refused.append(refusal(topic.name, error))
     return refused
 
 

@@ -44,18 +44,18 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
     created: dict[str, int] = {}
     turns = YieldBudget()
     quorum = services.profile.answers_like_a_quorum
-    for asked in {one.name: one for one in request.topics}.values() if quorum else request.topics:
+    for topic in {one.name: one for one in request.topics}.values() if quorum else request.topics:
         await turns.spend()
         try:
             await topic_creation.refuse_unless_controller(services)
-            if times[asked.name] > 1:
+            if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
-            check_right(ctx, asked.name)
-            rows.append(await create_one(ctx, asked, spending, validate_only=request.validate_only))
+            check_right(ctx, topic.name)
+            rows.append(await create_one(ctx, topic, spending, validate_only=request.validate_only))
             if not request.validate_only:
-                created[asked.name] = max(rows[-1].num_partitions, 1)
+                created[topic.name] = max(rows[-1].num_partitions, 1)
         except KafkaError as error:
-            rows.append(refused(asked.name, error))
+            rows.append(refused(topic.name, error))
     late = set(created) if request.timeout_ms <= 0 else await unsettled(services, created, request.timeout_ms)
     topics = [timed_out(row, with_id=not quorum) if row.name in late else row for row in rows]
     return CreateTopicsResponse(topics=topics, throttle_time_ms=spending.wait_ms)
@@ -79,11 +79,11 @@ def check_right(ctx: RequestContext, name: str) -> None:
 
 
 async def create_one(
-    ctx: RequestContext, asked: CreatableTopic, spending: MutationCharge, *, validate_only: bool
+    ctx: RequestContext, topic: CreatableTopic, spending: MutationCharge, *, validate_only: bool
 ) -> CreatableTopicResult:
     """Check one topic and, unless `validate_only`, create it."""
     services = ctx.services
-    plan = topic_creation.plan_topic(services.settings, services.metadata.image, asked, services.rng)
+    plan = topic_creation.plan_topic(services.settings, services.metadata.image, topic, services.rng)
     if not validate_only:
         spending.spend(len(plan.assignment))
         await topic_creation.create(services, plan)

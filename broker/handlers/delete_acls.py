@@ -22,7 +22,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 @handles(DeleteAclsRequest, versions="0-3")
 async def delete_acls(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Delete the entries that match each filter."""
-    filters = [acl_requests.filter_of(asked) for asked in request.filters]
+    filters = [acl_requests.filter_of(one) for one in request.filters]
     try:
         authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
         if ctx.services.authorizer is None:

@@ -72,18 +72,18 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
 
 
 def delete(
-    ctx: RequestContext, topic: str, waits: list[DelayedDeleteRecords], asked: DeleteRecordsPartition
+    ctx: RequestContext, topic: str, waits: list[DelayedDeleteRecords], requested: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     """Return the row of one partition; add it to `waits` unless it was refused."""
     row = DeleteRecordsPartitionResult(
-        partition_index=asked.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=ErrorCode.NONE
+        partition_index=requested.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=ErrorCode.NONE
     )
     try:
         authorize(ctx, Operation.DELETE, ResourceType.TOPIC, topic)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
-        partition = ctx.services.replicas.leader_of(topic, asked.partition_index)
-        waits.append(DelayedDeleteRecords(partition, partition.delete_records_before(asked.offset), row))
+        partition = ctx.services.replicas.leader_of(topic, requested.partition_index)
+        waits.append(DelayedDeleteRecords(partition, partition.delete_records_before(requested.offset), row))
     except KafkaError as error:
         row.error_code = error.code
     return row

@@ -24,9 +24,9 @@ async def delete_share_group_state(
     """Delete the group's state in each partition."""
     coordinator = ctx.services.shares.coordinator
 
-    async def delete(key: ShareKey, asked: PartitionData) -> PartitionResult:
+    async def delete(key: ShareKey, partition: PartitionData) -> PartitionResult:
         await coordinator.delete(key)
-        return PartitionResult(partition=asked.partition, error_code=ErrorCode.NONE)
+        return PartitionResult(partition=partition.partition, error_code=ErrorCode.NONE)
 
     results = await answer_rows(ctx, request, StateResult, PartitionResult, delete)
     return DeleteShareGroupStateResponse(results=results)

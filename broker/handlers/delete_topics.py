@@ -33,15 +33,15 @@ FIRST_VERSION_WITH_STRICT_QUOTA = 5
 @handles(DeleteTopicsRequest, versions="0-6")
 async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Mark each topic separately, then wait for all of them."""
-    asked = request.topics if ctx.version >= 6 else [by_name(name) for name in request.topic_names]
+    requested = request.topics if ctx.version >= 6 else [by_name(name) for name in request.topic_names]
     spending = MutationCharge(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
     results: list[DeletableTopicResult] = []
     quorum = ctx.services.profile.answers_like_a_quorum
     if quorum:
-        results, asked = repeated(ctx, asked)
+        results, requested = repeated(ctx, requested)
     marked: list[DeletableTopicResult] = []
     turns = YieldBudget()
-    for topic in asked:
+    for topic in requested:
         await turns.spend()
         try:
             marked.append(await mark(ctx, topic, spending))
@@ -68,7 +68,7 @@ def by_name(name: str) -> DeleteTopicState:
     return DeleteTopicState(name=name, topic_id=ZERO_UUID)
 
 
-async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: MutationCharge) -> DeletableTopicResult:
+async def mark(ctx: RequestContext, requested: DeleteTopicState, spending: MutationCharge) -> DeletableTopicResult:
     """Check one topic and mark it, also if it is marked already. Raises KafkaError."""
     services, image = ctx.services, ctx.services.metadata.image
     await topic_creation.refuse_unless_controller(services)
@@ -76,9 +76,9 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: MutationC
         disabled = ctx.version >= FIRST_VERSION_THAT_KNOWS_DELETION_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topic deletion is disabled.")
-    if (asked.name is None) == (asked.topic_id == ZERO_UUID):
+    if (requested.name is None) == (requested.topic_id == ZERO_UUID):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Topic name and topic id cannot both be present or both be absent.")
-    name = asked.name if asked.name is not None else image.names.get(asked.topic_id)
+    name = requested.name if requested.name is not None else image.names.get(requested.topic_id)
     if name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     authorize(ctx, Operation.DELETE, ResourceType.TOPIC, name)
@@ -86,7 +86,7 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: MutationC
     if name not in image.topics and (not is_legal(name) or await is_going(services.session, name)):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     topic = image.topics.get(name)
-    topic_id = asked.topic_id
+    topic_id = requested.topic_id
     if topic is not None and services.profile.answers_like_a_quorum:
         topic_id = topic.topic_id
     spending.spend(len(topic.partitions) if topic is not None else 0)
@@ -100,7 +100,7 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: MutationC
 
 
 def repeated(
-    ctx: RequestContext, asked: list[DeleteTopicState]
+    ctx: RequestContext, requested: list[DeleteTopicState]
 ) -> tuple[list[DeletableTopicResult], list[DeleteTopicState]]:
     """Return one refusal for each topic that is named several times, by name or id, and the other topics."""
 
@@ -110,7 +110,7 @@ def repeated(
         return visible_name(ctx, topic.topic_id) or topic.topic_id
 
     by_key: dict[str | bytes, list[DeleteTopicState]] = {}
-    for topic in asked:
+    for topic in requested:
         by_key.setdefault(key_of(topic), []).append(topic)
     refused = [
         DeletableTopicResult(

@@ -22,7 +22,7 @@ from anabranch.protocol.errors import ErrorCode
 @handles(DescribeAclsRequest, versions="0-3")
 async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """List the entries that match the filter, by pattern."""
-    wanted = filter_of(request)
+    acl_filter = filter_of(request)
     authorize(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
     authorizer = ctx.services.authorizer
     if authorizer is None:
@@ -33,7 +33,7 @@ async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> De
         )
     found = []
     for pattern, acls in authorizer.acls.items():
-        picked = [acl for acl in acls if wanted.picks(acl)] if wanted.covers(pattern) else []
+        picked = [acl for acl in acls if acl_filter.picks(acl)] if acl_filter.covers(pattern) else []
         rows = [
             AclDescription(
                 principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission

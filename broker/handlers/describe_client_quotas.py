@@ -36,7 +36,7 @@ async def describe_client_quotas(
     try:
         authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         strict = ctx.services.profile.answers_like_a_quorum
-        asked = quotas.checked_filter((one.entity_type, component_of(one, strict)) for one in request.components)
+        components = quotas.checked_filter((one.entity_type, component_of(one, strict)) for one in request.components)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     found = await quotas.entities(ctx.services.session)
@@ -48,22 +48,24 @@ async def describe_client_quotas(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
                 values=[ValueData(key=name, value=limits[name]) for name in sorted(limits, key=ORDER.index)],
             )
-            for entity, limits in quotas.matching_entities(found, asked, strict=request.strict)
+            for entity, limits in quotas.matching_entities(found, components, strict=request.strict)
         ],
     )
 
 
-def component_of(asked: ComponentData, strict: bool) -> quotas.Component:
+def component_of(component: ComponentData, strict: bool) -> quotas.Component:
     """Return a filter component; only an exact one has a name.
 
     Raises UNKNOWN_SERVER_ERROR, as Kafka with ZooKeeper, or (strict) INVALID_REQUEST.
     """
-    known = asked.match_type in (OF_DEFAULT, SPECIFIED) or (asked.match_type == EXACT and asked.match is not None)
+    known = component.match_type in (OF_DEFAULT, SPECIFIED) or (
+        component.match_type == EXACT and component.match is not None
+    )
     if not known:
         code = ErrorCode.INVALID_REQUEST if strict else ErrorCode.UNKNOWN_SERVER_ERROR
-        raise KafkaError(code, f"Unexpected match type: {asked.match_type}")
-    if strict and asked.match_type != EXACT and asked.match is not None:
+        raise KafkaError(code, f"Unexpected match type: {component.match_type}")
+    if strict and component.match_type != EXACT and component.match is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Request specified a match where the type of match has none")
     return quotas.Component(
-        exact=asked.match_type != SPECIFIED, name=asked.match if asked.match_type == EXACT else None
+        exact=component.match_type != SPECIFIED, name=component.match if component.match_type == EXACT else None
     )

@@ -59,56 +59,56 @@ async def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest)
     if strange is not None:
         reason = f"Unexpected resource type {strange.resource_type} for resource {strange.resource_name}"
         error = KafkaError(ErrorCode.INVALID_REQUEST, reason)
-        return DescribeConfigsResponse(results=[refused(asked, error) for asked in request.resources])
+        return DescribeConfigsResponse(results=[refused(resource, error) for resource in request.resources])
     results, turns = [], YieldBudget()
-    for asked in request.resources:
+    for resource in request.resources:
         await turns.spend()
-        results.append(await describe(ctx, request, asked))
+        results.append(await describe(ctx, request, resource))
     return DescribeConfigsResponse(results=results)
 
 
 async def describe(
-    ctx: RequestContext, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+    ctx: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     """Return the settings of one resource, or its error."""
     try:
-        rows = await rows_of(ctx, asked)
+        rows = await rows_of(ctx, resource)
     except KafkaError as error:
-        return refused(asked, error)
+        return refused(resource, error)
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         configs=[
             row_of(row, synonyms=request.include_synonyms, documentation=request.include_documentation)
-            for row in select_entries(rows, asked.configuration_keys)
+            for row in select_entries(rows, resource.configuration_keys)
         ],
     )
 
 
-async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[ConfigEntry]:
+async def rows_of(ctx: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
     """Return every setting of one resource. Raises KafkaError."""
-    services, name = ctx.services, asked.resource_name
-    if asked.resource_type == TOPIC:
+    services, name = ctx.services, resource.resource_name
+    if resource.resource_type == TOPIC:
         authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
-    elif asked.resource_type == GROUP:
+    elif resource.resource_type == GROUP:
         authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, name)
     else:
         authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-    if asked.resource_type == BROKER:
+    if resource.resource_type == BROKER:
         if not name:
             return cluster_default_entries(services.dynamic)
         check_described_broker(services.settings.node_id, name)
         return broker_entries(services.dynamic)
-    if asked.resource_type == BROKER_LOGGER:
+    if resource.resource_type == BROKER_LOGGER:
         check_logger_broker(services.settings.node_id, name)
         return logger_rows()
-    if asked.resource_type == CLIENT_METRICS:
+    if resource.resource_type == CLIENT_METRICS:
         if not name or not services.has_client_metrics:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
         return subscription_entries(await read_config(services.session, client_metrics_configs.entity(name)))
-    if asked.resource_type == GROUP:
+    if resource.resource_type == GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return group_entries(services.settings, await read_config(services.session, entity(name)))
@@ -149,13 +149,13 @@ def logger_rows() -> list[ConfigEntry]:
     ]
 
 
-def refused(asked: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+def refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
     """Return the row of a refused resource."""
     return DescribeConfigsResult(
         error_code=error.code,
         error_message=error.message or None,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         configs=[],
     )
 

@@ -34,12 +34,12 @@ async def describe_delegation_token(
         if (owners is not None and token.owner not in owners) or not token_requests.may_see(ctx, token):
             continue
         kind, name = halves(token.owner)
-        asked_by, asker = halves(token.requester)
+        requester_type, asker = halves(token.requester)
         found.append(
             DescribedDelegationToken(
                 principal_type=kind,
                 principal_name=name,
-                token_requester_principal_type=asked_by,
+                token_requester_principal_type=requester_type,
                 token_requester_principal_name=asker,
                 issue_timestamp=token.issued_ms,
                 expiry_timestamp=token.expires_ms,

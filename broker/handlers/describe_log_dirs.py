@@ -37,16 +37,16 @@ async def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest
     if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     replicas = ctx.services.replicas
-    asked = None
+    requested = None
     if request.topics is not None:
-        asked = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     return DescribeLogDirsResponse(
-        error_code=ErrorCode.NONE, results=[described(replicas, one, asked) for one in replicas.logs.directories]
+        error_code=ErrorCode.NONE, results=[described(replicas, one, requested) for one in replicas.logs.directories]
     )
 
 
 def described(
-    replicas: ReplicaManager, directory: LogDirectory, asked: set[tuple[str, int]] | None
+    replicas: ReplicaManager, directory: LogDirectory, requested: set[tuple[str, int]] | None
 ) -> DescribeLogDirsResult:
     """Return one directory with its requested partitions, or all."""
     try:
@@ -56,7 +56,7 @@ def described(
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for home, (topic, index), opened, is_future in replicas.logs.placed():
-        if home is directory and (asked is None or (topic, index) in asked):
+        if home is directory and (requested is None or (topic, index) in requested):
             partition = replicas.replica(topic, index)
             topics.setdefault(topic, []).append(
                 DescribeLogDirsPartition(

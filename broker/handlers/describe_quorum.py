@@ -43,9 +43,9 @@ async def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -
     topics = []
     for topic in request.topics:
         rows = []
-        for asked in topic.partitions:
-            if (topic.topic_name, asked.partition_index) != THERE:
-                rows.append(missing(asked.partition_index))
+        for partition in topic.partitions:
+            if (topic.topic_name, partition.partition_index) != THERE:
+                rows.append(missing(partition.partition_index))
                 continue
             now_ms = services.now_ms()
             states = [

@@ -33,20 +33,20 @@ async def describe_share_group_offsets(
 
 
 async def describe(
-    ctx: RequestContext, asked: DescribeShareGroupOffsetsRequestGroup
+    ctx: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup:
     """Return the row of one group."""
     try:
         if not ctx.services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
-        wanted = await topics_of(ctx, asked.group_id) if asked.topics is None else asked.topics
-        rows = [await describe_topic(ctx, asked.group_id, topic) for topic in wanted]
+        authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+        topics = await topics_of(ctx, group.group_id) if group.topics is None else group.topics
+        rows = [await describe_topic(ctx, group.group_id, topic) for topic in topics]
     except KafkaError as error:
         return DescribeShareGroupOffsetsResponseGroup(
-            group_id=asked.group_id, topics=[], error_code=error.code, error_message=error.message or None
+            group_id=group.group_id, topics=[], error_code=error.code, error_message=error.message or None
         )
-    return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=rows, error_code=ErrorCode.NONE)
+    return DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=rows, error_code=ErrorCode.NONE)
 
 
 async def topics_of(ctx: RequestContext, group_id: str) -> list[DescribeShareGroupOffsetsRequestTopic]:

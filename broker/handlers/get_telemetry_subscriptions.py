@@ -34,10 +34,10 @@ async def get_telemetry_subscriptions(
         client_instance_id=client_instance_id,
         subscription_id=instance.subscription_id,
         accepted_compression_types=list(COMPRESSIONS),
-        push_interval_ms=instance.wanted.interval_ms,
+        push_interval_ms=instance.subscription.interval_ms,
         telemetry_max_bytes=ctx.services.settings.telemetry_max_bytes,
         delta_temporality=True,
-        requested_metrics=list(instance.wanted.metrics),
+        requested_metrics=list(instance.subscription.metrics),
     )
 
 

@@ -23,18 +23,18 @@ async def incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     """Alter each resource separately."""
 
-    async def alter(asked: AlterConfigsResource) -> None:
-        requests.authorize_alter(ctx, asked.resource_type, asked.resource_name)
-        operations = [Operation(one.name, one.config_operation, one.value) for one in asked.configs]
+    async def alter(resource: AlterConfigsResource) -> None:
+        requests.authorize_alter(ctx, resource.resource_type, resource.resource_name)
+        operations = [Operation(one.name, one.config_operation, one.value) for one in resource.configs]
         requests.check_operations(operations)
-        if asked.resource_type == requests.BROKER_LOGGER:
-            alter_loggers(ctx, asked.resource_name, operations, validate_only=request.validate_only)
+        if resource.resource_type == requests.BROKER_LOGGER:
+            alter_loggers(ctx, resource.resource_name, operations, validate_only=request.validate_only)
             return
-        keys = requests.keys_of(asked.resource_type, ctx.services.settings.kafka_version)
+        keys = requests.keys_of(resource.resource_type, ctx.services.settings.kafka_version)
         await requests.alter(
             ctx.services,
-            asked.resource_type,
-            asked.resource_name,
+            resource.resource_type,
+            resource.resource_name,
             lambda before: requests.apply_operations(before, operations, keys),
             validate_only=request.validate_only,
         )

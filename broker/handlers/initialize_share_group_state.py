@@ -24,9 +24,9 @@ async def initialize_share_group_state(
     """Store the state epoch and start offset of each partition."""
     coordinator = ctx.services.shares.coordinator
 
-    async def initialize(key: ShareKey, asked: PartitionData) -> PartitionResult:
-        await coordinator.initialize(key, asked.state_epoch, asked.start_offset)
-        return PartitionResult(partition=asked.partition, error_code=ErrorCode.NONE)
+    async def initialize(key: ShareKey, partition: PartitionData) -> PartitionResult:
+        await coordinator.initialize(key, partition.state_epoch, partition.start_offset)
+        return PartitionResult(partition=partition.partition, error_code=ErrorCode.NONE)
 
     results = await answer_rows(ctx, request, StateResult, PartitionResult, initialize)
     return InitializeShareGroupStateResponse(results=results)

@@ -44,61 +44,67 @@ READ_COMMITTED: Final = 1
 @handles(ListOffsetsRequest, versions="0-11")
 async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Find the offset of each partition separately."""
-    times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    times = Counter(
+        (topic.name, requested.partition_index) for topic in request.topics for requested in topic.partitions
+    )
     topics, turns = [], YieldBudget()
     once = ctx.services.profile.answers_like_a_quorum
     for topic in request.topics:
         rows = []
         await turns.spend()
-        for asked in {one.partition_index: one for one in topic.partitions}.values() if once else topic.partitions:
+        for requested in {one.partition_index: one for one in topic.partitions}.values() if once else topic.partitions:
             await turns.spend()
             try:
                 authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
-                if times[topic.name, asked.partition_index] > 1 and ctx.version > 0:
+                if times[topic.name, requested.partition_index] > 1 and ctx.version > 0:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
-                rows.append(await offset_of(ctx, request, topic.name, asked))
+                rows.append(await offset_of(ctx, request, topic.name, requested))
             except KafkaError as error:
-                rows.append(ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code))
+                rows.append(
+                    ListOffsetsPartitionResponse(partition_index=requested.partition_index, error_code=error.code)
+                )
         if rows or not once:
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
     return ListOffsetsResponse(topics=topics)
 
 
 async def offset_of(
-    ctx: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+    ctx: RequestContext, request: ListOffsetsRequest, topic: str, requested: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     """Return the row of one partition. Raises KafkaError."""
-    partition = ctx.services.replicas.partition(topic, asked.partition_index)
+    partition = ctx.services.replicas.partition(topic, requested.partition_index)
     if request.replica_id != DEBUG_CONSUMER:
         partition.check_leader()
-    partition.check_epoch(asked.current_leader_epoch)
-    if asked.timestamp < EARLIEST_PENDING_UPLOAD or SINCE_VERSION.get(asked.timestamp, 0) > ctx.version:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in v{ctx.version}")
+    partition.check_epoch(requested.current_leader_epoch)
+    if requested.timestamp < EARLIEST_PENDING_UPLOAD or SINCE_VERSION.get(requested.timestamp, 0) > ctx.version:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"timestamp {requested.timestamp} has no meaning in v{ctx.version}"
+        )
     if ctx.version == 0:
-        starts = segment_starts(partition, asked, request.replica_id, ctx.services.now_ms())
+        starts = segment_starts(partition, requested, request.replica_id, ctx.services.now_ms())
         return ListOffsetsPartitionResponse(
-            partition_index=asked.partition_index, error_code=0, old_style_offsets=starts
+            partition_index=requested.partition_index, error_code=0, old_style_offsets=starts
         )
     latest = latest_for(partition, request)
-    if request.replica_id < 0 and partition.is_leader and asked.timestamp != EARLIEST:
+    if request.replica_id < 0 and partition.is_leader and requested.timestamp != EARLIEST:
         check_leader_is_caught_up(partition, ctx.version)
-    timestamp, offset, epoch = await find(ctx, partition, asked.timestamp, latest)
-    if request.replica_id == partition.leader_id and asked.timestamp == LATEST:
+    timestamp, offset, epoch = await find(ctx, partition, requested.timestamp, latest)
+    if request.replica_id == partition.leader_id and requested.timestamp == LATEST:
         # Only a controller uses the leader's own id, before it removes a partition; no marker may follow.
         partition.retiring = partition.sealed and partition.log.log_start_offset == offset
     return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
+        partition_index=requested.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
 
 
-def segment_starts(partition: Partition, asked: ListOffsetsPartition, replica_id: int, now_ms: int) -> list[int]:
+def segment_starts(partition: Partition, requested: ListOffsetsPartition, replica_id: int, now_ms: int) -> list[int]:
     """Return the newest segment starts, or the log end, that are not after a time (v0).
 
     For a consumer the high watermark replaces all offsets beyond it.
     """
     log = partition.log
-    starts = log.segments.starts(asked.timestamp, log.log_start_offset, log.log_end_offset, now_ms)
-    del starts[max(0, asked.max_num_offsets) :]
+    starts = log.segments.starts(requested.timestamp, log.log_start_offset, log.log_end_offset, now_ms)
+    del starts[max(0, requested.max_num_offsets) :]
     readable = partition.high_watermark
     if replica_id == CONSUMER and starts and starts[0] > readable:
         starts = [readable, *(start for start in starts if start <= readable)]

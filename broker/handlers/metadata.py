@@ -39,7 +39,7 @@ from anabranch.protocol.wire import ZERO_UUID
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage, TopicImage
 
-Asked = TypeVar("Asked")
+Requested = TypeVar("Requested")
 
 SETTLE_MS: Final = 250
 CREATE_MS: Final = 500
@@ -54,11 +54,11 @@ FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
 async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """Create missing topics if allowed, then answer from the current image."""
     services = ctx.services
-    asked, aware = request.topics, request.generation_aware
+    requested, aware = request.topics, request.generation_aware
     spending = MutationCharge(ctx, strict=False)
-    if asked and ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID and any(by_id(one) for one in asked):
-        return refused(asked)
-    if asked is None or (not asked and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
+    if requested and ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID and any(by_id(one) for one in requested):
+        return refused(requested)
+    if requested is None or (not requested and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
         image = services.metadata.image
         shown = [
             one for one in image.topics.values() if is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, one.name)
@@ -67,7 +67,7 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
     else:
         missing = await create_missing(ctx, request, spending) if request.allow_auto_topic_creation else {}
         image = services.metadata.image
-        rows = await rows_of(asked, lambda topic: answer(ctx, image, topic, missing, aware))
+        rows = await rows_of(requested, lambda topic: answer(ctx, image, topic, missing, aware))
         topics = list({(row.topic_id, row.name): row for row in rows}.values())  # a repeated topic gets one row
     if request.include_topic_authorized_operations:
         topics = [with_operations(ctx, row) for row in topics]
@@ -95,7 +95,7 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
 
 
 async def rows_of(
-    topics: Iterable[Asked], answer: Callable[[Asked], MetadataResponseTopic]
+    topics: Iterable[Requested], answer: Callable[[Requested], MetadataResponseTopic]
 ) -> list[MetadataResponseTopic]:
     """Return the rows of topics, built in steps of a number of partitions."""
     rows, turns = [], YieldBudget()
@@ -105,14 +105,14 @@ async def rows_of(
     return rows
 
 
-def by_id(asked: MetadataRequestTopic) -> bool:
+def by_id(requested: MetadataRequestTopic) -> bool:
     """Return whether a topic is requested by id; not every version whose fields include ids supports that."""
-    return asked.topic_id != ZERO_UUID or asked.name is None
+    return requested.topic_id != ZERO_UUID or requested.name is None
 
 
-def refused(asked: list[MetadataRequestTopic]) -> MetadataResponse:
+def refused(requested: list[MetadataRequestTopic]) -> MetadataResponse:
     """Return the response to an invalid request: every topic has the error, and all else is empty."""
-    rows = [MetadataRequestTopic(name=topic.name or "", topic_id=topic.topic_id) for topic in asked]
+    rows = [MetadataRequestTopic(name=topic.name or "", topic_id=topic.topic_id) for topic in requested]
     return MetadataResponse(
         brokers=[], cluster_id=None, topics=[error_row(row, ErrorCode.INVALID_REQUEST) for row in rows]
     )
@@ -131,34 +131,39 @@ async def create_missing(
         return outcome
     if not services.metadata.image.brokers:
         # This broker has received no metadata yet: the topic may exist, and there are no brokers to place it on.
-        return {asked.name: ErrorCode.LEADER_NOT_AVAILABLE for asked in request.topics or () if asked.name}
+        return {requested.name: ErrorCode.LEADER_NOT_AVAILABLE for requested in request.topics or () if requested.name}
     created: dict[str, int] = {}
-    for asked in request.topics or ():
+    for requested in request.topics or ():
         await turns.spend()
         image = services.metadata.image
-        if not asked.name or asked.topic_id != ZERO_UUID or asked.name in image.topics or asked.name in outcome:
+        if (
+            not requested.name
+            or requested.topic_id != ZERO_UUID
+            or requested.name in image.topics
+            or requested.name in outcome
+        ):
             continue
-        if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
+        if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, requested.name):
             continue
         if not is_authorized(ctx, Operation.CREATE, ResourceType.CLUSTER) and not is_authorized(
-            ctx, Operation.CREATE, ResourceType.TOPIC, asked.name
+            ctx, Operation.CREATE, ResourceType.TOPIC, requested.name
         ):
-            outcome[asked.name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            outcome[requested.name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             continue
         if tried and loop.time() > deadline_s:
-            outcome[asked.name] = ErrorCode.LEADER_NOT_AVAILABLE
+            outcome[requested.name] = ErrorCode.LEADER_NOT_AVAILABLE
             continue
         tried = True
         try:
-            plan = topic_creation.plan_auto_creation(services.settings, image, asked.name, services.rng)
+            plan = topic_creation.plan_auto_creation(services.settings, image, requested.name, services.rng)
             spending.spend(len(plan.assignment))
             await topic_creation.create(services, plan)
             created[plan.name] = len(plan.assignment)
-            outcome[asked.name] = ErrorCode.LEADER_NOT_AVAILABLE
+            outcome[requested.name] = ErrorCode.LEADER_NOT_AVAILABLE
         except KafkaError as error:
-            outcome[asked.name] = ErrorCode.LEADER_NOT_AVAILABLE if error.code in _MAY_EXIST else error.code
+            outcome[requested.name] = ErrorCode.LEADER_NOT_AVAILABLE if error.code in _MAY_EXIST else error.code
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                services.log.info("cannot create topic %r automatically: %s", asked.name, error)
+                services.log.info("cannot create topic %r automatically: %s", requested.name, error)
     if created:
         await topic_creation.wait_until_created(services, created, SETTLE_MS)
     return outcome
@@ -167,30 +172,30 @@ async def create_missing(
 def answer(
     ctx: RequestContext,
     image: ClusterImage,
-    asked: MetadataRequestTopic,
+    requested: MetadataRequestTopic,
     refused: dict[str, ErrorCode],
     aware: bool,
 ) -> MetadataResponseTopic:
     """Return the row of a topic that was requested by name or by id."""
-    if asked.topic_id != ZERO_UUID:
-        topic = image.topics.get(image.names.get(asked.topic_id, ""))
+    if requested.topic_id != ZERO_UUID:
+        topic = image.topics.get(image.names.get(requested.topic_id, ""))
         if topic is None:
-            return error_row(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+            return error_row(requested, ErrorCode.UNKNOWN_TOPIC_ID)
         if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
-            return hidden_row(None, asked.topic_id)
+            return hidden_row(None, requested.topic_id)
         return row_of(ctx, image, topic, aware)
-    if asked.name is None:
-        return error_row(asked, ErrorCode.INVALID_REQUEST)
-    if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
-        return hidden_row(asked.name, ZERO_UUID)
-    topic = image.topics.get(asked.name)
+    if requested.name is None:
+        return error_row(requested, ErrorCode.INVALID_REQUEST)
+    if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, requested.name):
+        return hidden_row(requested.name, ZERO_UUID)
+    topic = image.topics.get(requested.name)
     if topic is not None:
         return row_of(ctx, image, topic, aware)
     try:
-        topic_creation.check_topic_name(asked.name)
+        topic_creation.check_topic_name(requested.name)
     except KafkaError as error:
-        return error_row(asked, error.code)
-    return error_row(asked, refused.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return error_row(requested, error.code)
+    return error_row(requested, refused.get(requested.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
 
 def row_of(ctx: RequestContext, image: ClusterImage, topic: TopicImage, aware: bool) -> MetadataResponseTopic:
@@ -212,12 +217,12 @@ def hidden_row(name: str | None, topic_id: bytes) -> MetadataResponseTopic:
     )
 
 
-def error_row(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
+def error_row(requested: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
     """Return the row of a refused topic."""
     return MetadataResponseTopic(
         error_code=code,
-        name=asked.name,
-        topic_id=asked.topic_id,
-        is_internal=asked.name in INTERNAL_TOPICS,
+        name=requested.name,
+        topic_id=requested.topic_id,
+        is_internal=requested.name in INTERNAL_TOPICS,
         partitions=[],
     )

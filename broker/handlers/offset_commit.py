@@ -88,12 +88,12 @@ def answered(topics: list[OffsetCommitRequestTopic], code_of: Callable[[str, int
     )
 
 
-def value_of(asked: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:
+def value_of(partition: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:
     """Return the value that the coordinator stores."""
     return CommittedOffset(
-        offset=asked.committed_offset,
-        leader_epoch=asked.committed_leader_epoch,
-        metadata=asked.committed_metadata or "",
-        commit_timestamp_ms=now_ms if asked.commit_timestamp == -1 else asked.commit_timestamp,
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp_ms=now_ms if partition.commit_timestamp == -1 else partition.commit_timestamp,
         expire_timestamp_ms=-1 if retention_ms == -1 else min(now_ms + retention_ms, INT64_MAX),
     )

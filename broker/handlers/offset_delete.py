@@ -23,24 +23,24 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete the valid offsets; answered when the deletion is replicated."""
     services = ctx.services
-    asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
+    requested = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
     authorize(ctx, Operation.DELETE, ResourceType.GROUP, request.group_id)
     errors = {
         one: ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        for one in asked
+        for one in requested
         if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, one[0])
     }
     errors |= {
         one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for one in asked
+        for one in requested
         if one not in errors and services.metadata.partition(*one) is None
     }
-    existing = [one for one in asked if one not in errors]
+    existing = [one for one in requested if one not in errors]
     outcome = ErrorCode.NONE
     try:
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        consumed = await services.groups.offsets.delete_asked(request.group_id, existing)
+        consumed = await services.groups.offsets.delete_unconsumed(request.group_id, existing)
     except KafkaError as refused:
         outcome = refused.code
     else:

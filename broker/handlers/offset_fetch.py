@@ -128,12 +128,12 @@ def shown(partition: Callable[..., Shown], rows: list[Row]) -> list[Shown]:
 def look_up(
     ctx: RequestContext,
     group_id: str,
-    asked: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+    requested: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     require_stable: bool,
     member: tuple[str | None, int] = (None, -1),
 ) -> tuple[ErrorCode, list[tuple[str, list[Row]]]]:
     """Return the group's error, and the rows of each topic."""
-    topics = None if asked is None else [(topic.name, topic.partition_indexes) for topic in asked]
+    topics = None if requested is None else [(topic.name, topic.partition_indexes) for topic in requested]
     try:
         authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         offsets = ctx.services.groups.offsets.seen_by(group_id, *member)
@@ -158,10 +158,10 @@ def look_up(
 
 def once_each(topics: Topics) -> Topics:
     """Return the requested partitions without repetitions."""
-    asked: dict[str, dict[int, None]] = {}
+    requested: dict[str, dict[int, None]] = {}
     for name, indexes in topics:
-        asked.setdefault(name, {}).update(dict.fromkeys(indexes))
-    return [(name, list(indexes)) for name, indexes in asked.items()]
+        requested.setdefault(name, {}).update(dict.fromkeys(indexes))
+    return [(name, list(indexes)) for name, indexes in requested.items()]
 
 
 def all_topics(offsets: Offsets) -> Topics:

@@ -47,34 +47,38 @@ async def offset_for_leader_epoch(
 
 
 def end_of_epoch(
-    ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition, *, consumer: bool = True
+    ctx: RequestContext, topic: str, requested: OffsetForLeaderPartition, *, consumer: bool = True
 ) -> EpochEndOffset:
     """Return the largest epoch not above the requested one, and its end; -1 if there is none."""
     if not is_authorized(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
         authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
-    partition = ctx.services.replicas.leader_of(topic, asked.partition)
-    partition.check_epoch(asked.current_leader_epoch)
+    partition = ctx.services.replicas.leader_of(topic, requested.partition)
+    partition.check_epoch(requested.current_leader_epoch)
     if (
         consumer
         and partition.generation
-        and asked.leader_epoch < partition.leader_epoch
+        and requested.leader_epoch < partition.leader_epoch
         and not partition.check_not_superseded
     ):
         # The end of a key epoch opens gates, so it must not grow under the next leader (I2).
-        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"no follower of {topic}-{asked.partition} has fetched yet")
+        raise KafkaError(
+            ErrorCode.OFFSET_NOT_AVAILABLE, f"no follower of {topic}-{requested.partition} has fetched yet"
+        )
     log = partition.log
-    epoch, end = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
-    row = EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end)
-    if asked.deliverable:
+    epoch, end = log.epochs.end_offset_for(requested.leader_epoch, log.log_end_offset)
+    row = EpochEndOffset(error_code=0, partition=requested.partition, leader_epoch=epoch, end_offset=end)
+    if requested.deliverable:
         row.log_start_offset = log.log_start_offset
-        if asked.leader_epoch < partition.leader_epoch:
+        if requested.leader_epoch < partition.leader_epoch:
             if partition.last_stable_offset < min(end, log.log_end_offset):
                 # Records of an open transaction below the cut may become deliverable.
-                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{topic}-{asked.partition} is not stable up to {end}")
+                raise KafkaError(
+                    ErrorCode.OFFSET_NOT_AVAILABLE, f"{topic}-{requested.partition} is not stable up to {end}"
+                )
             row.deliverable_end = deliverable_end(log, end)
     return row
 
 
-def refuse(asked: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
+def refuse(requested: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
     """Return the row of a refused partition."""
-    return EpochEndOffset(error_code=code, partition=asked.partition)
+    return EpochEndOffset(error_code=code, partition=requested.partition)

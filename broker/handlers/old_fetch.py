@@ -48,7 +48,9 @@ log: Final = logging.getLogger(__name__)
 async def downgrade(ctx: RequestContext, request: FetchRequest, answer: list[FetchableTopicResponse]) -> None:
     """Convert the rows of a response to the request's version."""
     offsets = {
-        (topic.topic, asked.partition): asked.fetch_offset for topic in request.topics for asked in topic.partitions
+        (topic.topic, partition.partition): partition.fetch_offset
+        for topic in request.topics
+        for partition in topic.partitions
     }
     for topic in answer:
         for place, row in enumerate(topic.partitions):

@@ -33,10 +33,10 @@ async def partition_leader_epochs_for_partitions(
     return PartitionLeaderEpochsForPartitionsResponse(
         topics=[
             PartitionLeaderEpochsForPartitionsResponseTopic(
-                topic=asked.topic,
-                partitions=await turns.map(asked.partitions, partial(answer, ctx, image, asked.topic)),
+                topic=topic.topic,
+                partitions=await turns.map(topic.partitions, partial(answer, ctx, image, topic.topic)),
             )
-            for asked in request.topics
+            for topic in request.topics
         ]
     )
 

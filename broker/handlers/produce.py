@@ -216,7 +216,7 @@ def append(
         data.records or b"",
         acks=acks,
         generation=data.generation,
-        verification=None if verified is None else verified.begun.get(partition),
+        verification=None if verified is None else verified.verifications.get(partition),
         found=prepared.found.get(id(data)),
         fit=prepared.fits.get(id(data)),
     )

@@ -26,10 +26,10 @@ async def read_share_group_state(
     """Return the whole state of each partition."""
     coordinator = ctx.services.shares.coordinator
 
-    async def read(key: ShareKey, asked: PartitionData) -> PartitionResult:
-        state = await coordinator.read(key, asked.leader_epoch, asked.number)
+    async def read(key: ShareKey, partition: PartitionData) -> PartitionResult:
+        state = await coordinator.read(key, partition.leader_epoch, partition.number)
         return PartitionResult(
-            partition=asked.partition,
+            partition=partition.partition,
             error_code=ErrorCode.NONE,
             state_epoch=state.state_epoch,
             start_offset=state.start_offset,

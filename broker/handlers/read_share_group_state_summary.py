@@ -25,12 +25,12 @@ async def read_share_group_state_summary(
     """Return the start offset and epochs of each partition."""
     coordinator = ctx.services.shares.coordinator
 
-    async def read(key: ShareKey, asked: PartitionData) -> PartitionResult:
+    async def read(key: ShareKey, partition: PartitionData) -> PartitionResult:
         state = coordinator.summary(key)
-        if 0 <= asked.leader_epoch < state.leader_epoch:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{asked.leader_epoch} < {state.leader_epoch}")
+        if 0 <= partition.leader_epoch < state.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{partition.leader_epoch} < {state.leader_epoch}")
         return PartitionResult(
-            partition=asked.partition,
+            partition=partition.partition,
             error_code=ErrorCode.NONE,
             state_epoch=state.state_epoch,
             leader_epoch=state.leader_epoch,

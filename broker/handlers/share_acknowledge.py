@@ -64,9 +64,9 @@ async def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeReques
 
 
 async def acknowledge(
-    ctx: RequestContext, group: str, member: str, topic_id: bytes, asked: AcknowledgePartition, *, renews: bool
+    ctx: RequestContext, group: str, member: str, topic_id: bytes, partition: AcknowledgePartition, *, renews: bool
 ) -> None:
     """Store the acknowledgements of one partition. Raises KafkaError."""
-    acknowledgements = share_requests.acknowledgements_of(asked.acknowledgement_batches, renews=renews)
+    acknowledgements = share_requests.acknowledgements_of(partition.acknowledgement_batches, renews=renews)
     if acknowledgements:
-        await share_requests.store(ctx, group, member, topic_id, asked.partition_index, acknowledgements)
+        await share_requests.store(ctx, group, member, topic_id, partition.partition_index, acknowledgements)

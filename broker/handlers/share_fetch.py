@@ -155,7 +155,7 @@ async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSess
 
     def ready(changed: Partition) -> bool:
         one = watched[changed]
-        return changed.leader_epoch != one.leader_epoch or not changed.is_leader or one.has_news
+        return changed.leader_epoch != one.leader_epoch or not changed.is_leader or one.has_acquirable_records
 
     rooms = ctx.services.replicas.rooms
     await rooms.wait(rooms.fetches, watched, request.max_wait_ms, ready)

@@ -33,13 +33,13 @@ async def answer_rows(
     for topic in request.topics:
         rows: list[Row] = []
         await turns.spend()
-        for asked in topic.partitions:
+        for partition in topic.partitions:
             await turns.spend()
             try:
                 authorize_broker(ctx)
-                rows.append(await answer(ShareKey(request.group_id, topic.topic_id, asked.partition), asked))
+                rows.append(await answer(ShareKey(request.group_id, topic.topic_id, partition.partition), partition))
             except KafkaError as error:
                 message = error.message or None
-                rows.append(row(partition=asked.partition, error_code=error.code, error_message=message))
+                rows.append(row(partition=partition.partition, error_code=error.code, error_message=message))
         results.append(result(topic_id=topic.topic_id, partitions=rows))
     return results

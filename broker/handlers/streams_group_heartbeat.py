@@ -120,12 +120,12 @@ async def make_topics(ctx: RequestContext, outcome: HeartbeatOutcome) -> str:
 async def make_topic(ctx: RequestContext, info: TopicInfo, count: int) -> None:
     """Create one topic with the application's settings. Raises KafkaError, ZkError."""
     services = ctx.services
-    asked = CreatableTopic(
+    topic = CreatableTopic(
         name=info.name,
         num_partitions=count,
         replication_factor=info.replication_factor if info.replication_factor > 0 else BROKERS_DEFAULT,
         assignments=[],
         configs=[CreatableTopicConfig(name=one.key, value=one.value) for one in info.topic_configs],
     )
-    plan = topic_creation.plan_topic(services.settings, services.metadata.image, asked, services.rng)
+    plan = topic_creation.plan_topic(services.settings, services.metadata.image, topic, services.rng)
     await topic_creation.create(services, plan)

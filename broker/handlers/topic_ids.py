@@ -20,10 +20,10 @@ class Topic(Protocol):
     topic_id: bytes
 
 
-Asked = TypeVar("Asked", bound=Topic)
+Requested = TypeVar("Requested", bound=Topic)
 
 
-def name_them(image: ClusterImage, topics: Sequence[Asked]) -> tuple[list[Asked], list[Asked]]:
+def name_them(image: ClusterImage, topics: Sequence[Requested]) -> tuple[list[Requested], list[Requested]]:
     """Return the known topics, with their names, and the unknown ones."""
     known, unknown = [], []
     for topic in topics:
@@ -36,8 +36,8 @@ def name_them(image: ClusterImage, topics: Sequence[Asked]) -> tuple[list[Asked]
     return known, unknown
 
 
-def identify(rows: Iterable[Topic], asked: Iterable[Topic]) -> None:
+def identify(rows: Iterable[Topic], requested: Iterable[Topic]) -> None:
     """Set the ids of the rows to those of the request."""
-    ids = {topic.name: topic.topic_id for topic in asked}
+    ids = {topic.name: topic.topic_id for topic in requested}
     for row in rows:
         row.topic_id = ids.get(row.name, row.topic_id)

@@ -66,7 +66,7 @@ def check_no_transaction(request: ProduceRequest) -> None:
 async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int, fits: Fits) -> VerifiedPartitions:
     """Verify the partitions in which this request begins a transaction. Raises KafkaError for the whole request."""
     producer: tuple[int, int] | None = None
-    wanted: list[tuple[Partition, int]] = []
+    partitions: list[tuple[Partition, int]] = []
     for topic in request.topic_data:
         for data in topic.partition_data:
             if not is_transactional(data.records):
@@ -82,8 +82,8 @@ async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int
             producer = (header.producer_id, header.producer_epoch)
             partition = begins_in(replicas, topic.name, data, header, fits.get(id(data)))
             if partition is not None:
-                wanted.append((partition, header.base_sequence))
-    if producer is None or not wanted:
+                partitions.append((partition, header.base_sequence))
+    if producer is None or not partitions:
         return VerifiedPartitions()
     assert request.transactional_id is not None
     verified = await replicas.verifier.verify(
@@ -93,7 +93,7 @@ async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int
             abortable=version >= FIRST_VERSION_THAT_MAY_ABORT,
             adds=version >= FIRST_VERSION_THAT_ADDS,
         ),
-        wanted,
+        partitions,
     )
     for key, code in verified.refused.items():
         if code is ErrorCode.CONCURRENT_TRANSACTIONS and version >= FIRST_VERSION_THAT_ADDS:

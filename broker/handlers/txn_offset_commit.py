@@ -99,23 +99,23 @@ async def commit(
 
 
 def check_partition(
-    ctx: RequestContext, topic: str, asked: TxnOffsetCommitRequestPartition | OffsetCommitRequestPartition
+    ctx: RequestContext, topic: str, partition: TxnOffsetCommitRequestPartition | OffsetCommitRequestPartition
 ) -> ErrorCode:
     """Return the error of one partition; NONE if its offset can be committed."""
     if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if ctx.services.metadata.partition(topic, asked.partition_index) is None:
+    if ctx.services.metadata.partition(topic, partition.partition_index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len(asked.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
+    if len(partition.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 
 
-def value_of(asked: TxnOffsetCommitRequestPartition, now_ms: int) -> CommittedOffset:
+def value_of(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> CommittedOffset:
     """Return the value that the coordinator stores."""
     return CommittedOffset(
-        offset=asked.committed_offset,
-        leader_epoch=asked.committed_leader_epoch,
-        metadata=asked.committed_metadata or "",
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
         commit_timestamp_ms=now_ms,
     )

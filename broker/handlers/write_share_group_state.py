@@ -26,28 +26,28 @@ async def write_share_group_state(
     """Store the state changes from each partition's leader."""
     coordinator = ctx.services.shares.coordinator
 
-    async def write(key: ShareKey, asked: PartitionData) -> PartitionResult:
+    async def write(key: ShareKey, partition: PartitionData) -> PartitionResult:
         await coordinator.write(
             key,
-            state_epoch=asked.state_epoch,
-            leader_epoch=asked.leader_epoch,
-            number=asked.number,
-            start_offset=asked.start_offset,
-            batches=batches_of(asked),
-            complete_count=asked.delivery_complete_count,
+            state_epoch=partition.state_epoch,
+            leader_epoch=partition.leader_epoch,
+            number=partition.number,
+            start_offset=partition.start_offset,
+            batches=batches_of(partition),
+            complete_count=partition.delivery_complete_count,
         )
-        return PartitionResult(partition=asked.partition, error_code=ErrorCode.NONE)
+        return PartitionResult(partition=partition.partition, error_code=ErrorCode.NONE)
 
     results = await answer_rows(ctx, request, StateResult, PartitionResult, write)
     return WriteShareGroupStateResponse(results=results)
 
 
-def batches_of(asked: PartitionData) -> list[StateBatch]:
+def batches_of(partition: PartitionData) -> list[StateBatch]:
     """Return the state batches of a partition. Raises INVALID_REQUEST."""
     try:
         batches = [
             StateBatch(one.first_offset, one.last_offset, RecordState(one.delivery_state), one.delivery_count)
-            for one in asked.state_batches
+            for one in partition.state_batches
         ]
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None

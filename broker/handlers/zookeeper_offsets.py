@@ -67,13 +67,15 @@ async def fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetch
     )
 
 
-async def _commit_one(ctx: RequestContext, group: str, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
-    refusal = check_partition(ctx, topic, asked)
+async def _commit_one(
+    ctx: RequestContext, group: str, topic: str, partition: OffsetCommitRequestPartition
+) -> ErrorCode:
+    refusal = check_partition(ctx, topic, partition)
     if refusal is not ErrorCode.NONE:
         return refusal
     if not _is_path(group):
         return ErrorCode.UNKNOWN_SERVER_ERROR
-    path, data = paths.consumer_offset(group, topic, asked.partition_index), b"%d" % asked.committed_offset
+    path, data = paths.consumer_offset(group, topic, partition.partition_index), b"%d" % partition.committed_offset
     session = ctx.services.session
     try:
         try:

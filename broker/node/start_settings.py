@@ -193,8 +193,8 @@ def _is_loopback(host: str) -> bool:
 
 def _asks_for_certificates(listener: Listener, given: Mapping[str, str]) -> bool:
     name = "ssl.client.auth"
-    asked = given.get(f"{PREFIX}{listener.name.lower()}.{name}", given.get(name, ""))
-    return listener.tls and asked.strip().lower() == "required"
+    client_auth = given.get(f"{PREFIX}{listener.name.lower()}.{name}", given.get(name, ""))
+    return listener.tls and client_auth.strip().lower() == "required"
 
 
 def _without_effect(settings: BrokerSettings) -> dict[str, ConfigKey]:

@@ -131,7 +131,7 @@ DIFFERENCES: Final = (
 def page() -> str:
     """The text of SUPPORT.md."""
     compared, with_4 = (json.loads(path.read_text()) for path in (COMPARED, COMPARED_WITH_KAFKA_4))
-    (asked, equal), (asked_4, equal_4) = map(totals, (compared, with_4))
+    (requests, equal), (requests_4, equal_4) = map(totals, (compared, with_4))
     shared = {tuple(row) for row in compared["differences"]}
     missing = [f"- {version}: {', '.join(gaps(version))}." for version in VERSIONS if gaps(version)]
     return "\n".join(
@@ -143,11 +143,11 @@ def page() -> str:
             "",
             *(summary(version) for version in VERSIONS),
             "",
-            f"`tests/differential` sends the same {asked} requests to Apache Kafka 3.9.0 and to Anabranch, in every "
-            f"version and with all known edge cases. **{equal / asked:.1%} of the responses are equal**, field by "
+            f"`tests/differential` sends the same {requests} requests to Apache Kafka 3.9.0 and to Anabranch, in every "
+            f"version and with all known edge cases. **{equal / requests:.1%} of the responses are equal**, field by "
             "field, except for ids, times, addresses, the order of hash maps and message texts. The last columns "
-            f"count the equal responses. Of {asked_4} responses of Apache Kafka 4.1.1, **{equal_4 / asked_4:.1%} are "
-            "equal** to those of a node with profile 4.1.",
+            f"count the equal responses. Of {requests_4} responses of Apache Kafka 4.1.1, **{equal_4 / requests_4:.1%} "
+            "are equal** to those of a node with profile 4.1.",
             "",
             "The columns show the advertised versions of each API, by compatibility profile. A cell names two ranges "
             "if that version of Kafka has more API versions than are served. GetTelemetrySubscriptions and "

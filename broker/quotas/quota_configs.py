@@ -133,35 +133,35 @@ def _limited(entity: Entity, kind: str) -> str | None:
 
 
 def matching_entities(
-    found: Iterable[tuple[Entity, dict[str, float]]], asked: Mapping[str, Component], *, strict: bool
+    found: Iterable[tuple[Entity, dict[str, float]]], by_type: Mapping[str, Component], *, strict: bool
 ) -> list[tuple[Entity, dict[str, float]]]:
     """The entities that match all components of a filter; with `strict`, only those without other components."""
     return [
         (entity, limits)
         for entity, limits in found
-        if all(kind in entity and component.fits(entity[kind]) for kind, component in asked.items())
-        and not (strict and entity.keys() - asked.keys())
+        if all(kind in entity and component.fits(entity[kind]) for kind, component in by_type.items())
+        and not (strict and entity.keys() - by_type.keys())
     ]
 
 
 def checked_filter(components: Iterable[tuple[str, Component]]) -> dict[str, Component]:
     """Validate a filter, and return its components by type. Raises INVALID_REQUEST, UNSUPPORTED_VERSION."""
-    asked: dict[str, Component] = {}
+    by_type: dict[str, Component] = {}
     for kind, component in components:
         if kind == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Unexpected empty filter component entity type")
         if kind not in (USER, CLIENT_ID, IP):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported")
-        if kind in asked:
+        if kind in by_type:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate {kind} filter component entity type")
-        asked[kind] = component
-    if IP in asked and len(asked) > 1:
+        by_type[kind] = component
+    if IP in by_type and len(by_type) > 1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "Invalid entity filter component combination, IP filter component should not be used with user or "
             "clientId filter component.",
         )
-    return asked
+    return by_type
 
 
 # --- altering ----------------------------------------------------------------------------------------------------

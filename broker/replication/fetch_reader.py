@@ -93,7 +93,7 @@ class FetchReader:
         for topic in request.topics:
             by_id = self.version >= FIRST_VERSION_WITH_TOPIC_IDS
             name = self.replicas.name_of(topic.topic_id) if by_id else topic.topic
-            rows = [self._answer(name, asked, report) for asked in topic.partitions]
+            rows = [self._answer(name, requested, report) for requested in topic.partitions]
             answer.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=rows))
         if self.size >= request.min_bytes:
             self.enough = True
@@ -106,21 +106,21 @@ class FetchReader:
         """Record that the last response is sent; return the id of the session that continues with it, or 0."""
         return NO_SESSION
 
-    def _answer(self, topic: str | None, asked: FetchPartition, report: bool) -> PartitionData:
+    def _answer(self, topic: str | None, requested: FetchPartition, report: bool) -> PartitionData:
         """Read one partition, or return its error: UNKNOWN_TOPIC_ID for an unknown topic id."""
         try:
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "unknown topic id")
             if self.may_read is not None and not self.may_read(topic):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
-            return self._read(topic, asked, report)
+            return self._read(topic, requested, report)
         except KafkaError as error:
             self.enough = True
             leader = NO_LEADER
             if error.code in HINTED and self.version >= FIRST_VERSION_WITH_LEADER_HINTS and topic is not None:
-                leader = self.hints.leader_of(topic, asked.partition)
+                leader = self.hints.leader_of(topic, requested.partition)
             return PartitionData(
-                partition_index=asked.partition,
+                partition_index=requested.partition,
                 error_code=error.code,
                 high_watermark=-1,
                 aborted_transactions=[] if error.code in UNKNOWN else None,
@@ -128,13 +128,13 @@ class FetchReader:
                 records=b"",
             )
 
-    def _read(self, topic: str, asked: FetchPartition, report: bool) -> PartitionData:
-        partition = self.replicas.partition(topic, asked.partition)
-        self._check(partition, asked)
-        log, offset = partition.log, asked.fetch_offset
+    def _read(self, topic: str, requested: FetchPartition, report: bool) -> PartitionData:
+        partition = self.replicas.partition(topic, requested.partition)
+        self._check(partition, requested)
+        log, offset = partition.log, requested.fetch_offset
         diverging = NO_EPOCH
-        if asked.last_fetched_epoch >= 0:
-            diverging = diverging_epoch(partition, asked)
+        if requested.last_fetched_epoch >= 0:
+            diverging = diverging_epoch(partition, requested)
         if diverging is not NO_EPOCH:
             self.enough = True
             limit = offset
@@ -146,7 +146,7 @@ class FetchReader:
                     partition,
                     self.follower,
                     offset,
-                    log_start_offset=asked.log_start_offset,
+                    log_start_offset=requested.log_start_offset,
                     broker_epoch=self.broker_epoch,
                 )
             limit = self._limit(partition)
@@ -158,8 +158,8 @@ class FetchReader:
                 limit = offset  # the preferred replica has the records
         records: bytes | bytearray | memoryview = b""
         if offset < limit:
-            records = self._records(partition, asked, limit)
-        self.watched[partition] = (asked, partition.leader_epoch)
+            records = self._records(partition, requested, limit)
+        self.watched[partition] = (requested, partition.leader_epoch)
         aborted = None
         if self.committed:
             aborted = [
@@ -167,7 +167,7 @@ class FetchReader:
                 for one in log.aborted_in(records, offset)
             ]
         return PartitionData(
-            partition_index=asked.partition,
+            partition_index=requested.partition,
             error_code=0,
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
@@ -180,15 +180,15 @@ class FetchReader:
             records=records,
         )
 
-    def _check(self, partition: Partition, asked: FetchPartition) -> None:
+    def _check(self, partition: Partition, requested: FetchPartition) -> None:
         if self.follower >= 0 or self.version < FIRST_VERSION_ON_FOLLOWERS:
             partition.check_leader()
         elif partition.role is Role.NONE:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition!r} has no role yet")
-        partition.check_epoch(asked.current_leader_epoch)
+        partition.check_epoch(requested.current_leader_epoch)
         if self.follower >= 0 and self.follower not in partition.followers:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            if asked.current_leader_epoch >= 0:
+            if requested.current_leader_epoch >= 0:
                 code = ErrorCode.UNKNOWN_LEADER_EPOCH
             raise KafkaError(code, f"{self.follower} is no replica of {partition!r}")
 
@@ -197,15 +197,15 @@ class FetchReader:
             return partition.log.log_end_offset
         return partition.last_stable_offset if self.committed else partition.high_watermark
 
-    def _records(self, partition: Partition, asked: FetchPartition, limit: int) -> bytes | bytearray | memoryview:
+    def _records(self, partition: Partition, requested: FetchPartition, limit: int) -> bytes | bytearray | memoryview:
         first = self.size == 0
         if not first and self.left <= 0:
             return b""
         # The first batch of a response is never withheld, or a consumer could not get past a large batch. (Old
         # clients have to raise their limit themselves.)
         records = partition.log.read(
-            asked.fetch_offset,
-            max(0, min(asked.partition_max_bytes, self.left)),
+            requested.fetch_offset,
+            max(0, min(requested.partition_max_bytes, self.left)),
             limit_offset=limit,
             min_one_batch=first and self.version > LAST_VERSION_WITH_HARD_LIMITS,
         )
@@ -217,19 +217,19 @@ class FetchReader:
 
     def ready(self, partition: Partition) -> bool:
         """Return whether a change of `partition` ends the wait."""
-        asked, epoch = self.watched[partition]
+        requested, epoch = self.watched[partition]
         if partition.leader_epoch != epoch or partition.role is Role.NONE:
             return True
-        if partition.log.log_end_offset < asked.fetch_offset:
+        if partition.log.log_end_offset < requested.fetch_offset:
             return True  # truncated
-        if self._limit(partition) <= asked.fetch_offset:
+        if self._limit(partition) <= requested.fetch_offset:
             return False
         if self.request.min_bytes <= 1:
             return True
         limit = self._limit(partition)
         try:
             records = partition.log.read(
-                asked.fetch_offset, max(0, asked.partition_max_bytes), limit_offset=limit, min_one_batch=True
+                requested.fetch_offset, max(0, requested.partition_max_bytes), limit_offset=limit, min_one_batch=True
             )
         except KafkaError:
             return True  # the next read raises the error in the waiting request
@@ -237,14 +237,16 @@ class FetchReader:
         return sum(self.sizes.values()) >= self.request.min_bytes
 
 
-def diverging_epoch(partition: Partition, asked: FetchPartition) -> EpochEndOffset:
+def diverging_epoch(partition: Partition, requested: FetchPartition) -> EpochEndOffset:
     """Return where the client's history diverges from this log, or NO_EPOCH if it does not."""
     log = partition.log
-    if asked.last_fetched_epoch == log.epochs.latest_epoch and asked.fetch_offset <= log.log_end_offset:
+    if requested.last_fetched_epoch == log.epochs.latest_epoch and requested.fetch_offset <= log.log_end_offset:
         return NO_EPOCH
-    epoch, end = log.epochs.end_offset_for(asked.last_fetched_epoch, log.log_end_offset)
+    epoch, end = log.epochs.end_offset_for(requested.last_fetched_epoch, log.log_end_offset)
     if epoch < 0 or end < 0:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {asked.last_fetched_epoch} is unknown to {partition!r}")
-    if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {requested.last_fetched_epoch} is unknown to {partition!r}"
+        )
+    if epoch < requested.last_fetched_epoch or end < requested.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end)
     return NO_EPOCH

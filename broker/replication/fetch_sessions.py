@@ -9,9 +9,9 @@ refused, and the fetcher starts over.
     id 0, epoch 0: ask for a session    0, -1: none wanted    n, 0: replace session n    n, -1: close it
     n, k > 0: an incremental request; k counts 1, 2, ... 2^31 - 1, 1, ...
 
-Invariants: a partition is either idle and listened to, or in its session's `news`. If the last row of a partition was
-an error, the next response contains the partition in any case. Source: Kafka's `FetchSession` and `FetchSessionCache`.
-Pure: time, order of use and random numbers come from callers.
+Invariants: a partition is either idle and listened to, or in its session's `changed`. If the last row of a partition
+was an error, the next response contains the partition in any case. Source: Kafka's `FetchSession` and
+`FetchSessionCache`. Pure: time, order of use and random numbers come from callers.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class SessionPartition:
     """One partition of a session: what is requested, and what was last sent."""
 
     __slots__ = (
-        "asked", "follower", "high_watermark", "key", "leader_epoch", "log_start_offset", "partition", "session",
+        "follower", "high_watermark", "key", "leader_epoch", "log_start_offset", "partition", "requested", "session",
         "turn",
     )  # fmt: skip
 
-    def __init__(self, session: FetchSession, key: Key, asked: FetchPartition) -> None:
+    def __init__(self, session: FetchSession, key: Key, requested: FetchPartition) -> None:
         self.session = session
         self.key = key
-        self.asked = asked
+        self.requested = requested
         self.turn = session.next_epoch_batch()
         """Its place in the order in which partitions are served."""
         self.high_watermark = -1
@@ -71,19 +71,19 @@ class SessionPartition:
         self.follower: Follower | None = None
         """The session's follower, as the partition knows it; while idle it has the whole log."""
 
-    def update(self, asked: FetchPartition) -> None:
+    def update(self, requested: FetchPartition) -> None:
         """Apply a changed request for the partition."""
-        if asked.current_leader_epoch != self.asked.current_leader_epoch:
+        if requested.current_leader_epoch != self.requested.current_leader_epoch:
             # The last response may have arrived too late to be used under the epoch for which it was requested.
             self.high_watermark = -1
-        self.asked = asked
+        self.requested = requested
         self.wake()
 
     def rest(self, partition: Partition, follower: Follower | None) -> None:
         """Mark the partition idle and listen: another read would find nothing until it changes."""
         self.partition, self.leader_epoch, self.follower = partition, partition.leader_epoch, follower
         partition.listeners[self] = None
-        self.session.news.pop(self.key, None)
+        self.session.changed.pop(self.key, None)
         if follower is not None:
             follower.rest(self.session.presence)
 
@@ -92,14 +92,14 @@ class SessionPartition:
         session, partition = self.session, self.partition
         assert partition is not None, "only an idle partition has a listener"
         self._leave()
-        session.news[self.key] = self
+        session.changed[self.key] = self
         if session.waiting is not None:
             session.waiting.on_change(self, partition)
 
     def wake(self) -> None:
         """Read the partition again, whether it has changed or not."""
         self.leave()
-        self.session.news[self.key] = self
+        self.session.changed[self.key] = self
 
     def leave(self) -> None:
         """Stop listening."""
@@ -113,7 +113,7 @@ class SessionPartition:
             self.follower.stir()
             self.follower = None
 
-    def is_news(self, row: PartitionData) -> bool:
+    def has_changed(self, row: PartitionData) -> bool:
         """Return whether an incremental response has to contain this row."""
         return (
             len(row.records or b"") > 0
@@ -142,10 +142,10 @@ class SessionWait(Protocol):
 
 
 class FetchSession:
-    """One fetcher's partitions; `news` are those to read for the next response."""
+    """One fetcher's partitions; `changed` are those to read for the next response."""
 
     __slots__ = (
-        "asker", "by_id", "created_ms", "epoch", "id", "is_follower", "news", "partitions", "presence", "rank",
+        "asker", "by_id", "changed", "created_ms", "epoch", "id", "is_follower", "partitions", "presence", "rank",
         "ranked_old", "turns", "used_ms", "waiting",
     )  # fmt: skip
 
@@ -157,7 +157,7 @@ class FetchSession:
         self.epoch = next_epoch(FIRST_EPOCH)
         """The epoch of the next request."""
         self.partitions: dict[Key, SessionPartition] = {}
-        self.news: dict[Key, SessionPartition] = {}
+        self.changed: dict[Key, SessionPartition] = {}
         self.presence = LastSeen()
         """The time of the follower's last request."""
         self.asker: SessionOwner | None = None
@@ -175,9 +175,9 @@ class FetchSession:
         """Store a full request and its response, row by row."""
         for topic, answered in zip(request.topics, answer, strict=True):
             name: bytes | str = topic.topic_id if self.by_id else topic.topic
-            for asked, row in zip(topic.partitions, answered.partitions, strict=True):
-                key = name, asked.partition
-                entry = self.partitions[key] = self.news[key] = SessionPartition(self, key, asked)
+            for requested, row in zip(topic.partitions, answered.partitions, strict=True):
+                key = name, requested.partition
+                entry = self.partitions[key] = self.changed[key] = SessionPartition(self, key, requested)
                 entry.on_sent(row)
 
     def update(self, request: FetchRequest) -> None:
@@ -185,20 +185,20 @@ class FetchSession:
         partitions = self.partitions
         for topic in request.topics:
             name: bytes | str = topic.topic_id if self.by_id else topic.topic
-            for asked in topic.partitions:
-                key = name, asked.partition
+            for requested in topic.partitions:
+                key = name, requested.partition
                 entry = partitions.get(key)
                 if entry is None:
-                    partitions[key] = self.news[key] = SessionPartition(self, key, asked)
+                    partitions[key] = self.changed[key] = SessionPartition(self, key, requested)
                 else:
-                    entry.update(asked)
+                    entry.update(requested)
         for forgotten in request.forgotten_topics_data:
             name = forgotten.topic_id if self.by_id else forgotten.topic
             for index in forgotten.partitions:
                 entry = partitions.pop((name, index), None)
                 if entry is not None:
                     entry.leave()
-                    self.news.pop(entry.key, None)
+                    self.changed.pop(entry.key, None)
 
     def ask_as(self, asker: SessionOwner) -> None:
         """Set what responses depend on; if it has changed, all partitions have to be read again."""
@@ -209,7 +209,7 @@ class FetchSession:
 
     def partitions_in_order(self) -> list[SessionPartition]:
         """Return the partitions to read, in the order in which they are served."""
-        return sorted(self.news.values(), key=_turn)
+        return sorted(self.changed.values(), key=_turn)
 
     def on_sent(self, rows: list[tuple[SessionPartition, PartitionData]]) -> None:
         """Record sent rows. Partitions with records move to the end of the order."""

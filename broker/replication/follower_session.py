@@ -52,7 +52,7 @@ class Following:
 
 
 @value
-class Asked:
+class SessionEntry:
     """The requested position of a partition; a response that no longer fits it is ignored."""
 
     following: Following
@@ -72,15 +72,15 @@ class Asked:
 
 
 class FollowerSession:
-    """The leader's view of this follower's requests; `asked` holds it by the names that responses use."""
+    """The leader's view of this follower's requests; `requested` holds it by the names that responses use."""
 
-    def __init__(self, *, wanted: bool = True) -> None:
-        """`wanted`: whether to request a session; otherwise each request is a full one."""
-        self._first_epoch = FIRST_EPOCH if wanted else NO_EPOCH
+    def __init__(self, *, with_session: bool = True) -> None:
+        """`with_session`: whether to request a session; otherwise each request is a full one."""
+        self._first_epoch = FIRST_EPOCH if with_session else NO_EPOCH
         self.id = NO_SESSION
         self.epoch = self._first_epoch
         """The epoch of the next request."""
-        self.asked: dict[Position, Asked] = {}
+        self.requested: dict[Position, SessionEntry] = {}
         self.without_id = 0
         """The number of partitions whose topic has no id from the controller."""
         self._by_id = True
@@ -117,29 +117,29 @@ class FollowerSession:
         self.epoch = self._first_epoch
 
     def request(self, settings: BrokerSettings, *, by_id: bool, broker_epoch: int, max_wait_ms: int) -> FetchRequest:
-        """Return the next request; `asked` then has what is requested of all partitions."""
+        """Return the next request; `requested` then has what is requested of all partitions."""
         if by_id != self._by_id:
             self.restart()
         self._by_id = by_id
         if self.epoch == self._first_epoch:
-            self.asked = {}
+            self.requested = {}
             self._changed = dict(self._following)
         missing: dict[Position, None] = {}
         for one in self._gone:
             position = self._position(one.partition)
-            known = self.asked.get(position)
+            known = self.requested.get(position)
             if known is not None and known.following is one:
-                del self.asked[position]
+                del self.requested[position]
                 missing[position] = None
         changed = []
         for one in self._changed:
             position = self._position(one.partition)
             missing.pop(position, None)
-            known = self.asked.get(position)
+            known = self.requested.get(position)
             if known is None or not known.holds(one):
                 log = one.partition.log
-                known = Asked(one, log.log_end_offset, log.epochs.latest_epoch, log.log_start_offset)
-                self.asked[position] = known
+                known = SessionEntry(one, log.log_end_offset, log.epochs.latest_epoch, log.log_start_offset)
+                self.requested[position] = known
                 changed.append(known)
             one.partition.listeners[one] = None
         self._gone.clear()
@@ -175,10 +175,10 @@ class FollowerSession:
         return True
 
 
-def named(asked: list[Asked], partition_max_bytes: int) -> list[FetchTopic]:
+def named(requested: list[SessionEntry], partition_max_bytes: int) -> list[FetchTopic]:
     """Return the partitions to fetch as a request lists them."""
     topics: dict[str, FetchTopic] = {}
-    for one in asked:
+    for one in requested:
         partition = one.following.partition
         topic = topics.get(partition.topic)
         if topic is None:

@@ -48,7 +48,7 @@ class IsrChanges:
         self.shrinks = 0
         """The number of granted proposals that shrank an ISR; above, of those that expanded one."""
         self._queue: list[Proposal] = []
-        self._wanted = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._failing = False
         self._task: asyncio.Task[None] | None = None
 
@@ -66,12 +66,12 @@ class IsrChanges:
         """Send this proposal with the next request."""
         log.info("%r: proposing the ISR %s", partition, list(change.isr))
         self._queue.append((partition, change))
-        self._wanted.set()
+        self._wakeup.set()
 
     async def _deliver_all(self) -> None:
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._wakeup.wait()
+            self._wakeup.clear()
             # A LeaderAndIsr may have withdrawn a proposal in the queue.
             batch = [(partition, change) for partition, change in self._queue if partition.pending is change]
             self._queue = []
@@ -79,7 +79,7 @@ class IsrChanges:
                 again = await self._deliver(batch)
                 if again:
                     self._queue += again
-                    self._wanted.set()
+                    self._wakeup.set()
                     await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _deliver(self, batch: list[Proposal]) -> list[Proposal]:

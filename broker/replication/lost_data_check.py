@@ -30,12 +30,12 @@ def check_lost_data(
     Called before a new row is applied. A repeated row, which is not older either, is answered as it was the first time.
     """
     known = partition.log.durability
-    news = verdict is ErrorCode.NONE
-    if known.reached and news:
+    is_new = verdict is ErrorCode.NONE
+    if known.reached and is_new:
         _forget_what_does_not_count(partition, state, broker_id)
     again = verdict is ErrorCode.STALE_CONTROLLER_EPOCH and state.leader_epoch == partition.leader_epoch
     counted = broker_id in state.isr and any(one != broker_id for one in state.isr)
-    if not (news or again) or not counted or not (known.reached or known.failure):
+    if not (is_new or again) or not counted or not (known.reached or known.failure):
         return verdict
     reason = f"the log had reached offset {known.reached}" if known.reached else known.failure
     log.warning("%r: this replica lost records and leaves the ISR %s: %s", partition, list(state.isr), reason)

@@ -202,8 +202,8 @@ class Partition:
         an unreplicated tail of an earlier leader, at the offset where that partition ended and this one begins.
         """
         log = self.log
-        begun_in = log.epochs.epoch_for(log.log_start_offset) if log.log_end_offset > log.log_start_offset else -1
-        return log.log_start_offset < state.log_start_offset or 0 <= begun_in < state.first_leader_epoch
+        first_epoch = log.epochs.epoch_for(log.log_start_offset) if log.log_end_offset > log.log_start_offset else -1
+        return log.log_start_offset < state.log_start_offset or 0 <= first_epoch < state.first_leader_epoch
 
     def start_over_at(self, offset: int) -> None:
         """Drop the whole log and start again at an offset.

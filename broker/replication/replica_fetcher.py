@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.replication.follower_session import Asked, FollowerSession, Following, Position
+from anabranch.broker.replication.follower_session import FollowerSession, Following, Position, SessionEntry
 from anabranch.broker.replication.partition import Partition, Role
 from anabranch.broker.tasks.supervised_task import OnFailure, supervised_task
 from anabranch.clients.connection import Connection
@@ -60,19 +60,19 @@ class Outcome(enum.Enum):
     OUT_OF_RANGE = "out of range"
 
 
-def apply_fetched(asked: Asked, row: PartitionData) -> Outcome:
+def apply_fetched(entry: SessionEntry, row: PartitionData) -> Outcome:
     """Apply one partition's row of the response to its log."""
-    following = asked.following
+    following = entry.following
     partition = following.partition
     if partition.role is not Role.FOLLOWER or partition.leader_epoch != following.leader_epoch:
         return Outcome.GO_ON  # the controller has changed the partition since the request
-    if partition.log.log_end_offset != asked.fetch_offset:
+    if partition.log.log_end_offset != entry.fetch_offset:
         return Outcome.GO_ON
     if row.error_code:
         code = ErrorCode(row.error_code)
         # Log once per run of refusals: the fetch is repeated until it succeeds.
         level = logging.DEBUG if code in _PASSING or following.failures else logging.ERROR
-        log.log(level, "%r: no records from the leader at offset %d: %s", partition, asked.fetch_offset, code.name)
+        log.log(level, "%r: no records from the leader at offset %d: %s", partition, entry.fetch_offset, code.name)
         return _OUTCOMES.get(code, Outcome.BACK_OFF)
     if row.diverging_epoch.epoch >= 0:
         truncate(partition, row.diverging_epoch)
@@ -174,7 +174,7 @@ class Fetcher:
         """Partitions in back-off, which are not requested until they are due."""
         self._make_entrance = make_entrance
         self._entrance: Fetcher | None = None
-        self._session = FollowerSession(wanted=make_entrance is not None)
+        self._session = FollowerSession(with_session=make_entrance is not None)
         self._connection: Connection | None = None
         self._polling = False
         self._interrupted = False
@@ -301,16 +301,16 @@ class Fetcher:
                 self._interruption = None
         if not self._session.answered(response):
             return
-        for following in self._take_all(response, self._session.asked):
+        for following in self._take_all(response, self._session.requested):
             await self._realign(connection, following)
 
-    def _take_all(self, response: FetchResponse, asked: Mapping[Position, Asked]) -> list[Following]:
+    def _take_all(self, response: FetchResponse, requested: Mapping[Position, SessionEntry]) -> list[Following]:
         """Apply a whole response; return the partitions whose offset is out of the leader's range."""
         out_of_range = []
         for topic in response.responses:
             key: bytes | str = topic.topic_id if any(topic.topic_id) else topic.topic
             for row in topic.partitions:
-                one = asked.get((key, row.partition_index))
+                one = requested.get((key, row.partition_index))
                 if one is None:
                     raise ConnectionError(f"a response with {key!r}-{row.partition_index}, which was not requested")
                 following = one.following
@@ -346,13 +346,13 @@ class Fetcher:
                 self._postpone(following)
 
     async def _list_offset(self, connection: Connection, following: Following, timestamp: int) -> Any:
-        asked = ListOffsetsPartition(
+        partition = ListOffsetsPartition(
             partition_index=following.partition.index, current_leader_epoch=following.leader_epoch, timestamp=timestamp
         )
-        topic = ListOffsetsTopic(name=following.partition.topic, partitions=[asked])
+        topic = ListOffsetsTopic(name=following.partition.topic, partitions=[partition])
         response = await connection.call(ListOffsetsRequest(replica_id=self._settings.node_id, topics=[topic]))
         if not response.topics or not response.topics[0].partitions:
-            raise ConnectionError(f"a response without {asked!r}, which was requested")
+            raise ConnectionError(f"a response without {partition!r}, which was requested")
         return response.topics[0].partitions[0]
 
     def _postpone(self, following: Following) -> None:

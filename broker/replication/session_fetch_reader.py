@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class SessionFetchReader(FetchReader):
     """One incremental request. `epoch` is the session's when the request was admitted."""
 
-    __slots__ = ("epoch", "is_current", "news", "parked", "session")
+    __slots__ = ("changed_rows", "epoch", "is_current", "parked", "session")
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class SessionFetchReader(FetchReader):
         super().__init__(replicas, metadata, request, version)
         self.session = session
         self.epoch = session.epoch
-        self.news: list[tuple[SessionPartition, PartitionData]] = []
+        self.changed_rows: list[tuple[SessionPartition, PartitionData]] = []
         self.parked: DelayedOperation[Partition] | None = None
         registered = metadata.broker(self.follower) if self.broker_epoch >= 0 else None
         self.is_current = registered is None or self.broker_epoch >= registered.epoch
@@ -55,7 +55,7 @@ class SessionFetchReader(FetchReader):
         self.size, self.enough = 0, False
         self.left = min(self.request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
         self.watched.clear()
-        self.news.clear()
+        self.changed_rows.clear()
         if report:
             # The preferred replica also depends on the metadata.
             brokers = self.metadata.image.brokers if self.rack else None
@@ -64,9 +64,9 @@ class SessionFetchReader(FetchReader):
         for entry in session.partitions_in_order():
             name, index = entry.key
             topic = self.replicas.name_of(name) if isinstance(name, bytes) else name
-            row = self._answer(topic, entry.asked, report)
-            if entry.is_news(row):
-                self.news.append((entry, row))
+            row = self._answer(topic, entry.requested, report)
+            if entry.has_changed(row):
+                self.changed_rows.append((entry, row))
             else:
                 self._settle(entry, topic, index)
         if self.size >= self.request.min_bytes:
@@ -81,8 +81,8 @@ class SessionFetchReader(FetchReader):
                 raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"{session.id} has ended")
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"{session.id} is at {session.epoch}")
         session.waiting = None
-        session.on_sent(self.news)
-        for entry, row in self.news:
+        session.on_sent(self.changed_rows)
+        for entry, row in self.changed_rows:
             if not (row.error_code or row.records or row.diverging_epoch.epoch >= 0 or row.preferred_read_replica >= 0):
                 name, index = entry.key
                 self._settle(entry, self.replicas.name_of(name) if isinstance(name, bytes) else name, index)
@@ -96,7 +96,7 @@ class SessionFetchReader(FetchReader):
     def on_change(self, entry: SessionPartition, partition: Partition) -> None:
         """Watch an idle partition that has changed."""
         assert self.parked is not None
-        self.watched[partition] = (entry.asked, entry.leader_epoch)
+        self.watched[partition] = (entry.requested, entry.leader_epoch)
         self.replicas.fetches.watch(self.parked, partition)
 
     def release(self) -> None:
@@ -107,7 +107,7 @@ class SessionFetchReader(FetchReader):
     def _settle(self, entry: SessionPartition, topic: str | None, index: int) -> None:
         """Mark a partition idle if another read would find nothing until it changes."""
         partition = None if topic is None else self.replicas.replica(topic, index)
-        if partition is None or entry.asked.fetch_offset < self._limit(partition):
+        if partition is None or entry.requested.fetch_offset < self._limit(partition):
             return
         follower = None
         if self.follower >= 0:
@@ -119,7 +119,7 @@ class SessionFetchReader(FetchReader):
 
     def _by_topic(self) -> list[FetchableTopicResponse]:
         topics: dict[bytes | str, FetchableTopicResponse] = {}
-        for entry, row in self.news:
+        for entry, row in self.changed_rows:
             name = entry.key[0]
             topic = topics.get(name)
             if topic is None:

@@ -48,7 +48,7 @@ class TopicsWithGenerations:
         self._metadata = metadata
         self._ask_controller = ask_controller
         self._died = died
-        self._wanted = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._waiting: dict[Topic, tuple[set[Partition], asyncio.Future[None]]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -75,22 +75,24 @@ class TopicsWithGenerations:
     async def write(self, partitions: Iterable[Partition], timeout_ms: int) -> None:
         """Have the topics of these partitions recorded; return when they are, or when the time is up."""
         outcomes = [self._ask(partition) for partition in partitions]
-        self._wanted.set()
+        self._wakeup.set()
         await asyncio.wait(outcomes, timeout=timeout_ms / 1000)
 
     def _ask(self, partition: Partition) -> asyncio.Future[None]:
         key = partition.topic, partition.topic_id
         if key not in self._waiting:
             self._waiting[key] = set(), asyncio.get_running_loop().create_future()
-        asked, outcome = self._waiting[key]
-        asked.add(partition)
+        partitions, outcome = self._waiting[key]
+        partitions.add(partition)
         return outcome
 
     async def _ask_all(self) -> None:
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            self._settle([key for key, (asked, _) in self._waiting.items() if not any(one.is_leader for one in asked)])
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            self._settle(
+                [key for key, (partitions, _) in self._waiting.items() if not any(one.is_leader for one in partitions)]
+            )
             if not self._waiting:
                 continue
             written = await self._deliver(list(self._waiting))
@@ -99,7 +101,7 @@ class TopicsWithGenerations:
                     partition.note_generations()
             self._settle(written)
             if self._waiting:
-                self._wanted.set()
+                self._wakeup.set()
                 await asyncio.sleep(0 if written else RETRY_PAUSE_S)
 
     async def _deliver(self, topics: list[Topic]) -> list[Topic]:

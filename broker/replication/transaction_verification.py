@@ -63,10 +63,10 @@ class Transaction:
 class VerifiedPartitions:
     """The outcome per partition: the verification to append with, or the error."""
 
-    __slots__ = ("begun", "refused")
+    __slots__ = ("refused", "verifications")
 
     def __init__(self) -> None:
-        self.begun: dict[Partition, Verification] = {}
+        self.verifications: dict[Partition, Verification] = {}
         self.refused: dict[Key, ErrorCode] = {}
 
     def check(self, topic: str, index: int) -> None:
@@ -99,8 +99,8 @@ class CoordinatorQueue:
         self._metadata = metadata
         self._settings = settings
         self._waiting: dict[str, VerificationRequest] = {}
-        self._asked: dict[str, VerificationRequest] = {}
-        self._wanted = asyncio.Event()
+        self._in_flight: dict[str, VerificationRequest] = {}
+        self._wakeup = asyncio.Event()
         self._connection: Connection | None = None
         self._connected_to: BrokerImage | None = None
         self._task = supervised_task(self._run(), f"verification-{settings.node_id}-at-{broker_id}", died)
@@ -125,27 +125,27 @@ class CoordinatorQueue:
                 waiting.partitions.update(mine.partitions)
                 return waiting
         self._waiting[transaction.transactional_id] = mine
-        self._wanted.set()
+        self._wakeup.set()
         return mine
 
     async def close(self) -> None:
         """Stop sending; waiting requests get an error that makes clients repeat them."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        for question in (*self._asked.values(), *self._waiting.values()):
+        for question in (*self._in_flight.values(), *self._waiting.values()):
             question.refuse(ErrorCode.NETWORK_EXCEPTION)
         if self._connection is not None:
             await self._connection.close()
 
     async def _run(self) -> None:
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            self._asked, self._waiting = self._waiting, {}
-            answers = await self._ask(self._asked)
-            for transactional_id, question in self._asked.items():
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            self._in_flight, self._waiting = self._waiting, {}
+            answers = await self._ask(self._in_flight)
+            for transactional_id, question in self._in_flight.items():
                 question.answer.set_result(answers[transactional_id])
-            self._asked = {}
+            self._in_flight = {}
 
     async def _ask(self, questions: Mapping[str, VerificationRequest]) -> Mapping[str, Answers]:
         code = ErrorCode.NETWORK_EXCEPTION
@@ -213,7 +213,9 @@ class TransactionVerifier:
         while self._lanes:
             await self._lanes.popitem()[1].close()
 
-    async def verify(self, transaction: Transaction, wanted: Iterable[tuple[Partition, int]]) -> VerifiedPartitions:
+    async def verify(
+        self, transaction: Transaction, first_sequences: Iterable[tuple[Partition, int]]
+    ) -> VerifiedPartitions:
         """Verify a transaction in partitions with these first sequences (-1: group offsets, without sequences).
 
         Returns at once if the transaction is open in all of them, or if verification is off. A producer of version 2
@@ -223,16 +225,16 @@ class TransactionVerifier:
         verified = VerifiedPartitions()
         if not transaction.adds and not self._settings().transaction_partition_verification_enable:
             return verified
-        wanted = list(wanted)
-        self._begin(transaction, wanted, verified)
-        if verified.begun:
-            partitions = [(partition.topic, partition.index) for partition in verified.begun]
+        first_sequences = list(first_sequences)
+        self._begin(transaction, first_sequences, verified)
+        if verified.verifications:
+            partitions = [(partition.topic, partition.index) for partition in verified.verifications]
             answers = await self._ask(transaction, partitions)
             if transaction.adds:
                 answers = await self._ask_again(transaction, partitions, answers)
                 # The end of the last transaction has removed the begun verification. A batch that is late now has an
                 # older epoch than the marker, and is refused for that.
-                self._begin(transaction, wanted, verified)
+                self._begin(transaction, first_sequences, verified)
             for key in partitions:
                 code = answers[key]
                 if code is ErrorCode.TRANSACTION_ABORTABLE and not transaction.abortable:
@@ -242,19 +244,19 @@ class TransactionVerifier:
         return verified
 
     def _begin(
-        self, transaction: Transaction, wanted: Iterable[tuple[Partition, int]], verified: VerifiedPartitions
+        self, transaction: Transaction, first_sequences: Iterable[tuple[Partition, int]], verified: VerifiedPartitions
     ) -> None:
         producer_id, epoch, now_ms = transaction.producer_id, transaction.producer_epoch, self._clock_ms()
-        for partition, sequence in wanted:
+        for partition, sequence in first_sequences:
             try:
-                begun = partition.log.producers.begin_verification(
+                verification = partition.log.producers.begin_verification(
                     producer_id, epoch, sequence, now_ms, adds=transaction.adds
                 )
             except KafkaError as error:
                 verified.refused[partition.topic, partition.index] = error.code
                 continue
-            if begun is not None:
-                verified.begun[partition] = begun
+            if verification is not None:
+                verified.verifications[partition] = verification
 
     async def _ask_again(self, transaction: Transaction, partitions: Sequence[Key], answers: Answers) -> Answers:
         """Repeat the verification until the last transaction is completed, or for as long as a Kafka broker tries."""

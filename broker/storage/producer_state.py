@@ -170,10 +170,10 @@ class ProducerStates:
         `verified_only`: the first batch of a transaction needs a verification.
         """
         entry = self._entries.get(header.producer_id)
-        begun = None
+        current = None
         if header.is_transactional and (entry is None or entry.transaction_start == NO_OFFSET):
-            begun = self._verifications.get(header.producer_id)
-            if verified_only and (begun is None or begun is not verification):
+            current = self._verifications.get(header.producer_id)
+            if verified_only and (current is None or current is not verification):
                 raise KafkaError(
                     ErrorCode.INVALID_TXN_STATE, f"producer {header.producer_id} has no confirmed transaction here"
                 )
@@ -183,7 +183,7 @@ class ProducerStates:
                 f"producer {header.producer_id} has epoch {entry.epoch}, the batch {header.producer_epoch}",
             )
         if from_client:
-            _check_sequence(entry, begun, header)
+            _check_sequence(entry, current, header)
             _check_ended(entry, header)
         if entry is not None and entry.transaction_start != NO_OFFSET and not header.is_transactional:
             raise KafkaError(
@@ -267,7 +267,9 @@ class ProducerStates:
         for entry in list(self._entries.values()):
             if entry.transaction_start == NO_OFFSET and entry.last_timestamp_ms <= horizon_ms:
                 del self._entries[entry.producer_id]
-        for producer_id in [one for one, begun in self._verifications.items() if begun.began_ms <= horizon_ms]:
+        for producer_id in [
+            one for one, verification in self._verifications.items() if verification.began_ms <= horizon_ms
+        ]:
             del self._verifications[producer_id]
 
     def _entry(self, header: BatchHeader) -> ProducerEntry:
@@ -290,14 +292,14 @@ def _check_ended(entry: ProducerEntry | None, header: BatchHeader) -> None:
         )
 
 
-def _check_sequence(entry: ProducerEntry | None, begun: Verification | None, header: BatchHeader) -> None:
-    if begun is not None and header.base_sequence > begun.lowest_sequence:
+def _check_sequence(entry: ProducerEntry | None, verification: Verification | None, header: BatchHeader) -> None:
+    if verification is not None and header.base_sequence > verification.lowest_sequence:
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id} sent sequence {begun.lowest_sequence} before {header.base_sequence}",
+            f"producer {header.producer_id} sent sequence {verification.lowest_sequence} before {header.base_sequence}",
         )
     if entry is None:
-        if begun is not None and begun.adds and header.base_sequence > 0:
+        if verification is not None and verification.adds and header.base_sequence > 0:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} begins with sequence {header.base_sequence} instead of 0",

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-Asked = TypeVar("Asked")
+Element = TypeVar("Element")
 Row = TypeVar("Row")
 
 ELEMENTS_PER_YIELD: Final = 100
@@ -33,11 +33,11 @@ class YieldBudget:
             self._left = ELEMENTS_PER_YIELD
             await asyncio.sleep(0)
 
-    async def map(self, asked: Iterable[Asked], answer: Callable[[Asked], Row]) -> list[Row]:
+    async def map(self, elements: Iterable[Element], answer: Callable[[Element], Row]) -> list[Row]:
         """Call `answer` with each element; return the results in order."""
         await self.spend()
         rows = []
-        for one in asked:
+        for one in elements:
             rows.append(answer(one))
             self._left -= 1
             if self._left < 0:

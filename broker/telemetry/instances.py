@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from anabranch.broker.telemetry.subscriptions import Client, Subscription, Wanted, wanted
+from anabranch.broker.telemetry.subscriptions import Client, ClientSubscription, Subscription, subscription_of
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.compression import Compression
 from anabranch.protocol.values import value
@@ -48,12 +48,12 @@ class Instance:
 
     __slots__ = (
         *("client", "connection", "failed_with", "got_at_ms", "pushed_at_ms", "pushes", "seen_at_ms"),
-        *("subscription_id", "terminating", "version", "wanted"),
+        *("subscription", "subscription_id", "terminating", "version"),
     )
 
-    def __init__(self, client: Client, wanted: Wanted, subscription_id: int, version: int) -> None:
+    def __init__(self, client: Client, subscription: ClientSubscription, subscription_id: int, version: int) -> None:
         self.client = client
-        self.wanted = wanted
+        self.subscription = subscription
         self.subscription_id = subscription_id
         self.version = version
         """The version of the subscriptions when this instance was created."""
@@ -69,19 +69,19 @@ class Instance:
     @property
     def forgotten_at_ms(self) -> int:
         """The time at which a silent instance is removed."""
-        return self.seen_at_ms + max(FORGOTTEN_LEAST_MS, INTERVALS_OF_SILENCE * self.wanted.interval_ms)
+        return self.seen_at_ms + max(FORGOTTEN_LEAST_MS, INTERVALS_OF_SILENCE * self.subscription.interval_ms)
 
     def may_get(self, now_ms: int) -> bool:
         """Whether an interval has passed since the last request; if so, store the time."""
         last_ms = max((one for one in (self.got_at_ms, self.pushed_at_ms) if one is not None), default=None)
-        if last_ms is not None and now_ms - last_ms < self.wanted.interval_ms:
+        if last_ms is not None and now_ms - last_ms < self.subscription.interval_ms:
             return False
         self.got_at_ms = now_ms
         return True
 
     def may_push(self, now_ms: int) -> bool:
         """Whether this is the first push or an interval has passed; if so, store the time."""
-        if self.pushed_at_ms is not None and now_ms - self.pushed_at_ms < self.wanted.interval_ms:
+        if self.pushed_at_ms is not None and now_ms - self.pushed_at_ms < self.subscription.interval_ms:
             return False
         self.pushed_at_ms = now_ms
         return True
@@ -152,8 +152,8 @@ class Instances:
     def _instance(self, client_instance_id: bytes, client: Client, now_ms: int) -> Instance:
         instance = self._known.get(client_instance_id)
         if instance is None or instance.version < self._version or now_ms >= instance.forgotten_at_ms:
-            asked = wanted(self._subscriptions, client)
-            instance = Instance(client, asked, asked.id_for(client_instance_id), self._version)
+            subscription = subscription_of(self._subscriptions, client)
+            instance = Instance(client, subscription, subscription.id_for(client_instance_id), self._version)
             self._known[client_instance_id] = instance
             self._by_connection[client.host, client.port] = client_instance_id
             if len(self._known) > self._clients_max:

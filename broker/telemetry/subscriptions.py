@@ -68,7 +68,7 @@ class Subscription:
 
 
 @value
-class Wanted:
+class ClientSubscription:
     """The combined subscription of one client."""
 
     metrics: tuple[str, ...]
@@ -81,7 +81,7 @@ class Wanted:
         return number - (1 << 32) if number >> 31 else number
 
 
-def wanted(subscriptions: Iterable[Subscription], client: Client) -> Wanted:
+def subscription_of(subscriptions: Iterable[Subscription], client: Client) -> ClientSubscription:
     """Combine the subscriptions that match a client."""
     metrics: set[str] = set()
     interval_ms = INTERVAL_DEFAULT_MS
@@ -89,7 +89,7 @@ def wanted(subscriptions: Iterable[Subscription], client: Client) -> Wanted:
         if one.matches(client):
             metrics |= set(one.metrics)
             interval_ms = min(interval_ms, one.interval_ms)
-    return Wanted((EVERYTHING,) if EVERYTHING in metrics else tuple(sorted(metrics)), interval_ms)
+    return ClientSubscription((EVERYTHING,) if EVERYTHING in metrics else tuple(sorted(metrics)), interval_ms)
 
 
 def subscription(given: Mapping[str, str]) -> Subscription:

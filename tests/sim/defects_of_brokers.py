@@ -106,7 +106,7 @@ def marked_late(planter: Planter) -> None:
     async def write(topics: Any, partitions: Any, timeout_ms: int) -> None:
         for partition in partitions:
             topics._ask(partition)
-        topics._wanted.set()
+        topics._wakeup.set()
 
     def check_generation(partition: Any, batch_generation: int) -> None:
         marked, partition.has_generations = partition.has_generations, True

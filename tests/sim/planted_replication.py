@@ -143,11 +143,11 @@ def asked_at_once(planter: Planter) -> None:
         async def deliver(batch: Any) -> None:
             changes._queue += await changes._deliver(batch)
             await asyncio.sleep(isr_changes.RETRY_PAUSE_S)
-            changes._wanted.set()
+            changes._wakeup.set()
 
         while True:
-            await changes._wanted.wait()
-            changes._wanted.clear()
+            await changes._wakeup.wait()
+            changes._wakeup.clear()
             batch, changes._queue = changes._queue, []
             under_way.add(asyncio.get_running_loop().create_task(deliver(batch)))
 

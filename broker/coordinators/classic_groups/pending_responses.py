@@ -43,7 +43,7 @@ def drop(group: ClassicGroup, member: Member) -> None:
         group.answer(join.ticket, responses.join_refusal(join, ErrorCode.UNKNOWN_MEMBER_ID, member_id=""))
     answer_all(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
     group.members.remove(member)
-    group.assignment_phase.asked(member.member_id)
+    group.assignment_phase.remove_pending_sync(member.member_id)
 
 
 def answer_joins(group: ClassicGroup, now_ms: int) -> None:

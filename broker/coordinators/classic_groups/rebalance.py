@@ -86,7 +86,7 @@ def sync(group: ClassicGroup, event: Sync, now_ms: int) -> None:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if group.state is PREPARING:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-    group.assignment_phase.asked(member.member_id)
+    group.assignment_phase.remove_pending_sync(member.member_id)
     if group.state is STABLE:
         member.touch(now_ms)
         # A returning static member gets the stored assignment; a commit that moved back may have closed a gate since.

@@ -79,7 +79,7 @@ class AssignmentPhase:
         self.unsynced = set(member_ids)
         self.deadline_ms = deadline_ms
 
-    def asked(self, member_id: str) -> None:
+    def remove_pending_sync(self, member_id: str) -> None:
         """Record that a member has synced or was removed."""
         self.unsynced.discard(member_id)
         if not self.unsynced:

@@ -92,14 +92,14 @@ def update_expressions(decision: Decision, before: Member, after: Member) -> boo
     refreshed_ms = max((one.timestamp_ms for one in group.regexes.values()), default=None)
     if refreshed_ms is not None and now_ms <= refreshed_ms + regular_expressions.REFRESH_MIN_MS:
         return known
-    wanted = {one for one, count in subscribers.items() if count - (one == old) + (one == new) > 0}
-    wanted |= {new} if new else set()
+    expressions = {one for one, count in subscribers.items() if count - (one == old) + (one == new) > 0}
+    expressions |= {new} if new else set()
     if (
         unresolved
         or refreshed_ms is None
-        or wanted != group.regexes.keys()
+        or expressions != group.regexes.keys()
         or group.newest_topic_seen != decision.topics.newest_topic
         or now_ms > refreshed_ms + decision.limits.regex_refresh_interval_ms
     ):
-        decision.resolve = frozenset(wanted)
+        decision.resolve = frozenset(expressions)
     return known

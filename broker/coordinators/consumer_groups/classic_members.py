@@ -203,8 +203,8 @@ def _still_waits(group: ConsumerGroup, member: Member) -> bool:
     """Return whether other members still have partitions of the member's target."""
     return any(
         not group.is_free(topic_id, index)
-        for topic_id, wanted in group.target(member.member_id).items()
-        for index in wanted - member.assigned.get(topic_id, frozenset())
+        for topic_id, target in group.target(member.member_id).items()
+        for index in target - member.assigned.get(topic_id, frozenset())
     )
 
 

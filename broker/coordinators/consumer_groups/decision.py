@@ -148,11 +148,11 @@ class Decision:
         if after is not None:
             names.update(after.topic_names)
             subscribers.update([after.topic_regex])
-        wanted = {name for name, count in names.items() if count > 0}
+        topic_names = {name for name, count in names.items() if count > 0}
         for expression, resolved in (self.group.regexes if expressions is None else expressions).items():
             if subscribers[expression] > 0:
-                wanted |= resolved.topics
-        return metadata_hash(existing(wanted, self.topics.find).values())
+                topic_names |= resolved.topics
+        return metadata_hash(existing(topic_names, self.topics.find).values())
 
     def bump_if_needed(self, before: Member, after: Member, *, changed: bool) -> int:
         """Return the group epoch, incremented if something `changed` or the metadata of its topics did."""

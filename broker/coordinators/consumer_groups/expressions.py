@@ -21,14 +21,14 @@ def resolved(
 ) -> Decision:
     """Decide on newly resolved expressions: write them, and a new group epoch if their topics changed."""
     decision = Decision(group, topics, limits, now_ms)
-    wanted = {expression: one for expression, one in found.items() if group.regex_subscribers[expression]}
+    subscribed = {expression: one for expression, one in found.items() if group.regex_subscribers[expression]}
     changed = False
-    for expression, one in wanted.items():
+    for expression, one in subscribed.items():
         before = group.regexes.get(expression)
         changed = changed or (one.topics if before is None else one.topics ^ before.topics) != frozenset()
         decision.write_regex(expression, one)
-    hashed = decision.hash_with(expressions={**group.regexes, **wanted})
-    if changed or (wanted and hashed != group.metadata_hash):
+    hashed = decision.hash_with(expressions={**group.regexes, **subscribed})
+    if changed or (subscribed and hashed != group.metadata_hash):
         decision.write_epoch(group.epoch + 1, hashed)
     newest = topics.newest_topic
     decision.then.append(lambda: setattr(group, "newest_topic_seen", newest))

@@ -93,10 +93,10 @@ def _step(
     waits = False
     for topic_id in target.keys() | member.assigned.keys():
         has = member.assigned.get(topic_id, frozenset())
-        wanted = target.get(topic_id, frozenset())
-        keeps = has & wanted
-        free = frozenset(one for one in wanted - keeps if is_free(topic_id, one))
-        waits = waits or len(keeps) + len(free) < len(wanted)
+        target_partitions = target.get(topic_id, frozenset())
+        keeps = has & target_partitions
+        free = frozenset(one for one in target_partitions - keeps if is_free(topic_id, one))
+        waits = waits or len(keeps) + len(free) < len(target_partitions)
         for place, partitions in ((kept, keeps), (revoking, has - keeps), (added, free)):
             if partitions:
                 place[topic_id] = partitions

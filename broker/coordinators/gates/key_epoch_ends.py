@@ -36,7 +36,7 @@ class KeyEpochEnds:
 
     def __init__(self, settings: BrokerSettings, metadata: MetadataCache) -> None:
         self._peers = PeerConnections(lambda: settings, metadata, name="group-coordinator")
-        self._asked: dict[str, asyncio.Future[None]] = {}
+        self._queries: dict[str, asyncio.Future[None]] = {}
 
     async def close(self) -> None:
         """Close the connections to leaders."""
@@ -45,29 +45,29 @@ class KeyEpochEnds:
     async def ask(self, topic: GatedTopic, partitions: Iterable[int]) -> None:
         """Query the leaders of these partitions and store their answers; concurrent calls share one query."""
         name = topic.image.name
-        under_way = self._asked.get(name)
+        under_way = self._queries.get(name)
         if under_way is not None:
             await asyncio.shield(under_way)
             return
-        done = self._asked[name] = asyncio.get_running_loop().create_future()
+        done = self._queries[name] = asyncio.get_running_loop().create_future()
         try:
             by_leader: dict[int, list[int]] = {}
             for index in partitions:
                 by_leader.setdefault(topic.image.partitions[index].leader, []).append(index)
             await asyncio.gather(*(self._ask(leader, topic, rows) for leader, rows in by_leader.items()))
         finally:
-            del self._asked[name]
+            del self._queries[name]
             done.set_result(None)
 
     async def _ask(self, leader: int, topic: GatedTopic, partitions: list[int]) -> None:
         image, questions = topic.image, []
-        asked: dict[int, list[KeyEpoch | None]] = {}
+        requested: dict[int, list[KeyEpoch | None]] = {}
         for index in partitions:
             epoch = image.partitions[index].leader_epoch
             # A partition without a cut is queried with its current epoch, for its log start only.
             cuts: list[tuple[KeyEpoch | None, int]] = [*topic.cuts_of(index)]
             for key_epoch, cut in cuts or [(None, epoch + 1)]:
-                asked.setdefault(index, []).append(key_epoch)
+                requested.setdefault(index, []).append(key_epoch)
                 questions.append(
                     OffsetForLeaderPartition(
                         partition=index, current_leader_epoch=epoch, leader_epoch=cut - 1, deliverable=True
@@ -85,7 +85,7 @@ class KeyEpochEnds:
         rows: dict[int, list[EpochEndOffset]] = {}
         for row in response.topics[0].partitions if response.topics else []:
             rows.setdefault(row.partition, []).append(row)
-        for index, key_epochs in asked.items():
+        for index, key_epochs in requested.items():
             answer = answers_of(rows.get(index, []), key_epochs, image.partitions[index].leader_epoch)
             if answer is not None:
                 topic.record_answer(index, answer)

@@ -211,19 +211,19 @@ class ConsumerGroupRequests:
 
     # --- regular expressions -------------------------------------------------------------------------------------
 
-    def _resolve(self, slot: GroupEntry, wanted: frozenset[str], may_describe: MayDescribe) -> None:
+    def _resolve(self, slot: GroupEntry, to_resolve: frozenset[str], may_describe: MayDescribe) -> None:
         if slot.group_id not in self._resolving:
             self._resolving.add(slot.group_id)
-            self._runtime.background.spawn(self._resolve_now(slot, wanted, may_describe))
+            self._runtime.background.spawn(self._resolve_now(slot, to_resolve, may_describe))
 
-    async def _resolve_now(self, slot: GroupEntry, wanted: frozenset[str], may_describe: MayDescribe) -> None:
+    async def _resolve_now(self, slot: GroupEntry, to_resolve: frozenset[str], may_describe: MayDescribe) -> None:
         self._resolving.discard(slot.group_id)
         group, now_ms = slot.group, self._runtime.clock_ms()
         if not isinstance(group, ConsumerGroup) or group.dead:
             return
         topics = self.topics.of(slot.group_id, gated=group.gated_by_broker())
         found = regular_expressions.resolve(
-            wanted, topics.names(), may_describe, version=topics.newest_topic, now_ms=now_ms
+            to_resolve, topics.names(), may_describe, version=topics.newest_topic, now_ms=now_ms
         )
         decision = expressions.resolved(group, found, topics=topics, limits=self._limits(slot.group_id), now_ms=now_ms)
         try:

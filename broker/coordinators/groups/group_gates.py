@@ -351,11 +351,11 @@ class GroupGates:
             self._watched[name] = asyncio.Event()
             self._runtime.background.spawn(self._watching(name, self._watched[name]))
 
-    async def _watching(self, name: str, news: asyncio.Event) -> None:
+    async def _watching(self, name: str, wakeup: asyncio.Event) -> None:
         """Query the leaders while a group waits: retention, compaction and transactions move what is deliverable."""
         try:
             while self._waiting_for(name) and (topic := await retry_configs(lambda: self._topic(name))) is not None:
-                news.clear()
+                wakeup.clear()
                 await self._ends.ask(topic, topic.unknown_key_epochs() or topic.affected_partitions())
                 for slot in self._waiting_for(name):
                     await self._take_note(slot, topic)
@@ -364,7 +364,7 @@ class GroupGates:
                     self.refresh(slot)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_S if topic.unknown_key_epochs() else AGAIN_S):
-                        await news.wait()
+                        await wakeup.wait()
         finally:
             del self._watched[name]
 

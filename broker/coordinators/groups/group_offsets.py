@@ -127,7 +127,7 @@ class GroupOffsets:
         for place, partition in enumerate(doomed, first_offset):
             slot.offsets.delete(partition, place)
 
-    async def delete_asked(self, group_id: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+    async def delete_unconsumed(self, group_id: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Delete offsets for an administrator; return those of topics that members still consume.
 
         Raises GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP if the members' topics are unknown.
@@ -138,13 +138,13 @@ class GroupOffsets:
         group, consumed = slot.group, set[TopicPartition]()
         if isinstance(group, ShareGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} has no offsets of consumers")
-        asked = dict.fromkeys(partitions)
+        requested = dict.fromkeys(partitions)
         if not isinstance(group, ClassicGroup) or group.state is not EMPTY:
             if group.protocol_type != CONSUMER_PROTOCOL_TYPE and not isinstance(group, StreamsGroup):
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
             topics = group.subscribed_topics()
-            consumed = {one for one in asked if topics is None or one[0] in topics}
-        doomed = [one for one in asked if one not in consumed and one in slot.offsets.committed]
+            consumed = {one for one in requested if topics is None or one[0] in topics}
+        doomed = [one for one in requested if one not in consumed and one in slot.offsets.committed]
         forgotten = self._forgets_emptied and self._is_left_empty_without(slot, doomed)
         await self.delete(slot, doomed, group=forgotten)
         if forgotten:

@@ -83,7 +83,7 @@ class GroupTransactions:
             verified.check(CONSUMER_OFFSETS_TOPIC, index)
         except KafkaError as error:
             raise KafkaError(VERIFICATION_ERRORS.get(error.code, error.code), error.message) from error
-        return verified.begun.get(partition)
+        return verified.verifications.get(partition)
 
     async def _stage(
         self,

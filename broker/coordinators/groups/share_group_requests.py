@@ -181,8 +181,8 @@ class ShareGroupRequests:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
         decision = ShareDecision(group, self._topics.of(group_id))
         names = {**group.names, topic_id: topic}
-        asked = {topic_id: frozenset(starts)}
-        decision.write_states(joined(group.initializing, asked), without(group.initialized, asked), names)
+        moved = {topic_id: frozenset(starts)}
+        decision.write_states(joined(group.initializing, moved), without(group.initialized, moved), names)
         decision.write_epoch(group.epoch + 1, group.metadata_hash)
         await slot.take(self._runtime.journal, decision)
         refused: dict[int, KafkaError] = {}

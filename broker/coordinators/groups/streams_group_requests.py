@@ -83,7 +83,7 @@ class StreamsGroupRequests:
         group, answer = decision.group, decision.answer
         return HeartbeatOutcome(
             answer=answer,
-            endpoints=tuple(endpoints(group, topics)) if answer.endpoints_wanted else None,
+            endpoints=tuple(endpoints(group, topics)) if answer.include_endpoints else None,
             missing=decision.missing,
         )
 

@@ -46,7 +46,7 @@ class Positions:
     generation: int = -1
     remembered: dict[TopicPartition, tuple[str, int]] = field(default_factory=dict)
     """Partition -> (member that reported last, its position), all of `generation`."""
-    wanted: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    requested: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
     """Member -> the partitions that it requested last."""
     watches: list[Watch] = field(default_factory=list)
 
@@ -58,7 +58,7 @@ class Positions:
         if request.generation_id != self.generation:
             self.generation = request.generation_id
             self.remembered.clear()
-            self.wanted.clear()
+            self.requested.clear()
         mine: list[TopicPartition] = []
         for topic in request.topics:
             for one in topic.partitions:
@@ -66,27 +66,28 @@ class Positions:
                     mine.append((topic.topic, one.partition))
                 else:
                     self.remembered[topic.topic, one.partition] = (request.member_id, one.position)
-        self.wanted[request.member_id] = frozenset(mine)
+        self.requested[request.member_id] = frozenset(mine)
         others = {
             partition
-            for member, partitions in self.wanted.items()
+            for member, partitions in self.requested.items()
             if member != request.member_id
             for partition in partitions
         }
         rows = {partition: partition in others for partition in [*mine, *sorted(others)]}
         return _response(
-            (partition, asked, self.remembered.get(partition, ("", UNKNOWN))[1]) for partition, asked in rows.items()
+            (partition, requested, self.remembered.get(partition, ("", UNKNOWN))[1])
+            for partition, requested in rows.items()
         )
 
     def forget(self, member_ids: Iterable[str]) -> None:
         """Drop the positions and requests of members that have left."""
         gone = set(member_ids)
-        self.wanted = {member: wanted for member, wanted in self.wanted.items() if member not in gone}
+        self.requested = {member: requested for member, requested in self.requested.items() if member not in gone}
         self.remembered = {one: said for one, said in self.remembered.items() if said[0] not in gone}
 
     def members(self) -> set[str]:
         """Return the ids of members with stored positions or requests."""
-        return set(self.wanted) | {member for member, _ in self.remembered.values()}
+        return set(self.requested) | {member for member, _ in self.remembered.values()}
 
     def watch(
         self, ticket: Ticket, request: ConsumerGroupPositionRequest, offset_of: OffsetOf, now_ms: int
@@ -147,10 +148,10 @@ def _reached(watch: Watch, partitions: Iterable[TopicPartition], offset_of: Offs
 
 
 def _progress(watch: Watch, offset_of: OffsetOf) -> Answer:
-    asked = (
+    partitions = (
         (topic.topic, one.partition) for topic in watch.request.topics for one in topic.partitions if one.need_position
     )
-    return Answer(watch.ticket, _response((partition, False, offset_of(partition)) for partition in asked))
+    return Answer(watch.ticket, _response((partition, False, offset_of(partition)) for partition in partitions))
 
 
 def _response(rows: Iterable[tuple[TopicPartition, bool, int]]) -> ConsumerGroupPositionResponse:

@@ -176,20 +176,20 @@ def _epoch(decision: ShareDecision, members: Mapping[str, ShareMember], *, chang
     group, image = decision.group, decision.topics.image
     if not changed and group.metadata_seen is image:
         return group.epoch
-    wanted = {name for member in members.values() for name in member.topic_names}
-    hashed = decision.hash_of(wanted)
+    topic_names = {name for member in members.values() for name in member.topic_names}
+    hashed = decision.hash_of(topic_names)
     decision.then.append(lambda: setattr(group, "metadata_seen", image))
-    _initialize(decision, wanted)
+    _initialize(decision, topic_names)
     if not changed and hashed == group.metadata_hash:
         return group.epoch
     decision.write_epoch(group.epoch + 1, hashed)
     return group.epoch + 1
 
 
-def _initialize(decision: ShareDecision, wanted: Iterable[str]) -> None:
+def _initialize(decision: ShareDecision, topic_names: Iterable[str]) -> None:
     """Schedule the initialization of these topics' partitions without a state; pending ones are retried."""
     group = decision.group
-    topics = existing(wanted, decision.topics.find)
+    topics = existing(topic_names, decision.topics.find)
     there = of_topics((topic.topic_id, topic.partitions) for topic in topics.values())
     missing = without(there, group.initialized)
     if without(missing, group.initializing):

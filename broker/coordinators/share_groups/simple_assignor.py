@@ -20,24 +20,24 @@ def assign(
     slots = sharing * len(partitions)
     readers: Counter[int] = Counter()
     given: dict[str, set[int]] = {}
-    wanted: dict[str, int] = {}
+    missing: dict[str, int] = {}
     for place, member in enumerate(subscribers):
         count = _share(place + 1, slots, len(subscribers)) - _share(place, slots, len(subscribers))
         kept = [one for one in sorted(before.get(member, ())) if one in partitions and readers[one] < sharing][:count]
         readers.update(kept)
         given[member] = set(kept)
-        wanted[member] = count - len(kept)
+        missing[member] = count - len(kept)
     place = 0
     for member in subscribers:
         for _ in range(len(partitions)):
-            if not wanted[member]:
+            if not missing[member]:
                 break
             one = partitions[place % len(partitions)]
             place += 1
             if readers[one] < sharing and one not in given[member]:
                 given[member].add(one)
                 readers[one] += 1
-                wanted[member] -= 1
+                missing[member] -= 1
     return {member: frozenset(ones) for member, ones in given.items() if ones}
 
 

@@ -378,7 +378,7 @@ def _chunks(
     batches: Sequence[tuple[int, int]], begin: int, end: int, limit: int, batch_size: int, strict: bool
 ) -> Iterator[tuple[int, int]]:
     """Yield ranges to acquire for the first time: whole log batches, merged up to `batch_size` offsets."""
-    begun: int | None = None
+    start: int | None = None
     done = begin - 1
     for base, last in batches:
         first, last = max(base, done + 1), min(last, end)
@@ -389,11 +389,11 @@ def _chunks(
         if strict:
             last = min(last, first + limit - 1)
         limit -= last - first + 1
-        if begun is None:
-            begun = first
+        if start is None:
+            start = first
         done = last
-        if done - begun + 1 >= batch_size:
-            yield begun, done
-            begun = None
-    if begun is not None:
-        yield begun, done
+        if done - start + 1 >= batch_size:
+            yield start, done
+            start = None
+    if start is not None:
+        yield start, done

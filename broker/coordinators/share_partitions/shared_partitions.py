@@ -94,7 +94,7 @@ class SharedPartition:
         return partition.last_stable_offset if self.settings.read_committed else partition.high_watermark
 
     @property
-    def has_news(self) -> bool:
+    def has_acquirable_records(self) -> bool:
         """Whether a member could acquire records."""
         return not self.shared.full and self.shared.next_fetch_offset < self.limit
 

@@ -35,7 +35,7 @@ class StreamsAnswer:
     """(code, detail)"""
     endpoint_epoch: int = 0
     """The version of the group's endpoint information."""
-    endpoints_wanted: bool = False
+    include_endpoints: bool = False
     """Whether the member has an older version of the endpoint information."""
 
 

@@ -112,7 +112,7 @@ def _update_member(decision: StreamsDecision, request: StreamsGroupHeartbeatRequ
         assigned=settled.assigned if moved or owned not in (None, settled.assigned) else None,
         status=tuple(_statuses(group, request, after, topology, configured, waits=waits and epoch > target_epoch)),
         endpoint_epoch=endpoint_epoch,
-        endpoints_wanted=endpoint_epoch != request.endpoint_information_epoch,
+        include_endpoints=endpoint_epoch != request.endpoint_information_epoch,
     )
 
 

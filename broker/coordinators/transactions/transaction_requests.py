@@ -159,8 +159,8 @@ def end(
     elif state is (PREPARE_COMMIT if commit else PREPARE_ABORT):
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the markers are being written")
     else:
-        wanted_end = "committed" if commit else "aborted"
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{state.title} cannot be {wanted_end}")
+        outcome = "committed" if commit else "aborted"
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{state.title} cannot be {outcome}")
     return transaction.prepare_end(
         commit=commit, client_version=client_version, next_producer_id=next_producer_id, now_ms=now_ms
     )

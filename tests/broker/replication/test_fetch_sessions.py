@@ -113,7 +113,7 @@ def test_request_updates_the_sessions_partitions_and_an_empty_session_is_closed(
 
 
 @pytest.mark.parametrize(
-    ("changes", "news"),
+    ("changes", "changed"),
     [
         ({}, False),
         ({"high_watermark": 6}, True),
@@ -125,11 +125,11 @@ def test_request_updates_the_sessions_partitions_and_an_empty_session_is_closed(
         ({"last_stable_offset": 3}, False),
     ],
 )
-def test_changed_row_is_sent(changes: dict[str, object], news: bool) -> None:
+def test_changed_row_is_sent(changes: dict[str, object], changed: bool) -> None:
     cache = Cache()
     session = cache.use(cache.add(), 1)
     assert session is not None
-    assert session.partitions["t", 0].is_news(row(**changes)) is news
+    assert session.partitions["t", 0].has_changed(row(**changes)) is changed
 
 
 def test_row_is_sent_after_an_error_or_epoch_change() -> None:
@@ -139,13 +139,13 @@ def test_row_is_sent_after_an_error_or_epoch_change() -> None:
     assert session is not None
     entry = session.partitions["t", 0]
     session.on_sent([(entry, row(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER))])
-    assert entry.is_news(row())
+    assert entry.has_changed(row())
     session.on_sent([(entry, row())])
-    assert not entry.is_news(row())
+    assert not entry.has_changed(row())
     cache.admit(request(asked(0, 9), session_id=session_id, epoch=2), by_id=False, now_ms=0)
-    assert not entry.is_news(row()), "only the offset moved"
+    assert not entry.has_changed(row()), "only the offset moved"
     cache.admit(request(asked(0, 9, epoch=4), session_id=session_id, epoch=3), by_id=False, now_ms=0)
-    assert entry.is_news(row())
+    assert entry.has_changed(row())
 
 
 def test_high_watermark_is_sent_again_after_a_diverging_epoch() -> None:
@@ -155,7 +155,7 @@ def test_high_watermark_is_sent_again_after_a_diverging_epoch() -> None:
     assert session is not None
     (entry,) = session.partitions.values()
     session.on_sent([(entry, row(diverging_epoch=EpochEndOffset(epoch=2, end_offset=4)))])
-    assert entry.is_news(row())
+    assert entry.has_changed(row())
 
 
 def test_partition_with_records_moves_to_the_end() -> None:

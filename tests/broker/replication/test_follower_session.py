@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.config.broker_settings import BrokerSettings
-from anabranch.broker.replication.follower_session import Asked, FollowerSession, Following
+from anabranch.broker.replication.follower_session import FollowerSession, Following, SessionEntry
 from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_settings import LogSettings
@@ -61,7 +61,10 @@ def test_incremental_request_has_changed_partitions_only() -> None:
     request = asking.ask()
     assert state(request) == (77, 2, [1])
     assert request.topics[0].partitions[0].fetch_offset == 1
-    assert {position: one.fetch_offset for position, one in asking.session.asked.items()} == {(ID, 0): 0, (ID, 1): 1}
+    assert {position: one.fetch_offset for position, one in asking.session.requested.items()} == {
+        (ID, 0): 0,
+        (ID, 1): 1,
+    }
     assert asking.hear()
     for one in (first, second):
         asking.session.remove(one)
@@ -117,7 +120,7 @@ def test_unchanged_partitions_are_not_visited(monkeypatch: pytest.MonkeyPatch) -
     asking.ask()
     asking.hear()
     looked: list[Following] = []
-    monkeypatch.setattr(Asked, "holds", lambda self, one: looked.append(one))
+    monkeypatch.setattr(SessionEntry, "holds", lambda self, one: looked.append(one))
     assert indexes(asking.ask()) == []
     assert looked == []
 
@@ -193,7 +196,7 @@ def test_lost_connection_or_changed_topic_form_causes_a_full_request() -> None:
     assert state(asking.ask()) == (77, 0, [0])
     asking.hear(session_id=78)
     assert state(asking.ask(by_id=False)) == (78, 0, [0])
-    assert list(asking.session.asked) == [("t", 0)]
+    assert list(asking.session.requested) == [("t", 0)]
 
 
 async def test_followers_use_sessions_and_recover_from_a_lost_one() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.config.broker_settings import BrokerSettings
-from anabranch.broker.replication.follower_session import Asked, Following
+from anabranch.broker.replication.follower_session import Following, SessionEntry
 from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.replication.replica_fetcher import (
     Fetcher,
@@ -131,7 +131,7 @@ def row(code: ErrorCode = ErrorCode.NONE, **more: object) -> PartitionData:
     ],
 )
 def test_fetch_error_code_determines_the_outcome(code: ErrorCode, outcome: Outcome) -> None:
-    assert apply_fetched(Asked(Following(follower((1, 3)), 9), 3), row(code)) is outcome
+    assert apply_fetched(SessionEntry(Following(follower((1, 3)), 9), 3), row(code)) is outcome
 
 
 def test_persistent_fetch_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -139,8 +139,8 @@ def test_persistent_fetch_error_is_logged_once(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.INFO):
         for failures in range(3):
             following.failures = failures
-            assert apply_fetched(Asked(following, 3), row(ErrorCode.NOT_LEADER_OR_FOLLOWER)) is Outcome.BACK_OFF
-            assert apply_fetched(Asked(following, 3), row(ErrorCode.CORRUPT_MESSAGE)) is Outcome.BACK_OFF
+            assert apply_fetched(SessionEntry(following, 3), row(ErrorCode.NOT_LEADER_OR_FOLLOWER)) is Outcome.BACK_OFF
+            assert apply_fetched(SessionEntry(following, 3), row(ErrorCode.CORRUPT_MESSAGE)) is Outcome.BACK_OFF
     [record] = caplog.records
     assert record.levelno == logging.ERROR
     assert "offset 3: CORRUPT_MESSAGE" in record.getMessage()
@@ -155,7 +155,7 @@ def sent(offset: int, epoch: int = 9) -> bytes:
 
 def test_fetched_records_are_appended_unchanged_with_their_epoch() -> None:
     partition = follower((1, 3))
-    assert apply_fetched(Asked(Following(partition, 9), 3), row(records=sent(3))) is Outcome.GO_ON
+    assert apply_fetched(SessionEntry(Following(partition, 9), 3), row(records=sent(3))) is Outcome.GO_ON
     assert (partition.log.log_end_offset, partition.high_watermark) == (4, 4)
     assert partition.log.epochs.entries[-1] == (9, 3)
 
@@ -163,7 +163,10 @@ def test_fetched_records_are_appended_unchanged_with_their_epoch() -> None:
 @pytest.mark.parametrize(("asked_epoch", "asked_offset"), [(8, 3), (9, 2)])
 def test_response_to_an_outdated_request_is_ignored(asked_epoch: int, asked_offset: int) -> None:
     partition = follower((1, 3))
-    assert apply_fetched(Asked(Following(partition, asked_epoch), asked_offset), row(records=sent(3))) is Outcome.GO_ON
+    assert (
+        apply_fetched(SessionEntry(Following(partition, asked_epoch), asked_offset), row(records=sent(3)))
+        is Outcome.GO_ON
+    )
     assert (partition.log.log_end_offset, partition.high_watermark) == (3, 0)
 
 
@@ -171,15 +174,15 @@ def test_damaged_records_are_fetched_again() -> None:
     partition = follower((1, 3))
     records = bytearray(sent(3))
     records[-1] ^= 1
-    assert apply_fetched(Asked(Following(partition, 9), 3), row(records=bytes(records))) is Outcome.BACK_OFF
+    assert apply_fetched(SessionEntry(Following(partition, 9), 3), row(records=bytes(records))) is Outcome.BACK_OFF
     assert partition.log.log_end_offset == 3
 
 
 def test_log_start_follows_the_leaders_up_to_the_log_end() -> None:
     partition = follower((1, 3))
-    apply_fetched(Asked(Following(partition, 9), 3), row(log_start_offset=2))
+    apply_fetched(SessionEntry(Following(partition, 9), 3), row(log_start_offset=2))
     assert partition.log.log_start_offset == 2
-    apply_fetched(Asked(Following(partition, 9), 3), row(log_start_offset=8))
+    apply_fetched(SessionEntry(Following(partition, 9), 3), row(log_start_offset=8))
     assert partition.log.log_start_offset == 3
 
 
@@ -323,7 +326,7 @@ async def test_forgotten_transferred_or_fenced_partition_is_not_fetched() -> Non
     one.apply_response({partition: following})
     other.apply_response(one.remove_partition())
     assert (len(one._session), len(other._session)) == (0, 1)
-    other._take_all(told(code=ErrorCode.FENCED_LEADER_EPOCH), {(TOPIC_ID, 0): Asked(following, 3)})
+    other._take_all(told(code=ErrorCode.FENCED_LEADER_EPOCH), {(TOPIC_ID, 0): SessionEntry(following, 3)})
     assert (following.fenced, len(other), len(other._session)) == (True, 1, 0)
     one.apply_response(other.remove_partition())
     assert len(one._session) == 0, "fenced wherever it is"
@@ -335,7 +338,7 @@ async def test_partition_in_backoff_is_fetched_when_due_by_its_current_fetcher()
     one, other = idle_fetcher(), idle_fetcher()
     partition = follower((1, 3))
     following = Following(partition, 9)
-    asked = {(TOPIC_ID, 0): Asked(following, 3)}
+    asked = {(TOPIC_ID, 0): SessionEntry(following, 3)}
     one.apply_response({partition: following})
     one._take_all(told(code=ErrorCode.NOT_LEADER_OR_FOLLOWER), asked)
     due = following.resume_ms
@@ -358,7 +361,7 @@ async def test_response_after_a_partition_was_transferred_is_ignored() -> None:
     following = Following(partition, 9)
     one = idle_fetcher()
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row(high_watermark=2)])])
-    asked = {(TOPIC_ID, 0): Asked(following, 3)}
+    asked = {(TOPIC_ID, 0): SessionEntry(following, 3)}
     one.apply_response({partition: following})
     assert one.remove_partition() == {partition: following}
     one._take_all(response, asked)

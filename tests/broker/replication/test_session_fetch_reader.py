@@ -48,7 +48,7 @@ class Asker:
     @property
     def awake(self) -> list[str]:
         """The partitions that the next request has to read."""
-        return sorted(str(name) for name, _ in self.session.news)
+        return sorted(str(name) for name, _ in self.session.changed)
 
     async def answer(self, forgotten: str = "", **offsets: int) -> FetchResponse:
         """Send a request and return the response."""

@@ -35,7 +35,7 @@ def ask(
 def code_of(cluster: ReplicaCluster, verified: VerifiedPartitions, topic: str) -> ErrorCode:
     try:
         verified.check(topic, 0)
-        assert cluster.partition(1, topic) in verified.begun
+        assert cluster.partition(1, topic) in verified.verifications
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

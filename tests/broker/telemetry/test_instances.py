@@ -57,7 +57,7 @@ def refused(broker: Broker, subscription_id: int, **changed: object) -> ErrorCod
 def test_client_may_get_and_push_once_per_interval() -> None:
     broker = Broker()
     wanted = broker.get()
-    assert (wanted.wanted.metrics, wanted.wanted.interval_ms) == (("m.",), INTERVAL_MS)
+    assert (wanted.subscription.metrics, wanted.subscription.interval_ms) == (("m.",), INTERVAL_MS)
     with pytest.raises(KafkaError, match="requests subscriptions too early") as early:
         broker.get()
     assert early.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -88,7 +88,7 @@ def test_changed_subscriptions_require_and_allow_a_new_get() -> None:
     broker.subscribe("other.")
     assert refused(broker, before) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     after = broker.get()
-    assert after.wanted.metrics == ("other.",) and after.subscription_id != before
+    assert after.subscription.metrics == ("other.",) and after.subscription_id != before
     broker.now_ms += INTERVAL_MS
     assert broker.push(after.subscription_id) is after
 

@@ -10,11 +10,11 @@ from anabranch.broker.config.config_def import Scope, config_def
 from anabranch.broker.telemetry.subscriptions import (
     INTERVAL_DEFAULT_MS,
     Client,
+    ClientSubscription,
     Subscription,
-    Wanted,
     check,
     subscription,
-    wanted,
+    subscription_of,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -85,17 +85,17 @@ def test_metrics_of_matching_subscriptions_are_merged_with_the_shortest_interval
         subscription({"metrics": "a.,c.", "interval.ms": "1000"}),
         subscription({"metrics": "d.", "interval.ms": "100", "match": "client_id=other"}),
     ]
-    assert wanted(said, CLIENT) == Wanted(("a.", "b.", "c."), 1000)
-    assert wanted([*said, subscription({"metrics": "*"})], CLIENT) == Wanted(("*",), 1000)
-    assert wanted([], CLIENT) == Wanted((), INTERVAL_DEFAULT_MS)
-    assert wanted([Subscription((), 3_600_000, {})], CLIENT).interval_ms == INTERVAL_DEFAULT_MS, "as in Kafka"
+    assert subscription_of(said, CLIENT) == ClientSubscription(("a.", "b.", "c."), 1000)
+    assert subscription_of([*said, subscription({"metrics": "*"})], CLIENT) == ClientSubscription(("*",), 1000)
+    assert subscription_of([], CLIENT) == ClientSubscription((), INTERVAL_DEFAULT_MS)
+    assert subscription_of([Subscription((), 3_600_000, {})], CLIENT).interval_ms == INTERVAL_DEFAULT_MS, "as in Kafka"
 
 
 def test_subscription_ids_equal_kafkas() -> None:
     """Noted from Kafka 4.1.1; with several metrics, Kafka uses the order of a hash map."""
-    assert Wanted((), 300_000).id_for(bytes(range(16))) == -725132322
-    assert Wanted(("org.apache.kafka.producer.",), 200_000).id_for(bytes(range(16))) == 865627704
-    assert Wanted(("*",), 100).id_for(b"\xff" * 8 + bytes(8)) == 899611809
+    assert ClientSubscription((), 300_000).id_for(bytes(range(16))) == -725132322
+    assert ClientSubscription(("org.apache.kafka.producer.",), 200_000).id_for(bytes(range(16))) == 865627704
+    assert ClientSubscription(("*",), 100).id_for(b"\xff" * 8 + bytes(8)) == 899611809
 
 
 def test_subscription_without_an_interval_has_the_default() -> None:

@@ -40,14 +40,14 @@ def test_initial_delay_without_further_members_is_not_extended() -> None:
 def test_members_that_have_not_synced_are_late_at_the_deadline() -> None:
     phase = AssignmentPhase()
     phase.begin(["a", "b", "c"], 500)
-    phase.asked("a")
+    phase.remove_pending_sync("a")
     phase.rename("b", "b2")
     phase.rename("a", "a2")
     assert phase.late(499) == [] and phase.deadline_ms == 500
     assert phase.late(500) == ["b2", "c"]
     assert phase.late(501) == [], "they are given up once"
     phase.begin(["a"], 500)
-    phase.asked("a")
+    phase.remove_pending_sync("a")
     assert phase.deadline_ms is None
 
 

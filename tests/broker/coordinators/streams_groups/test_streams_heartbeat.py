@@ -478,11 +478,11 @@ def test_members_receive_the_endpoints_of_partitions(driver: Driver) -> None:
     a.join(user_endpoint=Endpoint(host="h", port=1))
     b.join(user_endpoint=Endpoint(host="i", port=2))
     known = b.beat().endpoint_epoch
-    assert not b.beat(endpoint_information_epoch=known).endpoints_wanted
+    assert not b.beat(endpoint_information_epoch=known).include_endpoints
     a.beat()
     a.beat()
     told = b.beat(endpoint_information_epoch=known)
-    assert told.endpoints_wanted and told.endpoint_epoch > known
+    assert told.include_endpoints and told.endpoint_epoch > known
     view: TopicsView = driver.topics
     rows = streams_administration.endpoints(driver.group, view)
     assert {row.user_endpoint.host: {one.topic: one.partitions for one in row.active_partitions} for row in rows} == {
