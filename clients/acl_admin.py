@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 Entry = tuple[ResourcePattern, Acl]
 
 
-async def describe_acls(network: Network, wanted: AclFilter) -> list[Entry]:
+async def describe_acls(network: Network, acl_filter: AclFilter) -> list[Entry]:
     """List the entries that match a filter. Raises KafkaError."""
     response: DescribeAclsResponse = await network.call_any(
         DescribeAclsRequest(
-            resource_type_filter=wanted.resource_type,
-            resource_name_filter=wanted.name,
-            pattern_type_filter=wanted.pattern_type,
-            principal_filter=wanted.principal,
-            host_filter=wanted.host,
-            operation=wanted.operation,
-            permission_type=wanted.permission,
+            resource_type_filter=acl_filter.resource_type,
+            resource_name_filter=acl_filter.name,
+            pattern_type_filter=acl_filter.pattern_type,
+            principal_filter=acl_filter.principal,
+            host_filter=acl_filter.host,
+            operation=acl_filter.operation,
+            permission_type=acl_filter.permission,
         )
     )
     _check(response.error_code, response.error_message)
@@ -68,7 +68,7 @@ async def create_acls(network: Network, entries: Sequence[Entry]) -> None:
         _check(one.error_code, one.error_message)
 
 
-async def delete_acls(network: Network, wanted: Sequence[AclFilter]) -> list[Entry]:
+async def delete_acls(network: Network, acl_filters: Sequence[AclFilter]) -> list[Entry]:
     """Delete the entries that match any filter, and return them. Raises KafkaError for the first that is refused."""
     filters = [
         DeleteAclsFilter(
@@ -80,7 +80,7 @@ async def delete_acls(network: Network, wanted: Sequence[AclFilter]) -> list[Ent
             operation=one.operation,
             permission_type=one.permission,
         )
-        for one in wanted
+        for one in acl_filters
     ]
     response: DeleteAclsResponse = await network.call_any(DeleteAclsRequest(filters=filters))
     gone: list[Entry] = []

@@ -139,8 +139,8 @@ class Admin(AdminConnection):
                 REQUEST_TIMED_OUT when publishing takes longer than the request timeout: the resize goes on,
                 `wait_for_generation` waits for it.
         """
-        wanted = CreatePartitionsTopic(name=topic, count=count, assignments=None, allow_shrink=allow_shrink)
-        await create_partitions(self.network, wanted, self._timeout_ms, validate_only=validate_only)
+        request = CreatePartitionsTopic(name=topic, count=count, assignments=None, allow_shrink=allow_shrink)
+        await create_partitions(self.network, request, self._timeout_ms, validate_only=validate_only)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """List the topics.
@@ -362,7 +362,7 @@ class Admin(AdminConnection):
         """
         await delete_user(self.network, user, mechanisms)
 
-    async def describe_acls(self, wanted: AclFilter | None = None) -> list[tuple[ResourcePattern, Acl]]:
+    async def describe_acls(self, acl_filter: AclFilter | None = None) -> list[tuple[ResourcePattern, Acl]]:
         """List entries of access control lists.
 
         Args:
@@ -374,7 +374,7 @@ class Admin(AdminConnection):
         Raises:
             KafkaError: SECURITY_DISABLED: brokers have no `authorizer.class.name`. CLUSTER_AUTHORIZATION_FAILED.
         """
-        return await describe_acls(self.network, wanted or AclFilter())
+        return await describe_acls(self.network, acl_filter or AclFilter())
 
     async def create_acls(self, entries: Sequence[tuple[ResourcePattern, Acl]]) -> None:
         """Create ACL entries. An existing entry is no error.
@@ -390,7 +390,7 @@ class Admin(AdminConnection):
         """
         await create_acls(self.network, entries)
 
-    async def delete_acls(self, *wanted: AclFilter) -> list[tuple[ResourcePattern, Acl]]:
+    async def delete_acls(self, *acl_filters: AclFilter) -> list[tuple[ResourcePattern, Acl]]:
         """Delete ACL entries.
 
         Args:
@@ -402,7 +402,7 @@ class Admin(AdminConnection):
         Raises:
             KafkaError: SECURITY_DISABLED: brokers have no `authorizer.class.name`. CLUSTER_AUTHORIZATION_FAILED.
         """
-        return await delete_acls(self.network, wanted)
+        return await delete_acls(self.network, acl_filters)
 
     async def create_token(
         self, *, owner: str | None = None, renewers: Sequence[str] = (), max_lifetime_ms: int = -1

@@ -191,8 +191,8 @@ async def _describe_by_broker(network: Network, group_id: str) -> Group:
 
 async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartition, int]:
     """Return every committed offset of the group: partition -> the offset of the next record to read."""
-    asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
-    request = OffsetFetchRequest(group_id=group_id, topics=None, groups=[asked])
+    group = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+    request = OffsetFetchRequest(group_id=group_id, topics=None, groups=[group])
     response: OffsetFetchResponse = await network.call_coordinator(group_id, request, _fetch_error)
     _check(_fetch_error(response), group_id)
     topics = response.groups[0].topics if response.groups else response.topics

@@ -144,7 +144,7 @@ async def first_timestamp_ms(network: Network, partition: TopicPartition, offset
     async def once() -> bytes:
         leader = await network.leader_of(partition)
         known = network.metadata.topics.get(partition.topic)
-        asked = FetchPartition(
+        requested = FetchPartition(
             partition=partition.partition, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=1
         )
         request = FetchRequest(
@@ -152,7 +152,7 @@ async def first_timestamp_ms(network: Network, partition: TopicPartition, offset
             min_bytes=0,
             topics=[
                 FetchTopic(
-                    topic=partition.topic, topic_id=known.topic_id if known is not None else b"", partitions=[asked]
+                    topic=partition.topic, topic_id=known.topic_id if known is not None else b"", partitions=[requested]
                 )
             ],
         )

@@ -83,9 +83,9 @@ async def describe_streams_group(network: Network, group_id: str) -> Group:
 
 async def shared_offsets(network: Network, group_id: str) -> dict[TopicPartition, SharedFrom]:
     """Return the progress of a share group in its partitions."""
-    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+    requested = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
     response: DescribeShareGroupOffsetsResponse = await network.call_coordinator(
-        group_id, DescribeShareGroupOffsetsRequest(groups=[asked]), lambda answer: answer.groups[0].error_code
+        group_id, DescribeShareGroupOffsetsRequest(groups=[requested]), lambda answer: answer.groups[0].error_code
     )
     (group,) = response.groups
     _check(group.error_code, group.error_message or group_id)

@@ -203,12 +203,12 @@ class Network:
         earlier request may have changed since. The `TimeoutError` describes the topic's problem.
         """
         self.follow(topic)
-        begun_s = self._loop.time()
+        started_s = self._loop.time()
         if self._refreshing is not None and not condition(self.metadata):
             # Another caller may have refreshed for the same condition.
             await asyncio.wait([self._refreshing], timeout=None if timeout_ms is None else timeout_ms / 1000)
         before = self.metadata
-        left_ms = None if timeout_ms is None else timeout_ms - (self._loop.time() - begun_s) * 1000
+        left_ms = None if timeout_ms is None else timeout_ms - (self._loop.time() - started_s) * 1000
 
         def reached(metadata: ClusterMetadata) -> bool:
             if condition(metadata):
@@ -405,8 +405,8 @@ class Network:
         return sorted(nodes, key=self._links.backoff_ms)
 
     def _metadata_request(self) -> MetadataRequest:
-        asked = [MetadataRequestTopic(name=topic) for topic in self._topics]
-        return MetadataRequest(topics=asked, allow_auto_topic_creation=self._create_topics, generation_aware=True)
+        topics = [MetadataRequestTopic(name=topic) for topic in self._topics]
+        return MetadataRequest(topics=topics, allow_auto_topic_creation=self._create_topics, generation_aware=True)
 
     def _begin_refresh(self) -> None:
         self._refresh_again = False

@@ -103,10 +103,10 @@ async def elect_leaders(
     network: Network, partitions: Iterable[TopicPartition] | None, *, unclean: bool, timeout_ms: int
 ) -> Outcomes:
     """Elect preferred replicas, or with `unclean` any live one if no in-sync replica is alive."""
-    asked = None
+    requested = None
     if partitions is not None:
-        asked = [TopicPartitions(topic=topic, partitions=rows) for topic, rows in _by_topic(partitions).items()]
-    request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=asked, timeout_ms=timeout_ms)
+        requested = [TopicPartitions(topic=topic, partitions=rows) for topic, rows in _by_topic(partitions).items()]
+    request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=requested, timeout_ms=timeout_ms)
     response: ElectLeadersResponse = await network.call_controller(
         request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
     )
@@ -145,11 +145,11 @@ async def list_partition_reassignments(
     network: Network, partitions: Iterable[TopicPartition] | None, timeout_ms: int
 ) -> dict[TopicPartition, Reassignment]:
     """Return the ongoing reassignments, of these partitions or of all."""
-    asked = None
+    requested = None
     if partitions is not None:
         named = _by_topic(partitions).items()
-        asked = [ListPartitionReassignmentsTopics(name=name, partition_indexes=rows) for name, rows in named]
-    request = ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=asked)
+        requested = [ListPartitionReassignmentsTopics(name=name, partition_indexes=rows) for name, rows in named]
+    request = ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=requested)
     response: ListPartitionReassignmentsResponse = await network.call_controller(
         request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
     )

@@ -92,16 +92,16 @@ class ScramLogin:
         return None
 
     def _proof(self, challenge: str) -> bytes:
-        asked = _CHALLENGE.fullmatch(challenge)
-        if asked is None:
+        match = _CHALLENGE.fullmatch(challenge)
+        if match is None:
             raise _server_not_verified("its first message is not a SCRAM message")
-        nonce, iterations = asked["nonce"], int(asked["iterations"])
+        nonce, iterations = match["nonce"], int(match["iterations"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise _server_not_verified("its nonce does not begin with the client's")
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
             raise _server_not_verified(f"it requests {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
         try:
-            salt = base64.b64decode(asked["salt"], validate=True)
+            salt = base64.b64decode(match["salt"], validate=True)
         except ValueError:
             raise _server_not_verified("its salt is not base64") from None
         salted = hashlib.pbkdf2_hmac(self._digest, self._password, salt, iterations)

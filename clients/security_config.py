@@ -129,10 +129,10 @@ def security_by(get: Callable[[str], str], protocol: str, mechanism: str, jaas: 
     if mechanism == "OAUTHBEARER" and urlsplit(url).scheme in ("http", "https"):
         from anabranch.clients.token_endpoint import TokenEndpoint
 
-        asked = TokenEndpoint(
+        endpoint = TokenEndpoint(
             url, options.get("clientId", ""), options.get("clientSecret", ""), options.get("scope", "")
         )
-        return Security(context, mechanism, token=asked, token_waits=True)
+        return Security(context, mechanism, token=endpoint, token_waits=True)
     if mechanism == "OAUTHBEARER" and url:
         return Security(context, mechanism, token=_token_in(url))
     if mechanism == "OAUTHBEARER":

@@ -54,6 +54,6 @@ def are_gated(topic: Topic, configs: Mapping[str, ConfigEntry]) -> bool:
     if policy == "auto" and ordered.source == TOPIC_SOURCE:
         return ordered.value == "true"
     if policy == "auto":
-        asked = topic.has_generations or configs[PRODUCERS].value in ("refuse", "verify")
-        return asked and ordered.value == "true"
+        applies = topic.has_generations or configs[PRODUCERS].value in ("refuse", "verify")
+        return applies and ordered.value == "true"
     return policy == "gate"

@@ -60,12 +60,12 @@ async def create_token(
     )
     _check(response.error_code)
     owner = f"{response.principal_type}:{response.principal_name}"
-    asked = response.token_requester_principal_name
+    requester_name = response.token_requester_principal_name
     return DelegationToken(
         token_id=response.token_id,
         secret=base64.b64encode(response.hmac).decode(),
         owner=owner,
-        requester=f"{response.token_requester_principal_type}:{asked}" if asked else owner,
+        requester=f"{response.token_requester_principal_type}:{requester_name}" if requester_name else owner,
         renewers=tuple(renewers),
         issued_ms=response.issue_timestamp_ms,
         expires_ms=response.expiry_timestamp_ms,
@@ -75,12 +75,12 @@ async def create_token(
 
 async def describe_tokens(network: Network, owners: Sequence[str] | None) -> list[DelegationToken]:
     """Return the visible tokens of these owners, or all. Raises KafkaError, ValueError."""
-    asked = None
+    requested = None
     if owners is not None:
-        asked = [
+        requested = [
             DescribeDelegationTokenOwner(principal_type=one, principal_name=two) for one, two in map(_halves, owners)
         ]
-    response: DescribeDelegationTokenResponse = await network.call_any(DescribeDelegationTokenRequest(owners=asked))
+    response: DescribeDelegationTokenResponse = await network.call_any(DescribeDelegationTokenRequest(owners=requested))
     _check(response.error_code)
     return [
         DelegationToken(

@@ -57,7 +57,7 @@ class ClusterDescription:
 
 async def create_topics(network: Network, topics: Sequence[NewTopic], timeout_ms: int, *, validate_only: bool) -> None:
     """Create topics. Raises KafkaError for the first that is refused; the others are created."""
-    wanted = [
+    creatable = [
         CreatableTopic(
             name=topic.name,
             num_partitions=_DEFAULT if topic.assignments else topic.partitions,
@@ -70,7 +70,7 @@ async def create_topics(network: Network, topics: Sequence[NewTopic], timeout_ms
         )
         for topic in topics
     ]
-    request = CreateTopicsRequest(topics=wanted, timeout_ms=timeout_ms, validate_only=validate_only)
+    request = CreateTopicsRequest(topics=creatable, timeout_ms=timeout_ms, validate_only=validate_only)
     rows, outcome_unknown = await _change(network, request, lambda answer: answer.topics)
     _raise_refusals(rows, tolerated=(ErrorCode.TOPIC_ALREADY_EXISTS,) if outcome_unknown else ())
 
@@ -90,22 +90,22 @@ async def delete_topics(network: Network, names: Sequence[str], timeout_ms: int)
 
 
 async def create_partitions(
-    network: Network, wanted: CreatePartitionsTopic, timeout_ms: int, *, validate_only: bool
+    network: Network, requested: CreatePartitionsTopic, timeout_ms: int, *, validate_only: bool
 ) -> None:
     """Resize a topic. Raises KafkaError if it is refused."""
-    request = CreatePartitionsRequest(topics=[wanted], timeout_ms=timeout_ms, validate_only=validate_only)
+    request = CreatePartitionsRequest(topics=[requested], timeout_ms=timeout_ms, validate_only=validate_only)
     rows, outcome_unknown = await _change(network, request, lambda answer: answer.results)
     if outcome_unknown:
-        topic = (await describe_topics(network, [wanted.name]))[wanted.name]
-        if topic.live == tuple(range(wanted.count)):
+        topic = (await describe_topics(network, [requested.name]))[requested.name]
+        if topic.live == tuple(range(requested.count)):
             return
     _raise_refusals(rows)
 
 
 async def describe_topics(network: Network, names: Sequence[str] | None) -> dict[str, Topic]:
     """Describe topics; None for all of them. Raises KafkaError for one that does not exist."""
-    asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-    request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, generation_aware=True)
+    requested = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+    request = MetadataRequest(topics=requested, allow_auto_topic_creation=False, generation_aware=True)
 
     async def once() -> ClusterMetadata:
         answered = ClusterMetadata().updated(await network.call_any(request), complete=names is None)

@@ -34,9 +34,9 @@ SALT_BYTES: Final = 24
 
 async def describe_users(network: Network, users: Sequence[str] | None) -> dict[str, dict[str, int]]:
     """Return user -> mechanism -> iterations, of these users or of all. Raises KafkaError."""
-    asked = None if users is None else [UserName(name=name) for name in users]
+    requested = None if users is None else [UserName(name=name) for name in users]
     response: DescribeUserScramCredentialsResponse = await network.call_any(
-        DescribeUserScramCredentialsRequest(users=asked)
+        DescribeUserScramCredentialsRequest(users=requested)
     )
     if response.error_code:
         raise KafkaError(ErrorCode(response.error_code), response.error_message or "")

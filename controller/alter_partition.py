@@ -44,11 +44,11 @@ def ask(state: ClusterState, event: AlterPartitionRequested) -> list[Effect]:
         ]
     writes: list[PartitionWrite] = []
     refusals: dict[TopicPartition, int] = {}
-    asked: list[tuple[bytes, str, tuple[TopicPartition, ...]]] = []
+    requested: list[tuple[bytes, str, tuple[TopicPartition, ...]]] = []
     for topic in request.topics:
         name = topic_name(state, topic)
         named = tuple(TopicPartition(name, row.partition_index) for row in topic.partitions)
-        asked.append((topic.topic_id, name or topic.topic_name, named))
+        requested.append((topic.topic_id, name or topic.topic_name, named))
         for partition, row in zip(named, topic.partitions, strict=True):
             try:
                 write = decide(state, partition, row, by_id=topic.topic_id != ZERO_UUID, asker=broker.id)
@@ -57,7 +57,7 @@ def ask(state: ClusterState, event: AlterPartitionRequested) -> list[Effect]:
                 continue
             if write is not None:
                 writes.append(write)
-    change = IsrChange(event.token, refusals, tuple(asked))
+    change = IsrChange(event.token, refusals, tuple(requested))
     first = [topic_name(state, topic) for topic in request.topics if topic.has_generations]
     return [*topics_with_generations.write(state, first), effects.WritePartitions(tuple(writes), "isr", then=change)]
 
@@ -126,7 +126,7 @@ def written(
     effects_of_write = partitions.after_write(state, others, is_new=False, led_anew=False)
     effects_of_write += partitions.after_write(state, resigned, is_new=False)
     batch = RequestBatch(state)
-    for _, _, named in change.asked:
+    for _, _, named in change.requested:
         for partition in named:
             if partition in state.partitions and partition not in done:
                 batch.add_metadata(partition)
@@ -138,7 +138,7 @@ def written(
             partitions=[_row(state, partition, codes.get(partition, int(ErrorCode.NONE))) for partition in named],
             has_generations=topics_with_generations.is_marked(state, name, topic_id),
         )
-        for topic_id, name, named in change.asked
+        for topic_id, name, named in change.requested
     ]
     answer = AlterPartitionResponse(error_code=ErrorCode.NONE, topics=topics)
     return [*effects_of_write, *batch.flush(), effects.SendReply(change.token, answer)]

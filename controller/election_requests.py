@@ -35,16 +35,16 @@ def ask(state: ClusterState, event: ElectionRequested) -> list[Effect]:
         return [effects.SendReply(event.token, refused)]
     writes: list[PartitionWrite] = []
     results: dict[TopicPartition, tuple[int, str]] = {}
-    asked = named(state, request)
-    for partition in asked:
+    requested = named(state, request)
+    for partition in requested:
         try:
             writes.append(write(state, partition, request.election_type))
         except KafkaError as error:
             results[partition] = (error.code, error.message)
     if request.topic_partitions is None:  # a request for all partitions is answered with those that needed an election
-        asked = tuple(one for one in asked if results.get(one, (0, ""))[0] != ErrorCode.ELECTION_NOT_NEEDED)
+        requested = tuple(one for one in requested if results.get(one, (0, ""))[0] != ErrorCode.ELECTION_NOT_NEEDED)
     label = "elect-preferred" if request.election_type == PREFERRED else "elect-unclean"
-    return [effects.WritePartitions(tuple(writes), label, then=Election(event.token, results, asked))]
+    return [effects.WritePartitions(tuple(writes), label, then=Election(event.token, results, requested))]
 
 
 def named(state: ClusterState, request: ElectLeadersRequest) -> tuple[TopicPartition, ...]:
@@ -90,7 +90,7 @@ def no_candidate(assignment: tuple[int, ...], election_type: int) -> KafkaError:
 def reply(then: Election, event: PartitionsWritten) -> Effect:
     """Build the response from the committed states."""
     topics: dict[str, ReplicaElectionResult] = {}
-    for partition in then.asked:
+    for partition in then.requested:
         code, message = then.results.get(partition, (int(ErrorCode.NONE), ""))
         if partition in event.lost:
             code, message = (

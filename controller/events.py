@@ -188,7 +188,7 @@ class FeaturesWritten:
     """The outcome of a `WriteFeatures`: the current finalized levels; other ones mean a lost write."""
 
     features: Features
-    wanted: Mapping[str, int]
+    requested: Mapping[str, int]
     token: int | None
     results: Mapping[str, tuple[ErrorCode, str]]
 
@@ -249,7 +249,7 @@ class ReassignmentStarted:
     token: int
     targets: Mapping[TopicPartition, tuple[int, ...]]
     refused: Mapping[TopicPartition, tuple[int, str]]
-    asked: tuple[tuple[str, tuple[int, ...]], ...]
+    requested: tuple[tuple[str, tuple[int, ...]], ...]
     """(topic, partitions) in the order of the request."""
 
 

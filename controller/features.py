@@ -139,7 +139,7 @@ def written(state: ClusterState, event: FeaturesWritten) -> list[Effect]:
     if event.token is None:
         return []
     results = dict(event.results)
-    if event.features.levels != event.wanted:
+    if event.features.levels != event.requested:
         failed = (ErrorCode.FEATURE_UPDATE_FAILED, "")
         results = {name: failed if known[0] == ErrorCode.NONE else known for name, known in results.items()}
     return [effects.SendReply(event.token, results)]

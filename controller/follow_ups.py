@@ -19,7 +19,7 @@ class IsrChange:
     token: int
     refusals: Mapping[TopicPartition, int]
     """Partition -> error code, for those that were refused before the write."""
-    asked: tuple[tuple[bytes, str, tuple[TopicPartition, ...]], ...]
+    requested: tuple[tuple[bytes, str, tuple[TopicPartition, ...]], ...]
     """(topic id, topic name, partitions) in the order of the request."""
 
 
@@ -38,7 +38,7 @@ class Election:
     token: int
     results: Mapping[TopicPartition, tuple[int, str]]
     """Partition -> (error code, message), for those that needed or allowed no election."""
-    asked: tuple[TopicPartition, ...]
+    requested: tuple[TopicPartition, ...]
     """The partitions in the order of the request."""
 
 

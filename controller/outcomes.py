@@ -126,7 +126,7 @@ def topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]
     believe(state, event.states)
     queue = state.waiting.get(event.name)
     if queue and event.label in (resize_requests.PLAN, resize_requests.GROW_PLAIN):
-        queue[0].begun = False
+        queue[0].started = False
     if event.topic is None:
         return [*topics.vanished(state, [event.name]), effects.Post(Reconcile())]
     return [*topics.changed(state, event.topic), effects.Post(Reconcile())]

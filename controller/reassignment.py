@@ -66,17 +66,17 @@ def ask(state: ClusterState, event: ReassignmentRequested) -> list[Effect]:
                 refused[partition] = (error.code, error.message)
     decided: list[Effect] = []
     for name in sorted({partition.topic for partition in targets}):
-        wanted = {one.partition: target for one, target in targets.items() if one.topic == name}
+        topic_targets = {one.partition: target for one, target in targets.items() if one.topic == name}
         try:
-            decided += begin(state, state.topics[name], wanted)
+            decided += begin(state, state.topics[name], topic_targets)
         except KafkaError as error:
-            for index in wanted:
+            for index in topic_targets:
                 del targets[TopicPartition(name, index)]
                 refused[TopicPartition(name, index)] = (error.code, error.message)
-    asked = tuple(
+    requested = tuple(
         (topic.name, tuple(row.partition_index for row in topic.partitions)) for topic in event.request.topics
     )
-    return [*decided, effects.Post(ReassignmentStarted(event.token, targets, refused, asked))]
+    return [*decided, effects.Post(ReassignmentStarted(event.token, targets, refused, requested))]
 
 
 def check_size(state: ClusterState, partition: TopicPartition, target: Sequence[int]) -> None:
@@ -89,7 +89,7 @@ def check_size(state: ClusterState, partition: TopicPartition, target: Sequence[
         )
 
 
-def checked(state: ClusterState, partition: TopicPartition, asked: Sequence[int] | None) -> tuple[int, ...]:
+def checked(state: ClusterState, partition: TopicPartition, requested: Sequence[int] | None) -> tuple[int, ...]:
     """Return the partition's target replicas; None restores the original ones. Raises KafkaError."""
     topic, index = state.topics.get(partition.topic), partition.partition
     known = topic is not None and topic.name not in state.deleting and index in topic.body.assignment
@@ -101,23 +101,23 @@ def checked(state: ClusterState, partition: TopicPartition, asked: Sequence[int]
             ErrorCode.OPERATION_NOT_ATTEMPTED,
             f"The topic is being resized to {body.plan.after} partitions; try again after the resize.",
         )
-    if asked is None:
+    if requested is None:
         if not partitions.moving(state, partition):
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No reassignment of this partition is running.")
         return body.origin(index)
     problem = ""
-    coming = sorted(set(asked) - set(body.assignment[index]) - state.live)
-    if not asked:
+    coming = sorted(set(requested) - set(body.assignment[index]) - state.live)
+    if not requested:
         problem = "The list of replicas is empty."
-    elif len(set(asked)) != len(asked):
-        problem = f"The list of replicas has duplicates: {list(asked)}."
-    elif min(asked) < 0:
-        problem = f"Broker ids must not be negative: {list(asked)}."
+    elif len(set(requested)) != len(requested):
+        problem = f"The list of replicas has duplicates: {list(requested)}."
+    elif min(requested) < 0:
+        problem = f"Broker ids must not be negative: {list(requested)}."
     elif coming:
         problem = f"Replicas cannot be added on brokers that are not alive: {coming}."
     if problem:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-    return tuple(asked)
+    return tuple(requested)
 
 
 def begin(state: ClusterState, topic: Topic, targets: Mapping[int, tuple[int, ...]]) -> list[Effect]:
@@ -279,7 +279,7 @@ def answer(state: ClusterState, event: ReassignmentStarted) -> list[Effect]:
 
     responses = [
         ReassignableTopicResponse(name=name, partitions=[row(TopicPartition(name, index)) for index in indices])
-        for name, indices in event.asked
+        for name, indices in event.requested
     ]
     answered = AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, responses=responses)
     return [effects.SendReply(event.token, answered)]
@@ -287,19 +287,19 @@ def answer(state: ClusterState, event: ReassignmentStarted) -> list[Effect]:
 
 def listed(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
     """List ongoing reassignments, of the requested partitions or of all."""
-    asked: Iterable[tuple[str, Iterable[int] | None]]
+    requested: Iterable[tuple[str, Iterable[int] | None]]
     if event.request.topics is None:
-        asked = [(name, None) for name in sorted(state.topics)]
+        requested = [(name, None) for name in sorted(state.topics)]
     else:
-        asked = [(topic.name, topic.partition_indexes) for topic in event.request.topics]
+        requested = [(topic.name, topic.partition_indexes) for topic in event.request.topics]
     topics = []
-    for name, indices in asked:
+    for name, indices in requested:
         topic = state.topics.get(name)
         if topic is None or name in state.deleting:
             continue
-        wanted = topic.body.reassigned if indices is None else [one for one in topic.body.reassigned if one in indices]
-        if wanted:
-            rows = [ongoing(topic.body, index) for index in wanted]
+        indexes = topic.body.reassigned if indices is None else [one for one in topic.body.reassigned if one in indices]
+        if indexes:
+            rows = [ongoing(topic.body, index) for index in indexes]
             topics.append(OngoingTopicReassignment(name=name, partitions=rows))
     response = ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=topics)
     return [effects.SendReply(event.token, response)]

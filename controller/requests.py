@@ -254,8 +254,8 @@ def unpublished(topic: Topic, index: int, committed: Partition) -> bool:
     if plan is None or committed.state.generation < plan.generation or index < plan.before:
         return False
     retired = topic.body.retired.get(index)
-    begun_after = -1 if retired is None else retired.leader_epoch
-    return all(g >= plan.generation or epoch <= begun_after for g, epoch in committed.state.gen_start)
+    retired_epoch = -1 if retired is None else retired.leader_epoch
+    return all(g >= plan.generation or epoch <= retired_epoch for g, epoch in committed.state.gen_start)
 
 
 def being_removed(topic: Topic, index: int, committed: Partition) -> bool:

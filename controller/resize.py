@@ -223,14 +223,14 @@ def check_drained(state: ClusterState) -> list[Effect]:
         if partitions.moving(state, marked[0]):
             continue  # removed after its reassignment
         for timestamp in (EARLIEST, LATEST):
-            asked = ListOffsetsPartition(
+            requested = ListOffsetsPartition(
                 partition_index=marked[0].partition,
                 current_leader_epoch=committed.state.leader_epoch,
                 timestamp=timestamp,
             )
             # Sent as a replica: "latest" is then the log end and not the high watermark, which may lag behind it.
             request = ListOffsetsRequest(
-                replica_id=leader.id, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])]
+                replica_id=leader.id, topics=[ListOffsetsTopic(name=topic.name, partitions=[requested])]
             )
             decided.append(effects.SendToBroker(leader.id, leader.epoch, request))
     return decided

@@ -58,10 +58,10 @@ def proceed(state: ClusterState, name: str) -> list[Effect]:
     while queue:
         head = queue[0]
         topic = state.topics.get(name)
-        if head.begun and topic is not None and name not in state.deleting and not settled(state, topic):
+        if head.started and topic is not None and name not in state.deleting and not settled(state, topic):
             return decided
         error = CREATED
-        if not head.begun or topic is None or name in state.deleting:
+        if not head.started or topic is None or name in state.deleting:
             try:
                 known = topic_to_resize(state, name)
                 if busy(state, known):
@@ -71,8 +71,8 @@ def proceed(state: ClusterState, name: str) -> list[Effect]:
                 error = (refused.code, refused.message)
             else:
                 if not head.validate_only:
-                    head.begun = True
-                    return [*decided, *begin(state, known, head.asked.count, added)]
+                    head.started = True
+                    return [*decided, *begin(state, known, head.requested.count, added)]
         queue.popleft()
         decided += settle(state, head, error)
     state.waiting.pop(name, None)
@@ -119,8 +119,8 @@ def settled(state: ClusterState, topic: Topic) -> bool:
 
 def checked(state: ClusterState, topic: Topic, waiting: WaitingResize) -> Mapping[int, tuple[int, ...]]:
     """Return the replicas of the partitions to add. Raises KafkaError if the topic may not have so many partitions."""
-    asked = waiting.asked
-    body, count = topic.body, asked.count
+    requested = waiting.requested
+    body, count = topic.body, requested.count
     current = body.undeleted_partition_count
     topic_size.check_count(topic.name, count)
     if count == current:
@@ -128,12 +128,12 @@ def checked(state: ClusterState, topic: Topic, waiting: WaitingResize) -> Mappin
     if topic.ordered:
         features.check_reshard(state)
     if count < current:
-        check_shrink(topic, asked)
+        check_shrink(topic, requested)
         topic_size.check_merged(state, topic.name, resize.planned(body, count, {}), count)
         if waiting.barred is not None:
             raise waiting.barred
         return {}
-    added = to_be_added(state, topic, asked)
+    added = to_be_added(state, topic, requested)
     check_room(topic, count, added)
     return added
 
@@ -144,14 +144,14 @@ def check_room(topic: Topic, count: int, added: Mapping[int, tuple[int, ...]]) -
     topic_size.check(topic.name, body)
 
 
-def to_be_added(state: ClusterState, topic: Topic, asked: CreatePartitionsTopic) -> Mapping[int, tuple[int, ...]]:
+def to_be_added(state: ClusterState, topic: Topic, requested: CreatePartitionsTopic) -> Mapping[int, tuple[int, ...]]:
     """Return the replicas of the partitions to add, from the request or by Kafka's placement."""
-    body, count = topic.body, asked.count
+    body, count = topic.body, requested.count
     current = body.undeleted_partition_count
     added = [index for index in range(current, count) if index not in body.assignment]
-    if asked.assignments is None:
+    if requested.assignments is None:
         return placed(state, body, added)
-    rows = [tuple(one.broker_ids) for one in asked.assignments]
+    rows = [tuple(one.broker_ids) for one in requested.assignments]
     check_replicas(state, body, rows, current)
     if len(rows) != count - current:
         raise KafkaError(
@@ -179,21 +179,23 @@ def check_replicas(state: ClusterState, body: TopicBody, rows: list[tuple[int, .
             )
 
 
-def is_shrink_request(state: ClusterState, asked: CreatePartitionsTopic) -> bool:
+def is_shrink_request(state: ClusterState, requested: CreatePartitionsTopic) -> bool:
     """Whether this request may be a shrink when it reaches the head of the queue."""
-    topic = state.topics.get(asked.name)
-    if topic is None or not asked.allow_shrink:
+    topic = state.topics.get(requested.name)
+    if topic is None or not requested.allow_shrink:
         return False
     return (
-        asked.count < topic.body.undeleted_partition_count or topic.body.plan is not None or asked.name in state.waiting
+        requested.count < topic.body.undeleted_partition_count
+        or topic.body.plan is not None
+        or requested.name in state.waiting
     )
 
 
-def check_shrink(topic: Topic, asked: CreatePartitionsTopic) -> None:
+def check_shrink(topic: Topic, requested: CreatePartitionsTopic) -> None:
     """Raise KafkaError unless the topic may shrink to this count."""
-    body, count = topic.body, asked.count
+    body, count = topic.body, requested.count
     current = body.undeleted_partition_count
-    if not asked.allow_shrink:
+    if not requested.allow_shrink:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {topic.name} currently has {current} partition(s); {count} would not be an increase. "
@@ -258,7 +260,7 @@ def settle(state: ClusterState, waiting: WaitingResize, error: tuple[ErrorCode, 
     pending = state.replies.get(waiting.token)
     if pending is None:
         return []
-    pending.note(result(waiting.asked.name, *error))
+    pending.note(result(waiting.requested.name, *error))
     return answer_if_complete(state, waiting.token)
 
 

@@ -26,14 +26,14 @@ LEADERLESS: Final = frozenset({PartitionPhase.NEW, PartitionPhase.OFFLINE})
 
 @dataclass(slots=True)
 class WaitingResize:
-    """A requested partition count in its topic's queue or, once `begun`, waiting for its resize to be published."""
+    """A requested partition count in its topic's queue or, once `started`, waiting for its resize to be published."""
 
     token: int
-    asked: CreatePartitionsTopic
+    requested: CreatePartitionsTopic
     validate_only: bool = False
     barred: KafkaError | None = None
     """The error if the request turns out to be a shrink."""
-    begun: bool = False
+    started: bool = False
 
 
 @dataclass(slots=True)
@@ -124,9 +124,9 @@ class ClusterState:
 
     def hosted_by(self, broker_ids: Iterable[int]) -> Iterator[TopicPartition]:
         """Yield the partitions, of topics that are not being deleted, with a replica on one of these brokers."""
-        wanted = set(broker_ids)
+        brokers = set(broker_ids)
         for partition in self.all_partitions():
-            if not wanted.isdisjoint(self.assignment(partition)):
+            if not brokers.isdisjoint(self.assignment(partition)):
                 yield partition
 
     def phase(self, partition: TopicPartition) -> PartitionPhase:

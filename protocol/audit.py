@@ -16,15 +16,15 @@ What a checker may conclude from the order within a bucket, and from nothing els
     ownership   within a topic's partition `group_generation` rises from owner to owner: an incarnation that delivers
                 from it (by `time_ms`) after another one with its generation or a higher one did, is a second owner;
                 a static member that restarts keeps the generation, and is a new incarnation
-    repetition  `begun` counts how often the member has begun to read a partition, by an assignment or a seek: what it
-                delivers from there a second time before it has begun again, it was not told to
+    repetition  `begin_number` counts how often the member has begun to read a partition, by an assignment or a seek:
+                what it delivers from there a second time before it has begun again, it was not told to
     placement   `key_hash` says which partition a key belongs to at every generation (`protocol.linear_hashing`)
 A topic whose producers do not number is audited by partition, offset and generation.
 
 A run (version 4) is big-endian, but for its events and keys, which are little-endian (a mark is bytes).
     RUN         version, count of places, generation of the group, incarnation, number of the first event, events
     names       group, member, topic, each with its length before it
-    PLACE ...   of how many events in a row: key epoch's generation, partition, time of delivery in ms, `begun`
+    PLACE ...   of how many events in a row: key epoch's generation, partition, time of delivery in ms, `begin_number`
     EVENT ...   offset, mark (the record's audit header: producer, sequence), fingerprint, number of the key
     keys        how many there are
     KEY ...     number, hash and length of each key, by rising numbers
@@ -59,7 +59,7 @@ NO_PRODUCER: Final = 0
 NO_GENERATION: Final = -1
 NO_NUMBER: Final = -1
 NOT_COUNTED: Final = -1
-"""The value of `begun` for events of version 1."""
+"""The value of `begin_number` for events of version 1."""
 
 _header: Final = struct.Struct(">QQ")
 MARK_BYTES: Final = _header.size
@@ -136,7 +136,7 @@ class Delivery:
     group_generation: int = NO_GENERATION
     number: int = NO_NUMBER
     """The event's number among those of this incarnation in this bucket; -1 in version 1."""
-    begun: int = NOT_COUNTED
+    begin_number: int = NOT_COUNTED
     """How often this incarnation had begun to read any partition, when it last began this one."""
     key: bytes | None = None
     key_hash: int = 0
@@ -149,7 +149,7 @@ class Place(NamedTuple):
     partition: int
     time_ms: int
     events: int
-    begun: int = NOT_COUNTED
+    begin_number: int = NOT_COUNTED
 
 
 class Sender(NamedTuple):
@@ -259,7 +259,7 @@ def encode_events(deliveries: Sequence[Delivery]) -> bytes:
     """Encode a run of events of one member, topic and bucket, event by event."""
     first = deliveries[0]
     sender = Sender(first.group, first.member, first.topic, first.incarnation, first.group_generation)
-    spots = [Place(one.generation, one.partition, one.time_ms, 0, one.begun) for one in deliveries]
+    spots = [Place(one.generation, one.partition, one.time_ms, 0, one.begin_number) for one in deliveries]
     places = [spot._replace(events=len(list(same))) for spot, same in itertools.groupby(spots)]
     numbers: dict[tuple[int, bytes], int] = {}
     events = [
@@ -412,7 +412,7 @@ def _decode_run(data: bytes) -> list[Delivery]:
                 topic=sender.topic,
                 group_generation=sender.group_generation,
                 number=number + index if number >= 0 else NO_NUMBER,
-                begun=place.begun,
+                begin_number=place.begin_number,
                 key=key,
                 key_hash=hashed,
             )

@@ -69,11 +69,11 @@ class Emitter:
         yield
         self.path = outer
 
-    def fresh(self, wanted: str) -> str:
+    def fresh(self, base: str) -> str:
         """Return a local name that is unused in this function."""
-        name, number = wanted, 2
+        name, number = base, 2
         while name in self._names:
-            name, number = f"{wanted}_{number}", number + 1
+            name, number = f"{base}_{number}", number + 1
         self._names.add(name)
         return name
 

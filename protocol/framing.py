@@ -127,12 +127,12 @@ class FrameReader:
         if not self._whole:
             if self._part_bytes < LENGTH_BYTES:
                 return None
-            begun = memoryview(self._part)[: self._part_bytes]
-            length: int = _read_length(begun)[0]
-            self._check(length, begun)
+            partial = memoryview(self._part)[: self._part_bytes]
+            length: int = _read_length(partial)[0]
+            self._check(length, partial)
             if LENGTH_BYTES + length > self._part_bytes:
                 return None
-            self._cut(begun)  # it was over the limit on arrival, and no longer is
+            self._cut(partial)  # it was over the limit on arrival, and no longer is
         frame = self._whole[0]
         if len(frame) > self.frame_bytes_max:
             self._check(len(frame), len(frame).to_bytes(LENGTH_BYTES) + frame)
@@ -163,29 +163,29 @@ class FrameReader:
         else:
             self._part = bytearray(rest)
 
-    def _gather(self, begun: memoryview) -> None:
+    def _gather(self, partial: memoryview) -> None:
         """Move a partial large frame into a larger new buffer.
 
         Never resize: the caller of `get_buffer` may still hold a view of the old one.
         """
-        length: int = _read_length(begun)[0]
+        length: int = _read_length(partial)[0]
         whole = LENGTH_BYTES + max(0, min(length, self.frame_bytes_max))
-        believed = max(len(begun) * 2, BUFFER_BYTES, min(self._before + LENGTH_BYTES, READ_BYTES_MAX))
-        room = believed if whole <= len(begun) else min(believed, whole)
+        believed = max(len(partial) * 2, BUFFER_BYTES, min(self._before + LENGTH_BYTES, READ_BYTES_MAX))
+        room = believed if whole <= len(partial) else min(believed, whole)
         larger = bytearray(room + ROOM_BYTES)
-        larger[: len(begun)] = begun
+        larger[: len(partial)] = partial
         self._part = larger
 
-    def _check(self, length: int, begun: Buffer) -> None:
+    def _check(self, length: int, partial: Buffer) -> None:
         if not 0 <= length <= self.frame_bytes_max:
             raise DecodeError(
-                f"frame of {length} bytes, allowed are 0 to {self.frame_bytes_max}{_foreign(begun)}",
-                buffer=begun,
+                f"frame of {length} bytes, allowed are 0 to {self.frame_bytes_max}{_foreign(partial)}",
+                buffer=partial,
                 part="length",
             )
 
 
-def _foreign(begun: Buffer) -> str:
+def _foreign(partial: Buffer) -> str:
     """Return the peer's protocol, if the first bytes of its frame are those of a known one."""
-    begin = bytes(begun[:LENGTH_BYTES])
+    begin = bytes(partial[:LENGTH_BYTES])
     return next((f": {what}" for head, what in FOREIGN.items() if begin.startswith(head)), "")

@@ -63,7 +63,7 @@ class Lineage:
 
     def count_at(self, generation: int) -> int:
         """Return the count at `generation`."""
-        return next(count for begun, count in reversed(self.history) if begun <= generation)
+        return next(count for start, count in reversed(self.history) if start <= generation)
 
     def live(self, partition: int) -> bool:
         """Whether producers may write to the partition now."""
@@ -81,7 +81,7 @@ class Lineage:
         """Return the lineage as of an earlier generation."""
         if generation >= self.generation:
             return self
-        return Lineage(self.base, [(begun, count) for begun, count in self.history if begun <= generation])
+        return Lineage(self.base, [(start, count) for start, count in self.history if start <= generation])
 
     def class_generations(self, partition: int) -> tuple[int, ...]:
         """Return the generations in which the partition's keys changed, rising; empty for an unknown partition."""
@@ -191,7 +191,7 @@ class Lineage:
 
     def _counts_around(self, generation: int) -> tuple[int | None, int]:
         """Return the counts before and from `generation` on; None before the first."""
-        index = next(place for place, (begun, _) in enumerate(self.history) if begun == generation)
+        index = next(place for place, (start, _) in enumerate(self.history) if start == generation)
         return (self.history[index - 1][1] if index else None), self.history[index][1]
 
     def __eq__(self, other: object) -> bool:

@@ -80,7 +80,7 @@ class Bucket:
     """Number of lines forgotten without a delivery for `FORGET_MS`."""
     clock_ms: int = 0
     """The time of the newest event."""
-    begun_ms: int = NEVER_MS
+    started_ms: int = NEVER_MS
     """The time of the first event."""
     forget_ms: int = FORGET_MS
 
@@ -128,7 +128,7 @@ class Bucket:
 
         `expect` is the topic whose records were stored; `groups`, all with a delivery of it.
         """
-        found = [loss(skip) for skip in self._skips() if not skip.told]
+        found = [loss(skip) for skip in self._skips() if not skip.reported]
         found += [
             Violation(UNAUDITED, by.group, by.topic, 0, None, sequences=tuple(holes), member=by.member)
             for by, holes in self._holes()
@@ -181,7 +181,7 @@ class Bucket:
             "keys": self.keys,
             "forgotten": self.forgotten,
             "clock_ms": self.clock_ms,
-            "begun_ms": self.begun_ms,
+            "begun_ms": self.started_ms,
             "pending": self.pending.small(),
         }
         packed = columns.pack({**self.lines.columns(), **self.pending.columns()}, small)
@@ -204,7 +204,7 @@ class Bucket:
             keys=small["keys"],
             forgotten=small["forgotten"],
             clock_ms=small["clock_ms"],
-            begun_ms=small["begun_ms"],
+            started_ms=small["begun_ms"],
         )
 
     # for the checks
@@ -219,10 +219,10 @@ class Bucket:
         """Note a group with a delivery of the audited topic, in any bucket. Raises LateGroup."""
         if self.pending.is_late(self._find_name(group, topic)):
             known = [self.names[name][0] for name in self.pending.groups]
-            wanted = " ".join(f"--group {one}" for one in sorted({group, *known}))
+            options = " ".join(f"--group {one}" for one in sorted({group, *known}))
             raise LateGroup(
                 f"group {group} appeared after the audit forgot records of {topic} that all other groups had got: "
-                f"name the groups from the beginning ({wanted}, with another --out), or audit afterwards: --backfill"
+                f"name the groups from the beginning ({options}, with another --out), or audit afterwards: --backfill"
             )
 
     def add(self, name: int, generation: int, kind: str, count: int = 1) -> None:
@@ -240,7 +240,7 @@ class Bucket:
         name = self.name_of(line.newest.group, line.newest.topic)
         for skip in line.skipped:
             self.add(name, skip.by.generation, LOST, skip.last - skip.first + 1)
-        return [loss(skip) for skip in line.skipped if not skip.told]
+        return [loss(skip) for skip in line.skipped if not skip.reported]
 
     def event(self, name: int, producer: int, key: bytes | None, place: Sequence[int], fingerprint: int = 0) -> Event:
         """Build a delivery from the fields of `lines.PLACE`."""
@@ -273,15 +273,15 @@ class Bucket:
         """Build the skipped sequences from their row in `lines.skipped`."""
         at = int(np.searchsorted(self.lines.first, np.uint64(first)))
         name, producer = int(self.lines.fields["name"][at]), int(self.lines.fields["producer"][at])
-        begin, end, told, *places = row
+        begin, end, reported, *places = row
         key, by, before = self.lines.key(at), places[: len(PLACE)], places[len(PLACE) :]
         former = None if before == list(_NO_PLACE) else self.event(name, producer, key, before)
-        return Skip(begin, end, bool(told), self.event(name, producer, key, by), former)
+        return Skip(begin, end, bool(reported), self.event(name, producer, key, by), former)
 
     def flat(self, skip: Skip) -> tuple[int, ...]:
         """Return the row of skipped sequences."""
         before = _NO_PLACE if skip.before is None else self.place(skip.before)
-        return skip.first, skip.last, int(skip.told), *self.place(skip.by), *before
+        return skip.first, skip.last, int(skip.reported), *self.place(skip.by), *before
 
     def _missing(self) -> dict[Where, int]:
         """Count the sequences that were skipped and are missing, by the deliveries that skipped them."""

@@ -120,7 +120,7 @@ class _Batch:
         if not len(kept):
             return []
         clock = np.maximum(np.maximum.accumulate(events.time_ms), bucket.clock_ms)
-        bucket.begun_ms = min(bucket.begun_ms, int(clock[0]))
+        bucket.started_ms = min(bucket.started_ms, int(clock[0]))
         late = known == BEHIND
         self._judge_lines(kept, late, clock)
         self._judge_places(kept[~late[kept]])
@@ -150,9 +150,9 @@ class _Batch:
         for row in run.tolist():
             event = self._event(row)
             if place.plain(event):
-                place.extend(self._event(int(run[-1])), int(self._events.begun[run[-1]]))
+                place.extend(self._event(int(run[-1])), int(self._events.begin_number[run[-1]]))
                 return
-            self._violations += place.take(event, int(self._events.begun[row]), again=bool(self._again[row]))
+            self._violations += place.take(event, int(self._events.begin_number[row]), again=bool(self._again[row]))
 
     # keys
 
@@ -198,22 +198,22 @@ class _Batch:
         numbered = self._numbered[order]
         good = np.where(numbered, here["newest"] == before["newest"] + 1, here["generation"] >= before["generation"])
         good &= (here["partition"] == before["partition"]) & (here["offset"] > before["offset"]) & ~late[order]
-        heard = np.roll(clock[order], 1)
-        heard[begins] = clock[order][begins]
+        previous_ms = np.roll(clock[order], 1)
+        previous_ms[begins] = clock[order][begins]
         if len(self._bucket.lines):
-            heard[begins] = np.where(rows >= 0, self._bucket.lines.fields["heard_ms"][known], heard[begins])
-        good &= clock[order] - heard <= self._bucket.forget_ms
+            previous_ms[begins] = np.where(rows >= 0, self._bucket.lines.fields["heard_ms"][known], previous_ms[begins])
+        good &= clock[order] - previous_ms <= self._bucket.forget_ms
         plain: Truths = np.logical_and.reduceat(good, begins)
         return plain
 
     def _judge_line(self, row: int, events: Column, late: Truths, clock: Column) -> Line:
         bucket, line = self._bucket, self._line(int(row))
-        heard_ms = int(bucket.lines.fields["heard_ms"][row]) if row >= 0 else NEVER_MS
+        last_ms = int(bucket.lines.fields["heard_ms"][row]) if row >= 0 else NEVER_MS
         for number in events.tolist():
             now_ms, newest = int(clock[number]), line.newest
             # Whether the state has forgotten the line yet depends on the borders of batches.
-            gone = now_ms - heard_ms > bucket.forget_ms
-            heard_ms = now_ms
+            gone = now_ms - last_ms > bucket.forget_ms
+            last_ms = now_ms
             if gone and (not line.skipped or not self._audited[self._name[number]]):
                 self._violations += bucket.give_up(line)
                 bucket.keys += int(self._numbered[number])
@@ -226,7 +226,7 @@ class _Batch:
                     group_generation=NO_SENDER.group_generation,
                 )
             event = self._event(number)
-            if newest is None and now_ms - bucket.begun_ms > bucket.forget_ms:
+            if newest is None and now_ms - bucket.started_ms > bucket.forget_ms:
                 line.began = max(0, event.sequence)
             finding = line.judge(event, late=bool(late[number]), clock_ms=now_ms, timeout_ms=LOSS_TIMEOUT_MS)
             self._violations += finding.violations
@@ -256,7 +256,7 @@ class _Batch:
         ends: Column,
         rows: Column,
         careful: list[tuple[int, int, Line]],
-        heard: Column,
+        previous_ms: Column,
     ) -> None:
         """Store the newest delivery of every line and its time: plain lines by their ends, others as judged."""
         bucket, state = self._bucket, self._bucket.lines
@@ -270,7 +270,7 @@ class _Batch:
         heads = np.concatenate([heads, np.array([head for head, _, _ in careful], np.int64)])
         rows = np.concatenate([rows, np.array([row for _, row, _ in careful], np.int64)])
         values = {name: np.concatenate([self._place[name][ends], places[:, index]]) for index, name in enumerate(PLACE)}
-        values["heard_ms"] = heard
+        values["heard_ms"] = previous_ms
         old, new = rows >= 0, rows < 0
         state.update(rows[old], {name: column[old] for name, column in values.items()})
         if new.any():

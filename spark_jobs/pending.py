@@ -269,8 +269,8 @@ def _at(partition: Column, offset: Column) -> Column:
     return (partition.astype(np.int64) << _OFFSET_BITS) | offset.astype(np.int64)
 
 
-def _search(sorted_column: Column, wanted: Column) -> Column:
+def _search(sorted_column: Column, values: Column) -> Column:
     if not len(sorted_column):
-        return np.full(len(wanted), -1, np.int64)
-    row = np.minimum(np.searchsorted(sorted_column, wanted), len(sorted_column) - 1)
-    return np.where(sorted_column[row] == wanted, row, -1)
+        return np.full(len(values), -1, np.int64)
+    row = np.minimum(np.searchsorted(sorted_column, values), len(sorted_column) - 1)
+    return np.where(sorted_column[row] == values, row, -1)

@@ -9,7 +9,8 @@
     repeated       a partition is read in order; after a failure it is read again from an earlier offset. That is no
                    violation if the repetition continues to the last position. Otherwise a record was delivered after
                    later ones that were not delivered again. And a member that delivers a record again, without having
-                   begun to read the partition again (`begun`: no new assignment, no seek), repeats without a failure
+                   begun to read the partition again (`begin_number`: no new assignment, no seek), repeats without a
+                   failure
     late           an event of an earlier owner, stored after those of a later one, that happened before them. An event
                    of a later owner did not, even if its clock lags
 
@@ -36,7 +37,7 @@ class Owner:
     began_ms: int
     newest: Event
     """Its latest delivery, by time."""
-    told: list[int] = field(default_factory=list)
+    reported: list[int] = field(default_factory=list)
     """Incarnations of the owners whose overlap with it was reported."""
 
 
@@ -47,8 +48,8 @@ class Place:
     position: int = -1
     """The offset of the latest delivery."""
     read_to: int = -1
-    begun: int = -1
-    """The begin number (`begun`) of the latest delivery."""
+    begin_number: int = -1
+    """The begin number (`begin_number`) of the latest delivery."""
     newest: Event | None = None
     """The latest delivery."""
     owners: list[Owner] = field(default_factory=list)
@@ -63,19 +64,19 @@ class Place:
             and self.owners[-1].newest is newest
         )
 
-    def extend(self, last: Event, begun: int) -> None:
+    def extend(self, last: Event, begin_number: int) -> None:
         """Add plain deliveries, of which this is the last."""
         self.position = self.read_to = last.offset
-        self.begun = begun
+        self.begin_number = begin_number
         self.newest = self.owners[-1].newest = last
 
-    def take(self, event: Event, begun: int, *, again: bool) -> list[Violation]:
+    def take(self, event: Event, begin_number: int, *, again: bool) -> list[Violation]:
         """Add one delivery; `again`: its key has seen it before. Returns its violations."""
         newest = self.newest
         violations, deposed = self._check_owners(event)
         if deposed:
             return violations
-        if again and newest is not None and event.offset <= self.position and self._goes_on(event, begun):
+        if again and newest is not None and event.offset <= self.position and self._goes_on(event, begin_number):
             return [*violations, Violation.of(REPEATED, event, before=newest)]
         if event.offset > self.read_to:
             if self.position < self.read_to and newest is not None:
@@ -83,13 +84,13 @@ class Place:
             self.read_to = event.offset
         elif not again or (newest is not None and happened_before(event, newest)):
             return violations
-        self.position, self.begun = event.offset, begun
+        self.position, self.begin_number = event.offset, begin_number
         self.newest = event
         return violations
 
-    def _goes_on(self, event: Event, begun: int) -> bool:
+    def _goes_on(self, event: Event, begin_number: int) -> bool:
         """Whether the latest delivery's member delivers this without a new begin number."""
-        return self.newest is not None and _same_owner(self.newest, event) and begun == self.begun >= 0
+        return self.newest is not None and _same_owner(self.newest, event) and begin_number == self.begin_number >= 0
 
     def _check_owners(self, event: Event) -> tuple[list[Violation], bool]:
         """Return violations by overlapping owners, each reported once.
@@ -112,23 +113,29 @@ class Place:
             if younger.newest.incarnation == event.incarnation or not _went_on(mine, event, younger):
                 continue
             deposed = True
-            if younger.newest.incarnation not in mine.told:
-                mine.told.append(younger.newest.incarnation)
+            if younger.newest.incarnation not in mine.reported:
+                mine.reported.append(younger.newest.incarnation)
                 found.append(Violation.of(TWO_OWNERS, event, before=younger.newest))
         del self.owners[:-OWNERS_MAX]
         return found, deposed
 
     def as_json(self) -> list[Any]:
         """Convert to JSON for the state store."""
-        owners = [[one.began_ms, _flat(one.newest), one.told] for one in self.owners]
-        return [self.position, self.read_to, self.begun, None if self.newest is None else _flat(self.newest), owners]
+        owners = [[one.began_ms, _flat(one.newest), one.reported] for one in self.owners]
+        return [
+            self.position,
+            self.read_to,
+            self.begin_number,
+            None if self.newest is None else _flat(self.newest),
+            owners,
+        ]
 
     @classmethod
     def of_json(cls, found: list[Any]) -> Place:
         """Restore from `as_json`."""
-        position, read_to, begun, newest, owners = found
-        made = cls(position, read_to, begun, None if newest is None else _event(newest))
-        made.owners = [Owner(began_ms, _event(flat), told) for began_ms, flat, told in owners]
+        position, read_to, begin_number, newest, owners = found
+        made = cls(position, read_to, begin_number, None if newest is None else _event(newest))
+        made.owners = [Owner(began_ms, _event(flat), reported) for began_ms, flat, reported in owners]
         if made.owners and made.newest == made.owners[-1].newest:
             made.newest = made.owners[-1].newest
         return made

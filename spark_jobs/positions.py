@@ -58,11 +58,13 @@ class Positions:
 
     def _ask(self, topic: str, at: int) -> dict[str, int]:
         offsets = self._reader.offsets(topic, at, committed_only=self._options.committed_only)
-        wanted = self._options.assigned.get(topic)
-        if wanted is not None and not set(wanted) <= offsets.keys():
-            missing = ", ".join(str(index) for index in wanted if index not in offsets)
+        partitions = self._options.assigned.get(topic)
+        if partitions is not None and not set(partitions) <= offsets.keys():
+            missing = ", ".join(str(index) for index in partitions if index not in offsets)
             raise ValueError(f"assign: {topic} has no partition {missing}")
-        return {str(index): offset for index, offset in sorted(offsets.items()) if wanted is None or index in wanted}
+        return {
+            str(index): offset for index, offset in sorted(offsets.items()) if partitions is None or index in partitions
+        }
 
     def _given(self, given: Mapping[str, Mapping[str, int]]) -> Offsets:
         found: Offsets = {}

@@ -29,10 +29,10 @@ def of_query(query: Mapping[str, Any]) -> Progress | None:
     if not query["numInputRows"]:
         return None  # reported periodically while idle, with the number of the next batch
     duration_ms = int(query["durationMs"].get("triggerExecution", 0))
-    begun = datetime.datetime.fromisoformat(query["timestamp"])
+    started_at = datetime.datetime.fromisoformat(query["timestamp"])
     return Progress(
         batch=int(query["batchId"]),
-        ended_ms=round(begun.timestamp() * 1000) + duration_ms,
+        ended_ms=round(started_at.timestamp() * 1000) + duration_ms,
         records=int(query["numInputRows"]),
         duration_ms=duration_ms,
         state_bytes=sum(int(one["memoryUsedBytes"]) for one in query["stateOperators"]),

@@ -76,72 +76,75 @@ class RangeReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self, wanted: OffsetRange, *, fail_on_data_loss: bool = True) -> Iterator[list[Message]]:
+    def read(self, offset_range: OffsetRange, *, fail_on_data_loss: bool = True) -> Iterator[list[Message]]:
         """Yield the records of a range, some thousand at a time. Raises LostRecords, TimeoutError, KafkaException."""
-        self._begin(wanted, wanted.start)
+        self._begin(offset_range, offset_range.start)
         try:
-            yield from self._records(wanted, fail_on_data_loss)
+            yield from self._records(offset_range, fail_on_data_loss)
         finally:
             self._consumer.unassign()
 
-    def _begin(self, wanted: OffsetRange, position: int) -> None:
-        self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, position)])
+    def _begin(self, offset_range: OffsetRange, position: int) -> None:
+        self._consumer.assign([TopicPartition(offset_range.topic, offset_range.partition, position)])
 
-    def _records(self, wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[list[Message]]:
-        position = wanted.start
+    def _records(self, offset_range: OffsetRange, fail_on_data_loss: bool) -> Iterator[list[Message]]:
+        position = offset_range.start
         watch = _Watch(self._timeout_s)
-        while position < wanted.end:
+        while position < offset_range.end:
             before, records = position, []
-            for message in self._consumer.consume(min(RECORDS_PER_BATCH, wanted.end - position), POLL_S):
+            for message in self._consumer.consume(min(RECORDS_PER_BATCH, offset_range.end - position), POLL_S):
                 error, offset = message.error(), message.offset() or 0
                 if error is None:
-                    if offset < wanted.end:
+                    if offset < offset_range.end:
                         records.append(message)
                     position = max(position, offset + 1)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     position = max(position, offset)
                 elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    position = self._begin_later(wanted, position, fail_on_data_loss)
+                    position = self._begin_later(offset_range, position, fail_on_data_loss)
                 elif error.fatal() or not error.retriable():
                     raise KafkaException(error)
             if records:
                 yield records
             if position > before:
                 watch.progress()
-            elif watch.silent() and watch.gone(missing=self._missing(wanted)):
-                _lose(f"{_name(wanted)} was deleted, with offsets {position} to {wanted.end - 1}", fail_on_data_loss)
+            elif watch.silent() and watch.gone(missing=self._missing(offset_range)):
+                _lose(
+                    f"{_name(offset_range)} was deleted, with offsets {position} to {offset_range.end - 1}",
+                    fail_on_data_loss,
+                )
                 return
             elif watch.stuck():
                 _closing(self._consumer)
                 self._consumer = Consumer(self._settings)
-                self._begin(wanted, position)
+                self._begin(offset_range, position)
             elif watch.over():
-                raise TimeoutError(f"{_name(wanted)} has no records from offset {position} to {wanted.end}")
+                raise TimeoutError(f"{_name(offset_range)} has no records from offset {position} to {offset_range.end}")
 
-    def _begin_later(self, wanted: OffsetRange, position: int, fail_on_data_loss: bool) -> int:
+    def _begin_later(self, offset_range: OffsetRange, position: int, fail_on_data_loss: bool) -> int:
         """Return the offset to continue at when `position` is out of range. Raises LostRecords."""
         try:
-            low, high = self._consumer.get_watermark_offsets(_partition(wanted), timeout=LOOK_UP_S)
+            low, high = self._consumer.get_watermark_offsets(_partition(offset_range), timeout=LOOK_UP_S)
         except KafkaException:  # no broker answers: retry until the timeout
             low = high = position
         if low > position:
-            missing = min(low, wanted.end)
-            _lose(f"{_name(wanted)} begins at offset {low} now; {position} to {missing - 1}", fail_on_data_loss)
+            missing = min(low, offset_range.end)
+            _lose(f"{_name(offset_range)} begins at offset {low} now; {position} to {missing - 1}", fail_on_data_loss)
             position = missing
         elif high < position:
-            raise LostRecords(f"{_name(wanted)} ends at offset {high}, and was to be read from {position} on")
-        self._begin(wanted, position)
+            raise LostRecords(f"{_name(offset_range)} ends at offset {high}, and was to be read from {position} on")
+        self._begin(offset_range, position)
         return position
 
-    def _missing(self, wanted: OffsetRange) -> bool:
+    def _missing(self, offset_range: OffsetRange) -> bool:
         """Whether a broker answers and does not know the partition."""
         try:
-            topic = self._consumer.list_topics(wanted.topic, timeout=LOOK_UP_S).topics.get(wanted.topic)
+            topic = self._consumer.list_topics(offset_range.topic, timeout=LOOK_UP_S).topics.get(offset_range.topic)
         except KafkaException:
             return False
         if topic is None or topic.error is not None:
             return topic is None or topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-        return wanted.partition not in topic.partitions
+        return offset_range.partition not in topic.partitions
 
 
 class _Watch:
@@ -153,15 +156,15 @@ class _Watch:
 
     def progress(self) -> None:
         """Note that a record has arrived."""
-        self._progress_s = self._asked_s = self._fresh_s = time.perf_counter()
+        self._progress_s = self._checked_s = self._fresh_s = time.perf_counter()
         self._missing_s: float | None = None
 
     def silent(self) -> bool:
         """Whether to check (again) that the partition exists."""
         now_s = time.perf_counter()
-        if now_s - self._asked_s < min(SILENCE_S, self._timeout_s / 2):
+        if now_s - self._checked_s < min(SILENCE_S, self._timeout_s / 2):
             return False
-        self._asked_s = now_s
+        self._checked_s = now_s
         return True
 
     def gone(self, *, missing: bool) -> bool:
@@ -195,9 +198,9 @@ def _lose(what: str, fail_on_data_loss: bool) -> None:
         raise LostRecords(f"{what} were not read (failOnDataLoss=false skips them)")
 
 
-def _partition(wanted: OffsetRange) -> TopicPartition:
-    return TopicPartition(wanted.topic, wanted.partition)
+def _partition(offset_range: OffsetRange) -> TopicPartition:
+    return TopicPartition(offset_range.topic, offset_range.partition)
 
 
-def _name(wanted: OffsetRange) -> str:
-    return f"{wanted.topic}-{wanted.partition}"
+def _name(offset_range: OffsetRange) -> str:
+    return f"{offset_range.topic}-{offset_range.partition}"

@@ -144,9 +144,9 @@ class TopicReader:
 
     def _offsets(self, topic: str, at: int | Mapping[int, int], isolation_level: int) -> dict[int, int]:
         leaders = self._leaders(topic)
-        asked = dict.fromkeys(leaders, at) if isinstance(at, int) else at
+        timestamps = dict.fromkeys(leaders, at) if isinstance(at, int) else at
         questions: dict[Address, list[ListOffsetsPartition]] = defaultdict(list)
-        for index, timestamp in asked.items():
+        for index, timestamp in timestamps.items():
             if index not in leaders:
                 raise PartitionGone(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index}")
             questions[leaders[index][0]].append(ListOffsetsPartition(partition_index=index, timestamp=timestamp))
@@ -190,8 +190,8 @@ class TopicReader:
             except OSError as error:
                 self._drop(address)
                 failure = error
-        asked = ", ".join(format_host_port(*one) for one in self._known)
-        raise ConnectionError(f"no broker responded at {asked}: {failure}") from failure
+        servers = ", ".join(format_host_port(*one) for one in self._known)
+        raise ConnectionError(f"no broker responded at {servers}: {failure}") from failure
 
     def _ask(self, address: Address, request: Any) -> Any:
         try:
@@ -214,7 +214,7 @@ class TopicReader:
                 link.close()
 
     def _retry(self, operation: Callable[[], Result]) -> Result:
-        begun = time.perf_counter()
+        started_s = time.perf_counter()
         while True:
             try:
                 return operation()
@@ -223,7 +223,7 @@ class TopicReader:
                     isinstance(error, KafkaError) and not error.code.retriable
                 )
                 timeout_s = min(GONE_TIMEOUT_S if isinstance(error, PartitionGone) else inf, self._timeout_s)
-                if final or time.perf_counter() - begun > timeout_s:
+                if final or time.perf_counter() - started_s > timeout_s:
                     raise
                 self.close()
             # Executors are Spark's own processes, without a loop or other work.

@@ -45,7 +45,7 @@ class Skip(NamedTuple):
 
     first: int
     last: int
-    told: bool
+    reported: bool
     """Whether they were reported as lost."""
     by: Event
     """The delivery that skipped them."""
@@ -85,12 +85,12 @@ class Line:
             return Finding((DELIVERED,))
         skip = self._take_skipped(event.sequence)
         if skip is not None:
-            told = self._tell_if_lost(skip, clock_ms, timeout_ms)
+            losses = self._tell_if_lost(skip, clock_ms, timeout_ms)
             self._read(event)
             if late or (event.partition == newest.partition and happened_before(event, newest)):
-                return Finding((DELIVERED, LATE), told)
+                return Finding((DELIVERED, LATE), losses)
             kind = BEFORE_GATE if 0 <= event.generation < newest.generation else OUT_OF_ORDER
-            return Finding((DELIVERED, kind), (*told, Violation.of(kind, event, before=newest)))
+            return Finding((DELIVERED, kind), (*losses, Violation.of(kind, event, before=newest)))
         if late or happened_before(event, newest):
             return Finding((LATE,))
         return self._judge_seen(event, newest)
@@ -98,8 +98,8 @@ class Line:
     def lost(self, clock_ms: int, timeout_ms: int) -> Iterator[Violation]:
         """Yield the sequences that have become lost by now; each is reported once."""
         for index, skip in enumerate(self.skipped):
-            if not skip.told and clock_ms - skip.by.time_ms >= timeout_ms:
-                self.skipped[index] = skip._replace(told=True)
+            if not skip.reported and clock_ms - skip.by.time_ms >= timeout_ms:
+                self.skipped[index] = skip._replace(reported=True)
                 yield loss(skip)
 
     def reaches(self, sequence: int) -> bool:
@@ -163,10 +163,10 @@ class Line:
 
     def _tell_if_lost(self, skip: Skip, clock_ms: int, timeout_ms: int) -> tuple[Violation, ...]:
         """Report the loss of sequences that arrive after `timeout_ms`: until now they were lost."""
-        if skip.told or clock_ms - skip.by.time_ms < timeout_ms:
+        if skip.reported or clock_ms - skip.by.time_ms < timeout_ms:
             return ()
         self.skipped = [
-            one._replace(told=True) if skip.first <= one.first <= skip.last else one for one in self.skipped
+            one._replace(reported=True) if skip.first <= one.first <= skip.last else one for one in self.skipped
         ]
         return (loss(skip),)
 

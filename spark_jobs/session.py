@@ -75,10 +75,10 @@ class AuditSpark:
         """Start the JVM and the session. Raises SparkMissing without a suitable Java."""
         conf = self._settings()
         if submitted():
-            wanted = SparkConf()
+            spark_conf = SparkConf()
             for name, value in conf.items():
-                wanted.setIfMissing(name, value)  # options of spark-submit take precedence
-            SparkContext(conf=wanted)
+                spark_conf.setIfMissing(name, value)  # options of spark-submit take precedence
+            SparkContext(conf=spark_conf)
         else:
             self._start_jvm(conf)
         self._on_step("opens a session")
@@ -97,16 +97,16 @@ class AuditSpark:
         os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         self._temporary.mkdir(parents=True, exist_ok=True)
-        wanted = SparkConf(loadDefaults=False).setAll(sorted(conf.items()))
+        spark_conf = SparkConf(loadDefaults=False).setAll(sorted(conf.items()))
         self._on_step(f"starts its JVM, {runtime.name}")
-        gateway = self._launch(wanted, runtime)
+        gateway = self._launch(spark_conf, runtime)
         self._jvm = gateway.proc
         self._on_step("starts its scheduler and its block manager")
-        context = SparkContext(conf=wanted, gateway=gateway)
+        context = SparkContext(conf=spark_conf, gateway=gateway)
         # The JVM closes this server's connection when it ends; that error needs no traceback on the terminal.
         accumulators: Any = context._accumulatorServer
         accumulators.handle_error = lambda *_: None
-        logging.getLogger().addFilter(_is_told_once)
+        logging.getLogger().addFilter(_is_not_raised)
         context.setLogLevel("WARN")
         if not self.is_local:
             context.addPyFile(str(shipping.pack(self._temporary)))
@@ -147,11 +147,11 @@ class AuditSpark:
         with self.log_path.open("ab") as log_file, _java_home(runtime.home_for_spark(self._temporary)):
             log_file.write(f"{runtime}\n".encode())
             log_file.flush()
-            begun_bytes = log_file.tell()
+            offset_bytes = log_file.tell()
             try:
                 return launch(conf, popen_kwargs={"stdout": log_file, "stderr": log_file})
             except PySparkRuntimeError:
-                log_lines = self.log_path.read_bytes()[begun_bytes:].decode(errors="replace").splitlines()
+                log_lines = self.log_path.read_bytes()[offset_bytes:].decode(errors="replace").splitlines()
                 last = log_lines[-1] if log_lines else "it printed nothing"
                 why = next((line for line in log_lines if "Error" in line), last)
                 text = f"{runtime} could not run Spark: {why.strip()}"
@@ -217,7 +217,7 @@ class AuditSpark:
         }
 
 
-def _is_told_once(record: logging.LogRecord) -> bool:
+def _is_not_raised(record: logging.LogRecord) -> bool:
     """Filter Py4J's log: drop errors that it also raises, and those of batches ended on purpose."""
     return record.msg != "Exception while sending command."
 

@@ -52,7 +52,7 @@ def assign_range(members: Sequence[MemberView], topics: Mapping[str, TopicView])
 def assign_round_robin(members: Sequence[MemberView], topics: Mapping[str, TopicView]) -> Assignment:
     """Deal all partitions of all topics one by one to the members that subscribe to them."""
     assignment: Assignment = {member.member_id: [] for member in members}
-    wanted = {member.member_id: set(member.topics) for member in members}
+    subscriptions = {member.member_id: set(member.topics) for member in members}
     order = sorted(assignment)
     place = 0
     for topic in sorted(topics):
@@ -60,7 +60,7 @@ def assign_round_robin(members: Sequence[MemberView], topics: Mapping[str, Topic
             for _ in order:
                 member_id = order[place % len(order)]
                 place += 1
-                if topic in wanted[member_id]:
+                if topic in subscriptions[member_id]:
                     assignment[member_id].append(TopicPartition(topic, index))
                     break
     return assignment

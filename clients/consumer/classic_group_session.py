@@ -77,13 +77,13 @@ class ClassicGroupSession:
         *,
         heartbeat_interval_ms: int,
         rebalance_timeout_ms: int,
-        news: asyncio.Event,
+        wakeup: asyncio.Event,
     ) -> None:
         self._network = network
         self.membership = membership
         self._heartbeat_interval_s = heartbeat_interval_ms / 1000
         self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._news = news
+        self._wakeup = wakeup
         self._heart: asyncio.Task[None] | None = None
         self._beat_now = asyncio.Event()
         self._beaten = asyncio.Event()
@@ -159,11 +159,11 @@ class ClassicGroupSession:
     async def _join_once(self) -> Assigned | None:
         """Run one round: join, assign as leader, sync. Returns None if the group rebalanced meanwhile."""
         membership, channel = self.membership, JOIN if self.membership.cooperative else GROUP
-        asked_at_s = self._clock_s()
+        sent_at_s = self._clock_s()
         response = await self._call(membership.join_request(), _top_level, parked=True, channel=channel)
         if membership.joined(response) is not HeartbeatOutcome.PROCEED:
             return None
-        self.membership.lease.renew(asked_at_s)
+        self.membership.lease.renew(sent_at_s)
         topics = await self._topics_of_the_group() if membership.is_leader else {}
         if membership.is_leader:
             assignment = membership.assignor.assign(self._network.metadata, membership.members)
@@ -173,12 +173,12 @@ class ClassicGroupSession:
             request = membership.sync_request(assignment, generations)
         else:
             request = membership.sync_request()
-        asked_at_s = self._clock_s()
+        sent_at_s = self._clock_s()
         response = await self._call(request, _top_level, parked=True, channel=channel)
         fate, assigned = membership.synced(response)
         if fate is not HeartbeatOutcome.PROCEED:
             return None
-        self.membership.lease.renew(asked_at_s)
+        self.membership.lease.renew(sent_at_s)
         log.info("%s: %d partitions", membership.describe(), len(assigned.partitions))
         return replace(assigned, shapes={name: topic_shape(topic) for name, topic in topics.items()})
 
@@ -199,7 +199,7 @@ class ClassicGroupSession:
             self.membership.leave_request() if self.membership.member_id and not self.membership.is_outside else None
         )
         self.membership.expire(forget_identity=True)  # from here on, not from when the coordinator has received it
-        self._news.set()
+        self._wakeup.set()
         if request is None or self.membership.instance_id is not None:
             return
         try:
@@ -221,7 +221,7 @@ class ClassicGroupSession:
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses."""
         self.check_not_lost()
-        asked_as = self._identity()
+        identity = self._identity()
         request = OffsetCommitRequest(
             group_id=self.membership.group_id,
             generation_id_or_member_epoch=self.membership.generation,
@@ -247,7 +247,7 @@ class ClassicGroupSession:
                 if code is ErrorCode.NONE:
                     continue
                 if code in CONVERSATION:
-                    self._on_response_code(code, asked_as)
+                    self._on_response_code(code, identity)
                 raise KafkaError(code, f"commit of {topic.name}-{row.partition_index}")
         log.debug("%s has committed %s", self.membership.describe(), offsets)
         self.commits += 1
@@ -320,7 +320,7 @@ class ClassicGroupSession:
             ],
             max_wait_ms=max_wait_ms,
         )
-        asked_as = self._identity()
+        identity = self._identity()
         response: ConsumerGroupPositionResponse = await self._network.call_coordinator(
             self.membership.group_id,
             request,
@@ -328,7 +328,7 @@ class ClassicGroupSession:
             channel=channel,
             timeout_ms=max_wait_ms + ANSWER_MARGIN_MS,
         )
-        if self._on_response_code(ErrorCode(response.error_code), asked_as) is not HeartbeatOutcome.PROCEED:
+        if self._on_response_code(ErrorCode(response.error_code), identity) is not HeartbeatOutcome.PROCEED:
             return {}
         return {
             TopicPartition(topic.topic, row.partition): row.position
@@ -339,10 +339,10 @@ class ClassicGroupSession:
 
     async def _topics_of_the_group(self) -> dict[str, Topic]:
         """Fetch the newest metadata of the whole group's topics: the leader assigns from it."""
-        wanted = sorted({topic for member in self.membership.members for topic in member.topics})
-        self._network.follow(*wanted)
+        topics = sorted({topic for member in self.membership.members for topic in member.topics})
+        self._network.follow(*topics)
         metadata: ClusterMetadata = await self._network.refresh()
-        return {name: topic for name in wanted if (topic := metadata.topics.get(name)) is not None}
+        return {name: topic for name in topics if (topic := metadata.topics.get(name)) is not None}
 
     async def _beat(self) -> None:
         """Send heartbeats between joins; find a lost coordinator again, and report a lost membership.
@@ -375,31 +375,31 @@ class ClassicGroupSession:
             self._beaten.set()
 
     async def _beat_once(self) -> None:
-        asked_as, asked_at_s = self._identity(), self._clock_s()
-        settled = asked_as == (self.membership.owner.member_id, self.membership.owner.generation_id)
+        identity, sent_at_s = self._identity(), self._clock_s()
+        settled = identity == (self.membership.owner.member_id, self.membership.owner.generation_id)
         response = await self._call(self.membership.heartbeat_request(), _top_level)
         code = ErrorCode(response.error_code)
-        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) and asked_as == self._identity():
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) and identity == self._identity():
             was_unsure = self.unsure
-            self.membership.lease.renew(asked_at_s, rebalancing=not settled or code is not ErrorCode.NONE)
+            self.membership.lease.renew(sent_at_s, rebalancing=not settled or code is not ErrorCode.NONE)
             if was_unsure and not self.unsure:
-                self._news.set()
-        self._on_response_code(code, asked_as)
+                self._wakeup.set()
+        self._on_response_code(code, identity)
 
     def _stopped(self, heart: asyncio.Task[None]) -> None:
         if not heart.cancelled():
             self.failure = self.failure or heart.exception()
-            self._news.set()
+            self._wakeup.set()
         self._beaten.set()
 
     def _identity(self) -> tuple[str, int]:
         return self.membership.member_id, self.membership.generation
 
-    def _on_response_code(self, code: ErrorCode, asked_as: tuple[str, int]) -> HeartbeatOutcome:
+    def _on_response_code(self, code: ErrorCode, identity: tuple[str, int]) -> HeartbeatOutcome:
         """Ignore a response to a request sent before a rebalance: it does not concern the current membership."""
         if code is ErrorCode.NONE:
             return HeartbeatOutcome.PROCEED
-        if asked_as != self._identity():
+        if identity != self._identity():
             return HeartbeatOutcome.REJOIN
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             self.membership.lease.end()
@@ -410,10 +410,10 @@ class ClassicGroupSession:
         except KafkaError as error:
             log.warning("%s was refused: %s", self.membership.describe(), error)
             self.failure = error
-            self._news.set()
+            self._wakeup.set()
             raise
         if fate is HeartbeatOutcome.REJOIN:
-            self._news.set()
+            self._wakeup.set()
         return fate
 
     async def _call(

@@ -241,7 +241,7 @@ class Consumer(ConsumerRuntime):
         """
         self._core.seek(partition, offset)
         self._fetcher.poke()
-        self._news.set()
+        self._wakeup.set()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Continue at the log start offset.
@@ -329,7 +329,7 @@ class Consumer(ConsumerRuntime):
         for partition in partitions:
             self._core.assignment[partition].resume()
         self._fetcher.poke()
-        self._news.set()
+        self._wakeup.set()
 
     def key_epoch(self, partition: TopicPartition) -> tuple[Lineage, KeyEpoch] | None:
         """Return the current key epoch of a partition: the records between two changes of its keys.

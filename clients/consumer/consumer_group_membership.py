@@ -137,18 +137,18 @@ class ConsumerGroupMembership(ClassicMembership):
         return fate
 
     def renew_lease(
-        self, response: ConsumerGroupHeartbeatResponse, asked_at_s: float, *, rebalancing: bool = False
+        self, response: ConsumerGroupHeartbeatResponse, sent_at_s: float, *, rebalancing: bool = False
     ) -> None:
         """Renew the lease for a response to a request sent at that time, with the timeouts in the response.
 
         While the member still has to revoke a partition, the rebalance timeout runs, and no response restarts it.
         """
-        told_ms = response.session_timeout_ms
+        timeout_ms = response.session_timeout_ms
         self.lease.agree(
-            session_timeout_s=None if told_ms < 0 else told_ms / 1000,
+            session_timeout_s=None if timeout_ms < 0 else timeout_ms / 1000,
             heartbeat_interval_s=response.heartbeat_interval_ms / 1000,
         )
-        self.lease.renew(asked_at_s, rebalancing=rebalancing or self.must_revoke)
+        self.lease.renew(sent_at_s, rebalancing=rebalancing or self.must_revoke)
 
     def at_epoch(self, epoch: int) -> None:
         """Adopt the member epoch from the coordinator."""

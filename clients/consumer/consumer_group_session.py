@@ -59,11 +59,11 @@ class ConsumerGroupSession(ClassicGroupSession):
         membership = self.membership
         await self._bury()
         async with self._turn:
-            asked_at_s = self._clock_s()
+            sent_at_s = self._clock_s()
             response = await self._ask(membership.full_request(self._ids()))
             if membership.answered(response) is not HeartbeatOutcome.PROCEED:
                 return None
-            membership.renew_lease(response, asked_at_s)
+            membership.renew_lease(response, sent_at_s)
         partitions = await self._named(response)
         log.info("%s: %d partitions", membership.describe(), len(partitions))
         return Assigned(partitions, group_generation=membership.generation)
@@ -101,23 +101,23 @@ class ConsumerGroupSession(ClassicGroupSession):
         async with self._turn:
             if membership.state is State.JOINING or membership.is_outside:
                 return
-            asked_as, asked_at_s, settled = self._identity(), self._clock_s(), membership.stable
+            identity, sent_at_s, settled = self._identity(), self._clock_s(), membership.stable
             response = await self._ask(membership.consumer_heartbeat_request())
             code = ErrorCode(response.error_code)
-            if code is ErrorCode.NONE and asked_as == self._identity():
+            if code is ErrorCode.NONE and identity == self._identity():
                 was_unsure = self.unsure
-                membership.renew_lease(response, asked_at_s, rebalancing=not settled)
+                membership.renew_lease(response, sent_at_s, rebalancing=not settled)
                 membership.at_epoch(response.member_epoch)
                 if response.assignment is not None:
                     membership.expire()
                 if response.assignment is not None or (was_unsure and not self.unsure):
-                    self._news.set()
-        self._on_response_code(code, asked_as)
+                    self._wakeup.set()
+        self._on_response_code(code, identity)
 
-    def _on_response_code(self, code: ErrorCode, asked_as: tuple[str, int]) -> HeartbeatOutcome:
-        if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND) and asked_as == self._identity():
+    def _on_response_code(self, code: ErrorCode, identity: tuple[str, int]) -> HeartbeatOutcome:
+        if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND) and identity == self._identity():
             self.membership.lease.end()
-        return super()._on_response_code(code, asked_as)
+        return super()._on_response_code(code, identity)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses."""
@@ -145,7 +145,7 @@ class ConsumerGroupSession(ClassicGroupSession):
             else membership.consumer_leave_request(away=membership.instance_id is not None)
         )
         membership.expire(forget_identity=True)  # from here on, not from when the coordinator has received it
-        self._news.set()
+        self._wakeup.set()
         if request is None:
             return
         try:

@@ -74,7 +74,7 @@ class ConsumerRuntime:
         if self._started:
             raise RuntimeError("a consumer can be started only once")
         self._clock_ms = self._chosen_clock_ms or follow_loop_ms()
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._network = Network(self._network_config, self._rng)
         if not self._config.allow_auto_create_topics:
             self._network.without_auto_creation()
@@ -122,7 +122,7 @@ class ConsumerRuntime:
         _check_partitions(chosen, await self._network.refresh())
         self._core.ownership.assign(chosen)
         await self._polling.settle()
-        self._news.set()
+        self._wakeup.set()
 
     async def _choose_protocol(self) -> None:
         membership = self._core.membership
@@ -135,9 +135,9 @@ class ConsumerRuntime:
     def _wire(self) -> None:
         """Create the parts around the core; each refers only to those created before.
 
-        All of them wake a waiting request for records by setting `news`.
+        All of them wake a waiting request for records by setting `wakeup`.
         """
-        network, core, news = self._network, self._core, self._news
+        network, core, wakeup = self._network, self._core, self._wakeup
         self._end_listening = network.on_metadata(self._learn)
         self._learn(network.metadata)
         if core.membership is not None:
@@ -146,19 +146,19 @@ class ConsumerRuntime:
                 "rebalance_timeout_ms": self._config.rebalance_timeout_ms,
             }
             if isinstance(core.membership, ConsumerGroupMembership):
-                self._session = ConsumerGroupSession(network, core.membership, news=news, **intervals)
+                self._session = ConsumerGroupSession(network, core.membership, wakeup=wakeup, **intervals)
             else:
-                self._session = ClassicGroupSession(network, core.membership, news=news, **intervals)
+                self._session = ClassicGroupSession(network, core.membership, wakeup=wakeup, **intervals)
             self._joiner = Joiner(
-                network, core.ownership, self._session, self._config.topics, clock_ms=self._clock_ms, news=news
+                network, core.ownership, self._session, self._config.topics, clock_ms=self._clock_ms, wakeup=wakeup
             )
-        self._gatekeeper = GateWatcher(network, core.gates, self._session, news, LogStartWatch(network, core, news))
+        self._gatekeeper = GateWatcher(network, core.gates, self._session, wakeup, LogStartWatch(network, core, wakeup))
         self._committer = OffsetCommitter(core, self._session, self._audit)
         self._fetcher = Fetcher(
             network,
             core.assignment,
             max_wait_ms=self._config.fetch_max_wait_ms,
-            on_arrival=news.set,
+            on_arrival=wakeup.set,
             isolation_level=self._isolation_level,
             client_rack=self._config.client_rack,
             replica_lease_ms=self._network_config.metadata_max_age_ms,
@@ -173,13 +173,13 @@ class ConsumerRuntime:
             self._gatekeeper,
             self._fetcher,
             self._listener,
-            news=news,
+            wakeup=wakeup,
         )
         self._gatekeeper.start()
 
     def _learn(self, metadata: ClusterMetadata) -> None:
         self._core.learn(metadata)
-        self._news.set()
+        self._wakeup.set()
 
     async def stop(self) -> None:
         """Flush, commit (unless that is the application's own business), leave the group, disconnect.
@@ -230,16 +230,18 @@ class ConsumerRuntime:
         return {partition: one.offset for partition, one in found.items() if one is not None}
 
     async def _find_offsets(
-        self, wanted: Mapping[TopicPartition, int]
+        self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         self._check_started()
-        return await find_offsets(self._network, wanted, self._isolation_level)
+        return await find_offsets(self._network, timestamps, self._isolation_level)
 
     def _note(self, records: Sequence[ConsumerRecord]) -> None:
         """Count and audit delivered records of one partition, without awaiting: see `poll_loop`."""
         if self._audit is not None and self._session is not None:
-            begun = self._core.assignment[TopicPartition(records[0].topic, records[0].partition)].begun
-            self._audit.note(records, owner=self._session.membership.owner, now_ms=self._clock_ms(), begun=begun)
+            begin_number = self._core.assignment[TopicPartition(records[0].topic, records[0].partition)].begin_number
+            self._audit.note(
+                records, owner=self._session.membership.owner, now_ms=self._clock_ms(), begin_number=begin_number
+            )
 
 
 def _check_partitions(partitions: Iterable[TopicPartition], metadata: ClusterMetadata) -> None:

@@ -168,7 +168,7 @@ class ConsumerCore:
     def _flush(self, boundaries: Iterable[Boundary]) -> Flush | None:
         """Notify the application once of each boundary where keys move. Its callback may lead here again."""
         due = [
-            Flushed(one.progress, one.begun, one.key_epoch, reached=not one.maybe)
+            Flushed(one.progress, one.begin_number, one.key_epoch, reached=not one.maybe)
             for one in boundaries
             if one.handed_over
             and one.key_epoch not in one.progress.flushed
@@ -181,7 +181,7 @@ class ConsumerCore:
             return FindStartingPositions()
         for progress in self.deliveries.skip_deleted():
             log.warning("%s: records before offset %d were deleted", progress.partition, progress.position)
-            self._starts[progress.partition] = progress.begun, progress.position
+            self._starts[progress.partition] = progress.begin_number, progress.position
         starts = self._starts_to_commit()
         if starts:
             return starts
@@ -203,7 +203,7 @@ class ConsumerCore:
             row
             for one, row in known.items()
             if row
-            and row.begun == self._starts[one][0]
+            and row.begin_number == self._starts[one][0]
             and max(row.committed + 1, row.handed_out) <= self._starts[one][1]
         ]
         self._starts = {row.partition: self._starts[row.partition] for row in rows}
@@ -272,14 +272,14 @@ class ConsumerCore:
     def beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the current begin numbers of these partitions, to pass to `committed` with the offsets."""
         rows = (self.assignment.get(partition) for partition in partitions)
-        return {row.partition: row.begun for row in rows if row is not None}
+        return {row.partition: row.begin_number for row in rows if row is not None}
 
-    def committed(self, offsets: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, int]) -> None:
-        """Note committed offsets, sent under the begin numbers in `begun`."""
+    def committed(self, offsets: Mapping[TopicPartition, int], begin_numbers: Mapping[TopicPartition, int]) -> None:
+        """Note committed offsets, sent under the begin numbers in `begin_numbers`."""
         for partition, offset in offsets.items():
             progress = self.assignment.get(partition)
             if progress is not None:
-                progress.note_committed(offset, begun.get(partition, UNKNOWN))
+                progress.note_committed(offset, begin_numbers.get(partition, UNKNOWN))
         self.gates.note_committed(offsets)
 
     def learned_commits(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -289,7 +289,7 @@ class ConsumerCore:
             if progress is None:
                 continue
             if offset > progress.committed or (progress.rewound and offset != progress.committed):
-                progress.note_committed(offset, progress.begun)
+                progress.note_committed(offset, progress.begin_number)
 
     def begin_at_commits(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Start partitions without a position at these committed offsets (-1: none)."""
@@ -318,7 +318,7 @@ class ConsumerCore:
 
     def _note_start(self, progress: PartitionProgress) -> None:
         if self.gates.gate(progress.partition.topic) is not None:
-            self._starts[progress.partition] = progress.begun, progress.position
+            self._starts[progress.partition] = progress.begin_number, progress.position
 
     def note_log_start(self, partition: TopicPartition, offset: int) -> None:
         """Note the log start offset that a leader reported."""
@@ -340,11 +340,11 @@ class ConsumerCore:
         match step:
             case Flush():
                 for row in step.rows:
-                    stands = row.reached and row.progress.begun == row.begun
+                    stands = row.reached and row.progress.begin_number == row.begin_number
                     row.progress.flush(row.key_epoch if stands else None)
             case Commit(boundaries=boundaries):
                 for one in boundaries:
-                    if one.progress.begun == one.begun:
+                    if one.progress.begin_number == one.begin_number:
                         one.progress.cross(one.key_epoch)
             case NotifyKeysAssigned():
                 for progress, key_epoch in step.rows:  # the application was notified of them, even after a seek

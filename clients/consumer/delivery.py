@@ -32,7 +32,7 @@ class Boundary(NamedTuple):
     handed_over: bool
     """Whether keys moved to other partitions there: only then is a flush needed."""
     end: int
-    begun: int
+    begin_number: int
     """The begin number (`PartitionProgress.begun`) under which this was found."""
     maybe: bool = False
     """The key epoch's end is unknown: this position may be it."""
@@ -107,7 +107,9 @@ class Deliveries:
                     self._want_ends(gate, progress)
                     if maybe:
                         handed_over = bool(gate.lineage.successors(key_epoch))
-                        reached.append(Boundary(progress, key_epoch, handed_over, end, progress.begun, maybe=True))
+                        reached.append(
+                            Boundary(progress, key_epoch, handed_over, end, progress.begin_number, maybe=True)
+                        )
                     break
                 at = self._reached(progress)
                 if at >= end:  # the commit at the boundary has to reach the end: gates wait for exactly that
@@ -119,7 +121,7 @@ class Deliveries:
                     progress.cross(key_epoch)
                 elif at >= end or self._is_past(gate, progress, key_epoch):
                     handed_over = bool(gate.lineage.successors(key_epoch))
-                    reached.append(Boundary(progress, key_epoch, handed_over, end, progress.begun))
+                    reached.append(Boundary(progress, key_epoch, handed_over, end, progress.begin_number))
                 else:
                     break
         return reached

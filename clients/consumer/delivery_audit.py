@@ -83,12 +83,14 @@ class DeliveryAudit:
                 await asyncio.wait([self._follower])
             await self._producer.stop()
 
-    def note(self, records: Sequence[ConsumerRecord], *, owner: ConsumerGroupMetadata, now_ms: int, begun: int) -> None:
+    def note(
+        self, records: Sequence[ConsumerRecord], *, owner: ConsumerGroupMetadata, now_ms: int, begin_number: int
+    ) -> None:
         """Note delivered records of one partition.
 
-        `begun` is that of the partition's progress.
+        `begin_number` is that of the partition's progress.
         """
-        self._runs.note(records, owner, now_ms, begun)
+        self._runs.note(records, owner, now_ms, begin_number)
         if self._runs.waiting >= EVENTS_MAX:
             self._due.set()
         elif self._timer is None:

@@ -36,12 +36,14 @@ class Spread:
     """Spreads one list of partitions over the members that subscribe to their topics."""
 
     def __init__(self, members: Sequence[MemberView], todo: Sequence[TopicPartition]) -> None:
-        self._wanted = {one.member_id: frozenset(one.topics) for one in sorted(members, key=lambda one: one.member_id)}
+        self._subscriptions = {
+            one.member_id: frozenset(one.topics) for one in sorted(members, key=lambda one: one.member_id)
+        }
         self._todo = todo
-        self._held: dict[str, dict[TopicPartition, bool]] = {member_id: {} for member_id in self._wanted}
+        self._held: dict[str, dict[TopicPartition, bool]] = {member_id: {} for member_id in self._subscriptions}
         """Each member's partitions, and whether it owned each before."""
-        self._alike = len(set(self._wanted.values())) <= 1
-        self._each, self._extra = divmod(len(todo), max(len(self._wanted), 1))
+        self._alike = len(set(self._subscriptions.values())) <= 1
+        self._each, self._extra = divmod(len(todo), max(len(self._subscriptions), 1))
         self._above = 0
         """The number of members with more than `_each`."""
         self._by_load: dict[str, list[tuple[int, str]]] = {}
@@ -61,7 +63,7 @@ class Spread:
 
     def _keep(self, partition: TopicPartition, owner: str | None) -> bool:
         """Keep a partition at its owner, unless that exceeds a limit known from equal subscriptions."""
-        if owner is None or partition.topic not in self._wanted.get(owner, ()):
+        if owner is None or partition.topic not in self._subscriptions.get(owner, ()):
             return False
         if self._alike and not self._has_room(owner):
             return False
@@ -76,7 +78,7 @@ class Spread:
         relatives: Relatives,
     ) -> list[str]:
         found = [placed.get(one) or owners.get(one, "") for one in relatives(partition)]
-        return [one for one in found if partition.topic in self._wanted.get(one, ())]
+        return [one for one in found if partition.topic in self._subscriptions.get(one, ())]
 
     def _has_room(self, member_id: str) -> bool:
         load = len(self._held[member_id])
@@ -92,7 +94,7 @@ class Spread:
         heap = self._by_load.get(topic)
         if heap is None:
             heap = self._by_load[topic] = [
-                (len(self._held[one]), one) for one, topics in self._wanted.items() if topic in topics
+                (len(self._held[one]), one) for one, topics in self._subscriptions.items() if topic in topics
             ]
             heapq.heapify(heap)
         while heap and heap[0][0] != len(self._held[heap[0][1]]):
@@ -111,7 +113,9 @@ class Spread:
                 return False
             # Newly placed partitions move first.
             for partition in sorted(self._held[member_id], key=lambda one: (self._held[member_id][one], one)):
-                takers = [(n, taker) for n, taker in loads if n <= load - 2 and partition.topic in self._wanted[taker]]
+                takers = [
+                    (n, taker) for n, taker in loads if n <= load - 2 and partition.topic in self._subscriptions[taker]
+                ]
                 if takers:
                     del self._held[member_id][partition]
                     self._held[min(takers)[1]][partition] = False

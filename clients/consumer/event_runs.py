@@ -39,7 +39,7 @@ class Call(NamedTuple):
     generation: int
     partition: int
     time_ms: int
-    begun: int
+    begin_number: int
     records: list[Sequence[ConsumerRecord]]
 
 
@@ -59,15 +59,17 @@ class EventRuns:
         self.waiting = 0
         """The number of pending events."""
 
-    def note(self, records: Sequence[ConsumerRecord], owner: ConsumerGroupMetadata, time_ms: int, begun: int) -> None:
-        """Note records of one partition, delivered to `owner` under the number `begun` (`PartitionProgress`)."""
+    def note(
+        self, records: Sequence[ConsumerRecord], owner: ConsumerGroupMetadata, time_ms: int, begin_number: int
+    ) -> None:
+        """Note records of one partition, delivered to `owner` under the number `begin_number` (`PartitionProgress`)."""
         topic, partition, *_, generation = records[0]
         sender = Sender(self._group, owner.member_id, topic, self._incarnation, owner.generation_id)
         if records[-1].generation == generation:
-            self._add(Call(sender, generation, partition, time_ms, begun, [records]))
+            self._add(Call(sender, generation, partition, time_ms, begin_number, [records]))
         else:
             for its_generation, of_key_epoch in itertools.groupby(records, _generation):
-                self._add(Call(sender, its_generation, partition, time_ms, begun, [list(of_key_epoch)]))
+                self._add(Call(sender, its_generation, partition, time_ms, begin_number, [list(of_key_epoch)]))
         self.waiting += len(records)
         self._noted += len(records)
         if self._noted >= PASS_EVENTS:
@@ -99,7 +101,7 @@ class EventRuns:
             for run, count in zip(self._open, before, strict=True):
                 if run.count > count:
                     events = run.count - count
-                    run.places.append(Place(call.generation, call.partition, call.time_ms, events, call.begun))
+                    run.places.append(Place(call.generation, call.partition, call.time_ms, events, call.begin_number))
 
     def _encode(self) -> None:
         for bucket, whole in enumerate(self._open):

@@ -43,7 +43,7 @@ PARKED_AFTER_MS: Final = 10
 """A longer request counts as parked at its node until there are records or its time is up."""
 
 
-class _Asked(NamedTuple):
+class _RequestInFlight(NamedTuple):
     offsets: Mapping[TopicPartition, int]
     sent_at_s: float
 
@@ -79,7 +79,7 @@ class Fetcher:
         self._client_rack = client_rack
         self._read_replicas = ReadReplicas(replica_lease_ms / 1000)
         self._loop = asyncio.get_running_loop()
-        self._asking: dict[tuple[int, int], _Asked] = {}
+        self._asking: dict[tuple[int, int], _RequestInFlight] = {}
         self._resting: dict[TopicPartition, asyncio.TimerHandle] = {}
         self._refusals: Counter[TopicPartition] = Counter()
         """Consecutive errors per partition."""
@@ -103,10 +103,10 @@ class Fetcher:
         """Send each node a request for newly fetchable partitions that no pending request includes."""
         if self._closed:
             return
-        for node_id, wanted in self._by_node().items():
+        for node_id, fetchable in self._by_node().items():
             first, second = self._asking.get((node_id, DATA)), self._asking.get((node_id, MORE_DATA))
             in_flight = [one.offsets for one in (first, second) if one is not None]
-            rows = [row for row in wanted if not any(_asked_for(row[0], offsets) for offsets in in_flight)]
+            rows = [row for row in fetchable if not any(_is_requested(row[0], offsets) for offsets in in_flight)]
             if not rows:
                 continue
             if first is None:
@@ -140,7 +140,7 @@ class Fetcher:
             log.debug("fetch from node %d not sent: %s", node_id, error)
             return
         offsets = {row.partition: row.fetch_offset for row, _, _ in rows}
-        self._asking[node_id, channel] = _Asked(offsets, self._loop.time())
+        self._asking[node_id, channel] = _RequestInFlight(offsets, self._loop.time())
         answer.add_done_callback(functools.partial(self._answered, (node_id, channel), offsets, rows))
 
     def _by_node(self) -> dict[int, list[_Row]]:
@@ -200,7 +200,7 @@ class Fetcher:
     def _answered(
         self,
         place: tuple[int, int],
-        asked: Mapping[TopicPartition, int],
+        requested: Mapping[TopicPartition, int],
         rows: Sequence[_Row],
         answer: asyncio.Future[FetchResponse],
     ) -> None:
@@ -210,7 +210,7 @@ class Fetcher:
             return
         if error is not None:
             log.debug("fetch from node %d: %s", place[0], error)
-            for partition in asked:
+            for partition in requested:
                 self._read_replicas.forget(partition)
                 self._rest(partition)
             self._network.request_refresh()
@@ -223,7 +223,7 @@ class Fetcher:
                 partition = TopicPartition(name, data.partition_index)
                 if data.error_code == ErrorCode.FENCED_LEADER_EPOCH:
                     self._fence(partition, rows)
-                arrived |= self._take(partition, data, asked)
+                arrived |= self._take(partition, data, requested)
         node_id, channel = place
         if arrived:
             self._short_waits_ms.pop(node_id, None)
@@ -232,9 +232,9 @@ class Fetcher:
             self._short_waits_ms[node_id] = min(2 * self._short_waits_ms.get(node_id, SHORT_WAIT_MS), SHORT_WAIT_MAX_MS)
         self.poke()
 
-    def _take(self, partition: TopicPartition, data: PartitionData, asked: Mapping[TopicPartition, int]) -> bool:
+    def _take(self, partition: TopicPartition, data: PartitionData, requested: Mapping[TopicPartition, int]) -> bool:
         progress = self._assignment.get(partition)
-        if progress is None or partition not in asked:
+        if progress is None or partition not in requested:
             return False
         code = ErrorCode(data.error_code)
         if code is ErrorCode.NONE:
@@ -246,7 +246,7 @@ class Fetcher:
             moved = progress.note_log_start(data.log_start_offset)
             aborted = data.aborted_transactions or () if self._isolation_level != READ_UNCOMMITTED else ()
             try:
-                taken = progress.receive(data.records, asked[partition], aborted) if data.records else 0
+                taken = progress.receive(data.records, requested[partition], aborted) if data.records else 0
                 return taken > 0 or moved
             except DecodeError as error:
                 log.warning("malformed records from the leader of %s: %s", partition, error)
@@ -254,12 +254,12 @@ class Fetcher:
                 return False
         at_follower = self._read_replicas.forget(partition)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and not at_follower:
-            return progress.note_out_of_range(asked[partition])
+            return progress.note_out_of_range(requested[partition])
         log.debug("fetch of %s: %s", partition, code.name)
         self._rest(partition)
         self._network.request_refresh()
         if code is ErrorCode.CORRUPT_MESSAGE and not at_follower:
-            return progress.note_damage(asked[partition])
+            return progress.note_damage(requested[partition])
         return progress.damaged
 
     def _fence(self, place: TopicPartition, rows: Sequence[_Row]) -> None:
@@ -289,6 +289,6 @@ class Fetcher:
         self.poke()
 
 
-def _asked_for(progress: PartitionProgress, offsets: Mapping[TopicPartition, int]) -> bool:
+def _is_requested(progress: PartitionProgress, offsets: Mapping[TopicPartition, int]) -> bool:
     """Whether a request in flight fetches the partition's next offset."""
     return offsets.get(progress.partition) == progress.fetch_offset

@@ -44,13 +44,13 @@ class GateWatcher:
         network: Network,
         gates: Gates,
         session: ClassicGroupSession | None,
-        news: asyncio.Event,
+        wakeup: asyncio.Event,
         log_starts: LogStartWatch | None = None,
     ) -> None:
         self._network = network
         self._gates = gates
-        self._news = news
-        self._ends_news = asyncio.Event()
+        self._wakeup = wakeup
+        self._ends_requested = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
         self._watch = None if session is None else ProgressWatch(session, self._awaited, self._progressed)
         self._log_starts = log_starts
@@ -85,8 +85,8 @@ class GateWatcher:
             self._log_starts.schedule()
         if self._gates.asks:
             self._gates.asks = False
-            if self._gates.ends_wanted:
-                self._ends_news.set()
+            if self._gates.requested_ends:
+                self._ends_requested.set()
             self.watch()
 
     def watch(self) -> None:
@@ -97,17 +97,17 @@ class GateWatcher:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             self._failure = task.exception()
-            self._news.set()
+            self._wakeup.set()
 
     async def _keep_asking(self) -> None:
         while True:
-            await self._ends_news.wait()
-            self._ends_news.clear()
+            await self._ends_requested.wait()
+            self._ends_requested.clear()
             again = await self._ask_ends()
-            self._news.set()
+            self._wakeup.set()
             if again:
                 await asyncio.sleep(RETRY_BACKOFF_S)
-                self._ends_news.set()
+                self._ends_requested.set()
 
     async def _ask_ends(self) -> bool:
         """Query leaders for the wanted ends; return whether to retry later.
@@ -117,7 +117,7 @@ class GateWatcher:
         metadata = self._network.metadata
         rounds: Counter[TopicPartition] = Counter()
         requests: dict[tuple[int, int], dict[str, list[tuple[KeyEpoch, OffsetForLeaderPartition]]]] = {}
-        for topic, key_epoch in sorted(self._gates.ends_wanted):
+        for topic, key_epoch in sorted(self._gates.requested_ends):
             gate = self._gates.gate(topic)
             cut = gate.cut(key_epoch) if gate is not None else None
             partition = metadata.partition(topic, key_epoch.partition)
@@ -137,7 +137,7 @@ class GateWatcher:
             rounds[place] += 1
         # All in parallel: an unresponsive leader must not delay the others.
         await asyncio.gather(*(self._ask_leader(leader, questions) for (leader, _), questions in requests.items()))
-        return bool(self._gates.ends_wanted)
+        return bool(self._gates.requested_ends)
 
     async def _ask_leader(
         self, leader: int, questions: Mapping[str, list[tuple[KeyEpoch, OffsetForLeaderPartition]]]
@@ -176,4 +176,4 @@ class GateWatcher:
 
     def _progressed(self, positions: Mapping[TopicPartition, int]) -> None:
         self._gates.note_committed(positions)
-        self._news.set()
+        self._wakeup.set()

@@ -38,14 +38,14 @@ class Joiner:
         topics: Sequence[str],
         *,
         clock_ms: Callable[[], int],
-        news: asyncio.Event,
+        wakeup: asyncio.Event,
     ) -> None:
         self._network = network
         self._ownership = ownership
         self._session = session
         self._topics = topics
         self._clock_ms = clock_ms
-        self._news = news
+        self._wakeup = wakeup
         self._joining: asyncio.Task[Assigned | None] | None = None
         """The background join of a cooperative member."""
         self._rejoin_timer: asyncio.TimerHandle | None = None
@@ -74,7 +74,7 @@ class Joiner:
     def want_rebalance(self) -> None:
         """Rejoin with the next request for records, without another reason."""
         self._ownership.want_rebalance()
-        self._news.set()
+        self._wakeup.set()
 
     async def joined(self, *, timeout_ms: float) -> None:
         """Wait until no join is in progress. Raises KafkaError REBALANCE_IN_PROGRESS after `timeout_ms`."""
@@ -113,7 +113,7 @@ class Joiner:
         else:
             failure = joining.exception()
             self._ownership.joined(joining.result() if failure is None else None, failure)
-        self._news.set()
+        self._wakeup.set()
 
     async def _learn(self, assigned: Assigned) -> bool:
         """Wait for metadata that is not older than the leader's (R19). Returns False if it is void before that."""

@@ -47,7 +47,7 @@ class Lease:
         """Until then no other member can own this member's partitions."""
         self.known_until = NEVER
         """Until then the membership needs no confirmation."""
-        self._heard_until = self._place_until = self._awaited_until = NEVER
+        self._confirmed_until = self._place_until = self._awaited_until = NEVER
 
     def agree(self, *, session_timeout_s: float | None, heartbeat_interval_s: float) -> None:
         """Set the coordinator's timeouts; `session_timeout_s` is None if it does not send its session timeout."""
@@ -56,20 +56,20 @@ class Lease:
         known_s = math.inf if session_timeout_s is None else session_timeout_s
         self._silence_s = min(known_s, self._lately_s) if asks_early else known_s
 
-    def renew(self, asked_at_s: float, *, rebalancing: bool = False) -> None:
+    def renew(self, sent_at_s: float, *, rebalancing: bool = False) -> None:
         """Renew the lease for a request sent at that time, whose response confirmed the member.
 
         If the response reports a rebalance, that may have started at any time since the last response without one.
         """
-        self._heard_until = max(self._heard_until, asked_at_s + self._silence_s)
+        self._confirmed_until = max(self._confirmed_until, sent_at_s + self._silence_s)
         if not rebalancing:
-            self._place_until = max(self._place_until, asked_at_s + self._rebalance_timeout_s)
-        if asked_at_s >= self._place_until:
-            self._awaited_until = asked_at_s + self._lately_s
-        self.until = min(self._heard_until, self._place_until)
-        self.known_until = min(self._heard_until, max(self._place_until, self._awaited_until))
+            self._place_until = max(self._place_until, sent_at_s + self._rebalance_timeout_s)
+        if sent_at_s >= self._place_until:
+            self._awaited_until = sent_at_s + self._lately_s
+        self.until = min(self._confirmed_until, self._place_until)
+        self.known_until = min(self._confirmed_until, max(self._place_until, self._awaited_until))
 
     def end(self) -> None:
         """End the lease: the coordinator does not know this member, so it is replaced."""
         self.until = self.known_until = NEVER
-        self._heard_until = self._place_until = self._awaited_until = NEVER
+        self._confirmed_until = self._place_until = self._awaited_until = NEVER

@@ -25,10 +25,10 @@ INTERVAL_S: Final = 5.0
 class LogStartWatch:
     """Queries the log starts of one consumer's stalled partitions, one round of requests at a time."""
 
-    def __init__(self, network: Network, core: ConsumerCore, news: asyncio.Event) -> None:
+    def __init__(self, network: Network, core: ConsumerCore, wakeup: asyncio.Event) -> None:
         self._network = network
         self._core = core
-        self._news = news
+        self._wakeup = wakeup
         self._timer = Timer(self._begin)
         self._task: asyncio.Task[None] | None = None
 
@@ -50,12 +50,12 @@ class LogStartWatch:
 
     async def _ask(self) -> None:
         try:
-            wanted = dict.fromkeys(self._core.deliveries.stalled(), EARLIEST)
-            starts = await find_offsets(self._network, wanted, READ_UNCOMMITTED)
+            timestamps = dict.fromkeys(self._core.deliveries.stalled(), EARLIEST)
+            starts = await find_offsets(self._network, timestamps, READ_UNCOMMITTED)
             for partition, start in starts.items():
                 if start is not None:
                     self._core.note_log_start(partition, start.offset)
-            self._news.set()
+            self._wakeup.set()
         except (ConnectionError, TimeoutError, KafkaError) as error:
             log.debug("log starts behind closed gates: %s", error)
         finally:

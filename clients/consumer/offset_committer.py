@@ -43,14 +43,14 @@ class OffsetCommitter:
         if not offsets:
             return
         assignment = self._core.assignment
-        begun, owned = self._core.beginnings(offsets), [assignment.get(partition) for partition in offsets]
+        begin_numbers, owned = self._core.beginnings(offsets), [assignment.get(partition) for partition in offsets]
         async with self._storing:
             await self.flush_audit()
             if any(assignment.get(one) is not row for one, row in zip(offsets, owned, strict=True)):
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has rebalanced since the request")
             if self._session is not None:
                 await self._session.commit(offsets)
-            self._core.committed(offsets, begun)
+            self._core.committed(offsets, begin_numbers)
 
     async def store_quietly(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Commit, unless the group has moved on or does not answer: the next owner then starts at an earlier offset."""

@@ -72,9 +72,9 @@ class OffsetResets:
         led = [partition for partition in partitions if network.metadata.leader(*partition) != NO_LEADER]
         if len(led) < len(partitions):
             network.request_refresh()
-        asked = [(partition, self._timestamp(network, partition, resumed)) for partition in led]
+        queries = [(partition, self._timestamp(network, partition, resumed)) for partition in led]
         answers = await asyncio.gather(
-            *(network.retry(functools.partial(self._ask, network, partition, at)) for partition, at in asked)
+            *(network.retry(functools.partial(self._ask, network, partition, at)) for partition, at in queries)
         )
         return {partition: one.offset for partition, one in zip(led, answers, strict=True) if one is not None}
 
@@ -104,7 +104,7 @@ class OffsetResets:
 
 
 async def find_offsets(
-    network: Network, wanted: Mapping[TopicPartition, int], isolation_level: int
+    network: Network, timestamps: Mapping[TopicPartition, int], isolation_level: int
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """Return the first record at or after each timestamp (ms, LATEST or EARLIEST); None if all are older.
 
@@ -114,8 +114,8 @@ async def find_offsets(
     async def ask(partition: TopicPartition, at: int) -> OffsetAndTimestamp:
         return await _ask(network, await network.leader_of(partition), partition, at, isolation_level)
 
-    answers = await asyncio.gather(*(network.retry(functools.partial(ask, *one)) for one in wanted.items()))
-    found = dict(zip(wanted, answers, strict=True))
+    answers = await asyncio.gather(*(network.retry(functools.partial(ask, *one)) for one in timestamps.items()))
+    found = dict(zip(timestamps, answers, strict=True))
     return {partition: one if one.offset >= 0 else None for partition, one in found.items()}
 
 

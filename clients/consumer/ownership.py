@@ -69,7 +69,7 @@ class Ownership:
         self._complained_of: ClusterMetadata | None = None
         """The metadata whose topic error the application has received."""
         self._made_from: dict[str, TopicShape] | None = None
-        self._wanted = False
+        self._rebalance_requested = False
         """Whether the application or the assignor has requested a rebalance."""
         self.joining = False
         """Whether a cooperative member's join is in progress: until it ends, there are no automatic commits."""
@@ -95,16 +95,16 @@ class Ownership:
         """Read these partitions alone from the next step on; without a group."""
         self.chosen = frozenset(partitions)
         self.topics = sorted({one.topic for one in partitions})
-        self._wanted = True
+        self._rebalance_requested = True
 
     def want_rebalance(self) -> None:
         """Request a rebalance, without another reason."""
-        self._wanted = True
+        self._rebalance_requested = True
 
     def begin_join(self) -> None:
         """Note that a cooperative member's join starts now, with the partitions that it reads."""
         assert self._membership is not None, "only members of groups join"
-        self._wanted = self._stored = False
+        self._rebalance_requested = self._stored = False
         self.joining = True
         self._membership.owns([progress.partition for progress in self._assignment])
 
@@ -196,7 +196,7 @@ class Ownership:
         step = self._give_up(None, replaced=membership.lost)
         if step is not None:
             return step
-        self._wanted = False
+        self._rebalance_requested = False
         self._made_from = None
         membership.expire()
         self._leave(None)
@@ -266,7 +266,7 @@ class Ownership:
         for progress in unflushed:
             if progress not in keyed:
                 progress.flush()
-        return Flush(tuple(Flushed(one, one.begun, None) for one in keyed)) if keyed else None
+        return Flush(tuple(Flushed(one, one.begin_number, None) for one in keyed)) if keyed else None
 
     def _store(self, partitions: Collection[TopicPartition] | None) -> Step | None:
         """Commit the positions of these or all partitions, if commits are automatic; tried once."""
@@ -281,7 +281,7 @@ class Ownership:
     # topics
 
     def _on_membership_lost(self) -> bool:
-        if self._made_from is None or self._wanted:
+        if self._made_from is None or self._rebalance_requested:
             return True
         return self._membership is not None and (self._membership.lost or not self._membership.stable)
 
@@ -309,7 +309,7 @@ class Ownership:
     def _take_everything(self) -> None:
         """Without a group: assign the chosen or all partitions of every topic; current ones continue."""
         self._drop_other_topics()
-        self._wanted = False
+        self._rebalance_requested = False
         topics = self.metadata.topics
         everything = [
             TopicPartition(name, index) for name in self.topics if name in topics for index in topics[name].partitions

@@ -72,7 +72,7 @@ class PollLoop:
         fetcher: Fetcher,
         listener: PartitionKeyRebalanceListener,
         *,
-        news: asyncio.Event,
+        wakeup: asyncio.Event,
     ) -> None:
         self._core = core
         self._session = session
@@ -82,7 +82,7 @@ class PollLoop:
         self._gatekeeper = gatekeeper
         self._fetcher = fetcher
         self._listener = listener
-        self._news = news
+        self._wakeup = wakeup
         self._loop = asyncio.get_running_loop()
         self._clock_s = elapsed_clock()
         self._refresh_timer = Timer(network.request_refresh)
@@ -129,7 +129,7 @@ class PollLoop:
         if step is not None:
             await self._carry_out(step)
         await self._committer.store(self._core.assignment.positions() if offsets is None else offsets)
-        self._news.set()
+        self._wakeup.set()
 
     async def give_up(self) -> None:
         """Revoke everything at a stop: flush, notify, commit."""
@@ -147,7 +147,7 @@ class PollLoop:
 
     def _undisturbed(self) -> bool:
         """Whether no event since the last record must be handled before the next one."""
-        if self._news.is_set():
+        if self._wakeup.is_set():
             return False
         if self._session is None:
             return True
@@ -173,7 +173,7 @@ class PollLoop:
     async def _taken(self, take: Callable[[], Taken], deadline: float) -> Taken | None:
         self._run = iter(())
         while True:
-            self._news.clear()
+            self._wakeup.clear()
             self._core.begin_round()
             last = await self._take_steps()
             taken = take() if isinstance(last, DeliverRecords) else None  # no await since the decision
@@ -183,7 +183,7 @@ class PollLoop:
                 return taken
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._news.wait()
+                    await self._wakeup.wait()
             except TimeoutError:
                 return None
 

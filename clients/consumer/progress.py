@@ -6,8 +6,8 @@ belongs to one key epoch, because a batch has one leader epoch. Batches of abort
 markers, deliver nothing and are passed like any other, so that a position reaches the end of its key epoch.
 
 Invariant: the flags of a partition's records (announced, flushed, crossed, delivered) apply since the last start of
-reading there (`begun`); a seek or a new assignment clears them. Only methods of `PartitionProgress` and `Assignment`
-change this state. Pure.
+reading there (`begin_number`); a seek or a new assignment clears them. Only methods of `PartitionProgress` and
+`Assignment` change this state. Pure.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PartitionProgress:
     """The offset at which reading last began, by assignment or by a seek."""
     beginnings: Iterator[int] = field(default_factory=itertools.count)
     """Begin numbers, shared by all partitions of the consumer."""
-    begun: int = UNKNOWN
+    begin_number: int = UNKNOWN
     """The current begin number: a repeated delivery under the same number was not requested by a seek."""
     rewound: bool = False
     """Whether the application sought to before the committed offset, with no commit since."""
@@ -168,13 +168,13 @@ class PartitionProgress:
         self.handed_out = UNKNOWN
         self.note_committed(committed)
 
-    def note_committed(self, offset: int, begun: int | None = None) -> None:
-        """Note the group's committed offset, sent under the begin number `begun` (None: the current one).
+    def note_committed(self, offset: int, begin_number: int | None = None) -> None:
+        """Note the group's committed offset, sent under the begin number `begin_number` (None: the current one).
 
         A commit in flight at a seek does not cover records delivered since.
         """
         self.committed = offset
-        self.rewound = begun is not None and begun != self.begun and self.read_from < offset
+        self.rewound = begin_number is not None and begin_number != self.begin_number and self.read_from < offset
 
     def seek(self, offset: int) -> None:
         """Continue at `offset`; drop fetched batches, and evaluate gates again (R11).
@@ -182,7 +182,7 @@ class PartitionProgress:
         The application chose the start, so the position counts as processed only when it has committed it.
         """
         self.position = self.fetch_offset = self.handed_out = self.read_from = offset
-        self.begun = next(self.beginnings)
+        self.begin_number = next(self.beginnings)
         self.rewound = offset < self.committed
         self.out_of_range = self.damaged = False
         self.buffered.clear()

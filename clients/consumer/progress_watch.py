@@ -73,14 +73,14 @@ class ProgressWatch:
     def _covered(self, awaited: Mapping[TopicPartition, int]) -> bool:
         """Whether polls in flight return when any of these offsets is reached."""
         return all(
-            any(offset >= asked.get(partition, offset + 1) for asked, _ in self._polls.values())
+            any(offset >= polled.get(partition, offset + 1) for polled, _ in self._polls.values())
             for partition, offset in awaited.items()
         )
 
     async def _poll(self, channel: int, awaited: Mapping[TopicPartition, int]) -> float:
         """Poll once; return the delay before the next poll."""
         wait_ms = PROGRESS_WAIT_MS if awaited else IDLE_WAIT_MS
-        begun_s = self._loop.time()
+        started_s = self._loop.time()
         try:
             positions = await self._session.await_positions(awaited, max_wait_ms=wait_ms, channel=channel)
         except (ConnectionError, TimeoutError, KafkaError) as error:
@@ -90,7 +90,7 @@ class ProgressWatch:
         if any(positions.get(partition, offset - 1) >= offset for partition, offset in awaited.items()):
             return 0
         # Limit the rate if a coordinator does not hold polls back.
-        left_s = begun_s + wait_ms / 1000 - self._loop.time()
+        left_s = started_s + wait_ms / 1000 - self._loop.time()
         return RETRY_BACKOFF_S if awaited and left_s > 0 else max(left_s, 0)
 
     def _ended(self, channel: int, task: asyncio.Task[float]) -> None:

@@ -41,7 +41,7 @@ class Flushed(NamedTuple):
     """One partition of a flush: the end of a key epoch, or (None) all records read so far."""
 
     progress: PartitionProgress
-    begun: int
+    begin_number: int
     key_epoch: KeyEpoch | None
     reached: bool = False
     """Whether its end is known to be reached, rather than possibly reached."""

@@ -2,7 +2,7 @@
 
 `gate.TopicGate` evaluates the gates of one topic. This module holds those of all topics, built from the newest
 metadata, and the key epochs found closed. A call of `passes` records what is missing for the answer: key epoch ends
-from leaders (`ends_wanted`), offsets for the group to commit (`awaited`), newer metadata (`outdated`). `GateWatcher`
+from leaders (`requested_ends`), offsets for the group to commit (`awaited`), newer metadata (`outdated`). `GateWatcher`
 queries those and notes the results here.
 
 Invariant: a gate exists only for a topic that is read in order, and keeps nothing of an earlier topic of the same name.
@@ -63,7 +63,7 @@ class Gates:
         self._topic_ids: dict[str, bytes] = {}
         self.closed: dict[tuple[str, KeyEpoch], float] = {}
         """Key epochs found closed, and since when (loop time, s)."""
-        self.ends_wanted: set[tuple[str, KeyEpoch]] = set()
+        self.requested_ends: set[tuple[str, KeyEpoch]] = set()
         """Key epochs whose ends leaders have to report."""
         self.outdated = False
         """Whether a batch is newer than the metadata, which must be refreshed."""
@@ -110,20 +110,20 @@ class Gates:
 
     def want_end(self, topic: str, key_epoch: KeyEpoch) -> None:
         """Request the end of a key epoch."""
-        if (topic, key_epoch) not in self.ends_wanted:
-            self.ends_wanted.add((topic, key_epoch))
+        if (topic, key_epoch) not in self.requested_ends:
+            self.requested_ends.add((topic, key_epoch))
             self.asks = True
 
     def drop_end(self, topic: str, key_epoch: KeyEpoch) -> None:
         """Drop a removed partition's request: it has no end. A gate that still needs it requests it again."""
-        self.ends_wanted.discard((topic, key_epoch))
+        self.requested_ends.discard((topic, key_epoch))
 
     def note_end(self, topic: str, key_epoch: KeyEpoch, end_offset: int, *, leader_epoch: int) -> bool:
         """Note a key epoch's end from a leader of `leader_epoch`; return False if it is no longer wanted."""
-        if (topic, key_epoch) not in self.ends_wanted or topic not in self._gates:
+        if (topic, key_epoch) not in self.requested_ends or topic not in self._gates:
             return False
         self._gates[topic].note_end(key_epoch, end_offset, leader_epoch=leader_epoch)
-        self.ends_wanted.discard((topic, key_epoch))
+        self.requested_ends.discard((topic, key_epoch))
         return True
 
     def note_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -149,7 +149,7 @@ class Gates:
             self._drop(set(partitions))
             return
         self.closed.clear()
-        self.ends_wanted.clear()
+        self.requested_ends.clear()
 
     def refresh(self, metadata: ClusterMetadata) -> None:
         """Adopt newer metadata."""
@@ -170,10 +170,10 @@ class Gates:
                 known.refresh(topic.lineage, views)
 
     def _partitions_watched(self, topic: str) -> set[TopicPartition]:
-        watched = self.closed.keys() | self.ends_wanted
+        watched = self.closed.keys() | self.requested_ends
         return {TopicPartition(name, key_epoch.partition) for name, key_epoch in watched if name == topic}
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
         for one in [one for one in self.closed if (one[0], one[1].partition) in partitions]:
             del self.closed[one]
-        self.ends_wanted -= {one for one in self.ends_wanted if (one[0], one[1].partition) in partitions}
+        self.requested_ends -= {one for one in self.requested_ends if (one[0], one[1].partition) in partitions}

@@ -93,8 +93,8 @@ class LineagePartitioner:
         return known
 
     def _read(self, topic: str) -> Placement:
-        asked = ConfigResource(ResourceType.TOPIC, topic)
-        rows = self._admin.describe_configs([asked], request_timeout=self._timeout_s)[asked].result()
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        rows = self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource].result()
         placement = placement_of({name: row.value for name, row in rows.items()}, self._shown(topic))
         for _ in range(int(self._timeout_s / PAUSE_S)):
             if self._shown(topic) >= placement.count:

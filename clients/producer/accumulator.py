@@ -149,15 +149,15 @@ class Accumulator:
             raise starved(topic, index)
         queue = topic.queues.get(index) or topic.queue(index)
         record = Record(self._order, route, key, value, headers, timestamp_ms, receipt)
-        begun = queue.add(record, size_bytes, self.config.batch_bytes, now)
+        new_batch = queue.add(record, size_bytes, self.config.batch_bytes, now)
         self._order += 1
         self.outstanding += 1
         self.buffered_bytes += size_bytes
-        if begun:
+        if new_batch:
             self._active[queue] = None
             if route == UNKEYED and len(queue.waiting) > 1:
                 self._stickies[topic.name].move_on(topic.keyless)
-        return begun or self.buffered_bytes >= self.config.buffer_bytes
+        return new_batch or self.buffered_bytes >= self.config.buffer_bytes
 
     def adopt(
         self, name: str, topic_id: bytes, lineage: Lineage | None, live: Sequence[int], *, has_generations: bool = True

@@ -450,11 +450,11 @@ class Producer:
         created_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
         if self._marks is not None and key is not None:
             headers = (*headers, self._marks.next_header(queues.name, key))
-            begun = self._accumulator.append(queues, route, key, value, headers, created_ms, receipt, now)
+            wake = self._accumulator.append(queues, route, key, value, headers, created_ms, receipt, now)
             self._marks.accepted(queues.name, key, transactional=self._transaction_task is not None)
         else:
-            begun = self._accumulator.append(queues, route, key, value, headers, created_ms, receipt, now)
-        if begun:
+            wake = self._accumulator.append(queues, route, key, value, headers, created_ms, receipt, now)
+        if wake:
             self._sender.wake()
         return receipt
 

@@ -29,12 +29,14 @@ class StallWatch:
         """Return one line about new stalls since the last check; None without any."""
         heads = {queue: head for queue in queues if (head := head_of(queue)) is not None}
         still = {queue: head for queue, head in heads.items() if self._heads.get(queue) is head}
-        news = [(head.created_at, queue) for queue, head in still.items() if self._reported.get(queue) is not head]
+        new_stalls = [
+            (head.created_at, queue) for queue, head in still.items() if self._reported.get(queue) is not head
+        ]
         self._heads, self._reported = heads, still
-        if not news:
+        if not new_stalls:
             return None
-        since, queue = min(news, key=lambda one: one[0])
-        others = f", and {len(news) - 1} other partitions wait" if len(news) > 1 else ""
+        since, queue = min(new_stalls, key=lambda one: one[0])
+        others = f", and {len(new_stalls) - 1} other partitions wait" if len(new_stalls) > 1 else ""
         waited = f"{queue.topic.name}-{queue.index}: records wait for {now - since:.0f} s to be stored"
         return f"{waited}: {why_late(queue, heads[queue], now)}{others}"
 

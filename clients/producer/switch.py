@@ -47,7 +47,7 @@ def adopt(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live: Se
     Affected queues lose their waiting batches here, all at once: between two adoptions no batch of an old class can be
     transmitted for the first time (K503). `settle` must follow.
     """
-    if not _is_news(topic, topic_id, lineage, live):
+    if not _has_changed(topic, topic_id, lineage, live):
         return False
     reborn = topic.topic_id not in (b"", topic_id)
     topic.topic_id = topic_id
@@ -62,7 +62,7 @@ def adopt(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live: Se
     return bool(affected)
 
 
-def _is_news(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live: Sequence[int]) -> bool:
+def _has_changed(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live: Sequence[int]) -> bool:
     if topic.topic_id != topic_id or (topic.lineage is None) != (lineage is None):
         return True
     if lineage is None:

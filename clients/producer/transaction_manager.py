@@ -103,7 +103,7 @@ class TransactionManager:
         """The requested end (commit or abort), until the application has been notified of it."""
         self._known = False
         """Whether the coordinator knows the transaction, so that it has to be ended."""
-        self._wanted: dict[TopicPartition, None] = {}
+        self._partitions_to_add: dict[TopicPartition, None] = {}
         self._added: set[TopicPartition] = set()
         self._groups: set[str] = set()
         self._offsets: deque[_Offsets] = deque()
@@ -140,7 +140,7 @@ class TransactionManager:
         self._unreported_end = State.ABORTING
         self._move(State.ABORTING)
         self.failure = None
-        self._wanted.clear()
+        self._partitions_to_add.clear()
         self._offsets.clear()
 
     def on_end_reported(self) -> None:
@@ -180,7 +180,7 @@ class TransactionManager:
     @property
     def enlisting(self) -> bool:
         """Whether partitions wait to be added."""
-        return bool(self._wanted)
+        return bool(self._partitions_to_add)
 
     def admits(self, topic: str, index: int) -> bool:
         """Whether batches may be sent to a partition now; if not, it is added to the transaction soon."""
@@ -189,7 +189,7 @@ class TransactionManager:
         partition = TopicPartition(topic, index)
         if partition in self._added:
             return True
-        self._wanted[partition] = None
+        self._partitions_to_add[partition] = None
         return False
 
     def batch_failed(self, code: ErrorCode, why: str) -> None:
@@ -221,8 +221,8 @@ class TransactionManager:
         if self.state is State.INITIALIZING:
             return questions.initialize(self._asker, self.timeout_ms)
         if self.state in _OPEN:
-            if self._wanted:
-                return questions.add_partitions(self._asker, self._wanted)
+            if self._partitions_to_add:
+                return questions.add_partitions(self._asker, self._partitions_to_add)
             if self._offsets:
                 group, offsets = self._offsets[0]
                 if group.group_id not in self._groups:
@@ -282,7 +282,7 @@ class TransactionManager:
                 for topic in request.v3_and_below_topics:
                     for index in topic.partitions:
                         self._added.add(TopicPartition(topic.name, index))
-                        self._wanted.pop(TopicPartition(topic.name, index), None)
+                        self._partitions_to_add.pop(TopicPartition(topic.name, index), None)
             case Step.ADD_OFFSETS:
                 self._known = True
                 self._groups.add(request.group_id)
@@ -295,7 +295,7 @@ class TransactionManager:
     def _ended(self) -> None:
         """Reset after the coordinator has completed the transaction."""
         self._known = self._unmapped = False
-        self._wanted.clear()
+        self._partitions_to_add.clear()
         self._added.clear()
         self._groups.clear()
         self._offsets.clear()

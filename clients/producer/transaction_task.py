@@ -51,7 +51,7 @@ class TransactionTask:
         self._rng = rng
         self._max_block_ms = max_block_ms
         self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
@@ -121,18 +121,18 @@ class TransactionTask:
 
     def wake(self) -> None:
         """Check again for the next request and for waiting calls."""
-        self._news.set()
+        self._wakeup.set()
         self._notify()
 
     # task
 
     async def _run(self) -> None:
         while True:
-            self._news.clear()
+            self._wakeup.clear()
             question = self._transactions.next(settled=not self._accumulator.outstanding)
             self._notify()
             if question is None:
-                await self._news.wait()
+                await self._wakeup.wait()
                 continue
             wait_s = await self._ask(question)
             if self._transactions.doomed:

@@ -60,17 +60,17 @@ class ChangelogReader:
             self._fetcher.close()
         await self._network.close()
 
-    def follow(self, wanted: Mapping[TopicPartition, int]) -> None:
+    def follow(self, start_offsets: Mapping[TopicPartition, int]) -> None:
         """Read exactly these partitions: current ones continue, new ones start at the given offsets."""
-        if self._assignment_is(wanted):
+        if self._assignment_is(start_offsets):
             return
-        topics = {partition.topic for partition in wanted}
+        topics = {partition.topic for partition in start_offsets}
         fresh = topics - self._network.metadata.topics.keys()
         self._network.follow(*topics)
         known = {progress.partition for progress in self._assignment}
-        self._assignment.adjust(wanted)
-        for partition in wanted.keys() - known:
-            self._assignment[partition].begin(wanted[partition])
+        self._assignment.adjust(start_offsets)
+        for partition in start_offsets.keys() - known:
+            self._assignment[partition].begin(start_offsets[partition])
         if fresh:
             self._network.request_refresh()
         self._poke()
@@ -153,8 +153,8 @@ class ChangelogReader:
         found = await asyncio.gather(*(policy.find(self._questions, [one], set()) for one in partitions))
         return {partition: offset for one in found for partition, offset in one.items()}
 
-    def _assignment_is(self, wanted: Mapping[TopicPartition, int]) -> bool:
-        return len(wanted) == len(self._assignment) and all(one in self._assignment for one in wanted)
+    def _assignment_is(self, start_offsets: Mapping[TopicPartition, int]) -> bool:
+        return len(start_offsets) == len(self._assignment) and all(one in self._assignment for one in start_offsets)
 
     def _poke(self) -> None:
         if self._fetcher is not None:

@@ -109,7 +109,7 @@ class Committer:
         self._topics = topics
         self.exactly_once = exactly_once
         self._producer: Producer | None = None
-        self._begun = False
+        self._open = False
         self._sent: list[asyncio.Future[RecordMetadata]] = []
         """Output sent outside transactions."""
         self._topic_ids: dict[str, bytes] = {}
@@ -135,7 +135,7 @@ class Committer:
     @property
     def open(self) -> bool:
         """Whether something was sent since the last commit."""
-        return self._begun
+        return self._open
 
     async def send(self, outputs: Sequence[Output]) -> None:
         """Send the output of tasks.
@@ -208,7 +208,7 @@ class Committer:
             if error.code not in LOST_MEMBERSHIP:
                 raise
             raise TasksMigrated(str(error)) from error
-        self._begun = False
+        self._open = False
         self.commits += 1
         if commit.departures:
             moved = sum(len(delivery.rows) for delivery in deliveries)
@@ -226,9 +226,9 @@ class Committer:
     async def drop(self, *, fenced: bool = False) -> None:
         """Drop the output since the last commit. A fenced producer is replaced."""
         assert self._producer is not None, "the committer is not started"
-        begun, self._begun = self._begun, False
+        was_open, self._open = self._open, False
         self._sent.clear()
-        if not self.exactly_once or not (begun or fenced):
+        if not self.exactly_once or not (was_open or fenced):
             return
         try:
             if not fenced:
@@ -274,9 +274,9 @@ class Committer:
 
     async def _begin(self) -> Producer:
         assert self._producer is not None, "the committer is not started"
-        if not self._begun and self.exactly_once:
+        if not self._open and self.exactly_once:
             await self._producer.begin_transaction()
-        self._begun = True
+        self._open = True
         return self._producer
 
     async def _end(self, producer: Producer) -> None:

@@ -101,23 +101,23 @@ class InternalTopicManager:
         log.info("%s has %d partitions now", topic, partitions)
 
     async def _create(self, topic: str, partitions: int) -> None:
-        wanted = NewTopic(
+        new_topic = NewTopic(
             name=topic,
             partitions=partitions,
             replication_factor=self._replication_factor,
             configs=CONFIGS if topic in self._changelogs else {},
         )
         async with asyncio.timeout(CREATE_TIMEOUT_S):
-            while not await self._try_to_create(wanted):
+            while not await self._try_to_create(new_topic):
                 if await self._described(topic) is not None:
                     break
                 await asyncio.sleep(CREATE_RETRY_S)  # a topic of this name is being deleted
         await self._admin.wait_for_topic(topic)
 
-    async def _try_to_create(self, wanted: NewTopic) -> bool:
+    async def _try_to_create(self, new_topic: NewTopic) -> bool:
         """Create a topic; return False if it exists, possibly created by another member."""
         try:
-            await self._admin.create_topics([wanted])
+            await self._admin.create_topics([new_topic])
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

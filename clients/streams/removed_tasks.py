@@ -66,8 +66,8 @@ class RemovedTasks:
 
     def undecided(self, tasks: Collection[Task]) -> list[TopicPartition]:
         """Return the partitions whose stable offset has to be queried."""
-        asked = [one for one in tasks if one.id in self and one.id not in self._decided]
-        return [partition for one in asked for partition in one.partitions]
+        pending = [one for one in tasks if one.id in self and one.id not in self._decided]
+        return [partition for one in pending for partition in one.partitions]
 
     def note_stable(self, tasks: Collection[Task], stable: Collection[TopicPartition], generation: int) -> None:
         """Note that these partitions' offsets are stable, by a response to a request of this generation."""

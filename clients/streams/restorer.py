@@ -44,15 +44,15 @@ class Restorer:
         consumer: Consumer,
         reader: ChangelogReader,
         topics: InternalTopicManager,
-        news: asyncio.Event,
+        wakeup: asyncio.Event,
     ) -> None:
-        """Create a restorer; `news` is set when changelog records have arrived, or another task is to be restored."""
+        """Create a restorer; `wakeup` is set when changelog records have arrived, or another task is to be restored."""
         self._machine = machine
         self._runner = runner
         self._consumer = consumer
         self._reader = reader
         self._topics = topics
-        self._news = news
+        self._wakeup = wakeup
         self._loop = asyncio.get_running_loop()
         self._aim_at = self._log_missing_at = 0.0
         self.restored = 0
@@ -63,10 +63,10 @@ class Restorer:
         while True:
             try:
                 async with asyncio.timeout(IMPATIENT_S if self._machine.catching_up else PATIENT_S):
-                    await self._news.wait()
+                    await self._wakeup.wait()
             except TimeoutError:
                 pass
-            self._news.clear()
+            self._wakeup.clear()
             try:
                 await self._query_removed()
                 if self._machine.doubt(self._reader.lost(), self._reader.topic_ids()):
@@ -83,9 +83,9 @@ class Restorer:
     async def _query_removed(self) -> None:
         """Query whether the offsets of removed partitions are stable."""
         removed, tasks = self._machine.removed, list(self._machine.tasks.values())
-        asked, generation = removed.undecided(tasks), removed.generation
-        if asked:
-            removed.note_stable(tasks, await self._consumer.stable(asked), generation)
+        partitions, generation = removed.undecided(tasks), removed.generation
+        if partitions:
+            removed.note_stable(tasks, await self._consumer.stable(partitions), generation)
 
     async def _aim(self) -> None:
         """Look up the changelogs' bounds, to set targets and to check that stores belong to their changelogs."""
@@ -111,16 +111,16 @@ class Restorer:
 
     async def _read(self) -> None:
         for partition in self._reader.waiting():
-            begun = self._loop.time()
+            started_s = self._loop.time()
             restoring = self._machine.restoring(partition)
             if restoring is None:
                 continue
             task, name = restoring
             records, position = self._reader.take(partition, RECORDS_AT_A_TIME)
             self.restored += task.restore(name, records, position)
-            self._news.set()
+            self._wakeup.set()
             # A copy is not urgent: it leaves as much time for processing as it takes.
-            await asyncio.sleep(0 if task.state is State.CATCHING_UP else self._loop.time() - begun)
+            await asyncio.sleep(0 if task.state is State.CATCHING_UP else self._loop.time() - started_s)
 
     def _lags(self) -> dict[TopicPartition, int]:
         """Return how much of the changelogs of new copies is still to be read, where known."""

@@ -112,13 +112,13 @@ class Streams:
         if config.errors_dead_letter_queue_topic_name:
             await topics.must_exist(config.errors_dead_letter_queue_topic_name)
         await topics.prepare_repartition()
-        news = asyncio.Event()
+        wakeup = asyncio.Event()
         network = NetworkConfig(
             bootstrap_servers=parse_servers(config.bootstrap_servers),
             client_id=f"{config.client_id}-restore",
             security=make_security(**config.security),
         )
-        reader = ChangelogReader(network, self._rng, news.set, admin.network)
+        reader = ChangelogReader(network, self._rng, wakeup.set, admin.network)
         machine = TaskMachine(config, self.built, self._directory.parked(self.built), self._loop.time())
         leading = Leading(topics, reader)
         self._manager = manager = TaskManager(
@@ -127,12 +127,12 @@ class Streams:
             machine,
             self._directory,
             reader,
-            news,
+            wakeup,
             make_consumer=lambda listener: self._make_consumer(machine, leading, listener),
             make_committer=lambda consumer: self._make_committer(consumer, topics),
         )
         self._consumer, self._committer = manager.consumer, manager.committer
-        self._restorer = Restorer(machine, manager.runner, self._consumer, reader, topics, news)
+        self._restorer = Restorer(machine, manager.runner, self._consumer, reader, topics, wakeup)
         await reader.start()
         self._exit.push_async_callback(reader.stop)
         await self._committer.start()

@@ -101,9 +101,9 @@ class TaskMachine:
         self._suspended.clear()
         active, removed = set(self._assigned.active), self.removed.to_do(view)
         standby = {task for task in self._assigned.standby if task not in active}
-        wanted = active | standby | removed
-        effects: list[Effect] = [self._close(one) for one in [*self.tasks] if one not in wanted]
-        for task_id in sorted(wanted):
+        assigned = active | standby | removed
+        effects: list[Effect] = [self._close(one) for one in [*self.tasks] if one not in assigned]
+        for task_id in sorted(assigned):
             state = State.STANDBY if task_id in standby else State.CATCHING_UP
             task = self.tasks.get(task_id)
             if task is None:

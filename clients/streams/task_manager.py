@@ -39,11 +39,11 @@ class TaskManager(PartitionKeyRebalanceListener):
         machine: TaskMachine,
         directory: StateDirectory,
         reader: ChangelogReader,
-        news: asyncio.Event,
+        wakeup: asyncio.Event,
         make_consumer: Callable[[PartitionKeyRebalanceListener], Consumer],
         make_committer: Callable[[Consumer], Committer],
     ) -> None:
-        """Create a manager; `make_consumer` gets this object as the consumer's listener; `news` is set when there may
+        """Create a manager; `make_consumer` gets this object as the consumer's listener; `wakeup` is set when there may
         be something to restore.
         """
         self.machine = machine
@@ -53,11 +53,11 @@ class TaskManager(PartitionKeyRebalanceListener):
             dead_letter_topic=config.errors_dead_letter_queue_topic_name,
         )
         self._loop = asyncio.get_running_loop()
-        self._news = news
+        self._wakeup = wakeup
         self.consumer = make_consumer(self)
         self.committer = make_committer(self.consumer)
         self.runner = TaskRunner(
-            config.application_id, built, machine, directory, self.consumer, reader, self.failures, news
+            config.application_id, built, machine, directory, self.consumer, reader, self.failures, wakeup
         )
 
     # callbacks of the consumer (PartitionKeyRebalanceListener)
@@ -111,7 +111,7 @@ class TaskManager(PartitionKeyRebalanceListener):
                 machine.commit_failed()
                 raise
             finally:
-                self._news.set()  # nothing was restored meanwhile
+                self._wakeup.set()  # nothing was restored meanwhile
             effects = machine.committed(commit, self._loop.time(), handed_over=bool(deliveries))
             self.committer.moves.copied += self.runner.copy(deliveries)
             self.runner.carry_out(effects)

@@ -33,9 +33,9 @@ class TaskRunner:
         consumer: Consumer,
         reader: ChangelogReader,
         failures: Failures,
-        news: asyncio.Event,
+        wakeup: asyncio.Event,
     ) -> None:
-        """Create a runner; `news` is set when there may be something to restore, or to look up for that."""
+        """Create a runner; `wakeup` is set when there may be something to restore, or to look up for that."""
         self._application_id = application_id
         self._built = built
         self._machine = machine
@@ -43,7 +43,7 @@ class TaskRunner:
         self._consumer = consumer
         self._reader = reader
         self._failures = failures
-        self._news = news
+        self._wakeup = wakeup
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
         """Execute effects in order."""
@@ -59,7 +59,7 @@ class TaskRunner:
                     self._consumer.resume(*partitions)
                 case Follow():
                     self._reader.follow(self._machine.to_follow())
-                    self._news.set()
+                    self._wakeup.set()
                 case Seek(changelog, offset):
                     self._reader.seek(changelog, offset)
                 case Rejoin():
@@ -81,7 +81,7 @@ class TaskRunner:
                 copied += len(delivery.rows)
                 end = task.stores[delivery.store].checkpoint.offset
                 self._reader.seek(self._machine.changelog(task, delivery.store), end)
-        self._news.set()
+        self._wakeup.set()
         return copied
 
     def _open(self, task_id: TaskId, state: State) -> Task:

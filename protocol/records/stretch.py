@@ -46,9 +46,9 @@ def read_stretch(data: bytes, position: int, count: int, base_offset: int, base_
         first, last, offset_bytes = (delta & 127 | data[offset_at + 1] << 7) >> 1, _TWO_BYTES, 2
     count = min(count, last - first, (len(data) - position) // size)
     alike = [*range(position, time_at - 1), key_at - 1, *range(key_at + key_bytes, value_at), position + size - 1]
-    wanted = [(at, data[at : at + 1]) for at in alike]
-    wanted += [(time_at, _EVEN)] if offset_at - time_at == 1 else [(time_at, _EVEN_LARGE), (time_at + 1, _SMALL)]
-    for at, allowed in wanted:
+    checks = [(at, data[at : at + 1]) for at in alike]
+    checks += [(time_at, _EVEN)] if offset_at - time_at == 1 else [(time_at, _EVEN_LARGE), (time_at + 1, _SMALL)]
+    for at, allowed in checks:
         count -= len(data[at : position + size * count : size].lstrip(allowed))
     if count < RECORDS_MIN:
         return None

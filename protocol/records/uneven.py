@@ -81,9 +81,9 @@ def read_uneven(
     try:
         for offset in _OFFSETS[offset_bytes - 1][first : first + count]:
             size, _, its_offset, length, _, value_length = row = fields(data, at)
-            end, wanted = layout[size]
+            end, expected_length = layout[size]
             end += at
-            if value_length != wanted or its_offset != offset or length != key_length or data[end]:
+            if value_length != expected_length or its_offset != offset or length != key_length or data[end]:
                 break
             values.append(data[at + value_at : end])
             rows.append(row)

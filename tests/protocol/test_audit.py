@@ -31,7 +31,7 @@ deliveries = st.builds(
     topic=st.text(max_size=20),
     group_generation=i32,
     number=st.integers(0, 2**62),
-    begun=i32,
+    begin_number=i32,
     key=st.none() | st.binary(max_size=9),
     key_hash=u32,
 )
@@ -72,7 +72,7 @@ def test_run_of_events_survives_the_round_trip(run: list[audit.Delivery]) -> Non
 def test_event_of_version_1_is_decoded(delivery: audit.Delivery) -> None:
     wire = audit.encode_delivery(delivery)
     hashed = audit.key_hash(delivery.key, delivery.partition)
-    expected = replace(delivery, group_generation=-1, number=-1, begun=-1, key_hash=hashed)
+    expected = replace(delivery, group_generation=-1, number=-1, begin_number=-1, key_hash=hashed)
     assert audit.decode_events(wire, delivery.key) == [expected]
     assert audit.decode_delivery(wire, delivery.key) == expected
     for cut in range(1, len(wire)):

@@ -64,12 +64,12 @@ def counts_of_leaders(planter: Planter) -> None:
             return
         original(partition, batch_generation)
 
-    def is_news(topic: Any, topic_id: bytes, lineage: Any, live: Any) -> bool:
+    def has_changed(topic: Any, topic_id: bytes, lineage: Any, live: Any) -> bool:
         return topic.topic_id != topic_id or topic.live != tuple(live)
 
     original_planned = planter.replace(resize, "planned", planned)
     original = planter.replace(Partition, "check_generation", check_generation)
-    planter.replace(switch, "_is_news", is_news)
+    planter.replace(switch, "_has_changed", has_changed)
     planter.replace(switch, "closed_partitions", lambda topic: frozenset())
 
 

@@ -314,7 +314,7 @@ def deleted_records_stay(planter: Planter) -> None:
 def no_lease(planter: Planter) -> None:
     from anabranch.clients.consumer.lease import Lease
 
-    def renew(lease: Any, asked_at_s: float, *, rebalancing: bool = False) -> None:
+    def renew(lease: Any, sent_at_s: float, *, rebalancing: bool = False) -> None:
         lease.until = lease.known_until = math.inf
 
     planter.replace(Lease, "renew", renew)

@@ -27,7 +27,9 @@ def zombie_commits(planter: Planter) -> None:
 def start_of_an_earlier_assignment(planter: Planter) -> None:
     def starts_to_commit(core: Any) -> Any:
         rows = {one: core.assignment.get(one) for one in core._starts}
-        core._starts.update({one: (row.begun, core._starts[one][1]) for one, row in rows.items() if row is not None})
+        core._starts.update(
+            {one: (row.begin_number, core._starts[one][1]) for one, row in rows.items() if row is not None}
+        )
         return original(core)
 
     original = planter.replace(ConsumerCore, "_starts_to_commit", starts_to_commit)
@@ -38,9 +40,9 @@ def start_of_an_earlier_assignment(planter: Planter) -> None:
     aim="a member sleeps past the session of its coordinator, and believes in a longer one",
 )
 def own_session_timeout(planter: Planter) -> None:
-    def renew_lease(membership: Any, response: Any, asked_at_s: float, *, rebalancing: bool = False) -> None:
+    def renew_lease(membership: Any, response: Any, sent_at_s: float, *, rebalancing: bool = False) -> None:
         response.session_timeout_ms = 20_000
-        original(membership, response, asked_at_s, rebalancing=rebalancing)
+        original(membership, response, sent_at_s, rebalancing=rebalancing)
 
     original = planter.replace(ConsumerGroupMembership, "renew_lease", renew_lease)
 

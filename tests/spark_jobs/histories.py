@@ -50,7 +50,7 @@ class Handed:
     fingerprint: int | None = None
     time_ms: int = 0
     number: int = -1
-    begun: int = 0
+    begin_number: int = 0
     """Nobody goes back here but by dying: each incarnation begins once."""
     early_ms: int = 0
     """How much earlier than its place says it happened."""
@@ -76,7 +76,7 @@ class Handed:
             topic=record.topic,
             group_generation=self.group_generation,
             number=self.number,
-            begun=self.begun,
+            begin_number=self.begin_number,
             key=record.key,
             key_hash=wire.key_hash(record.key, record.partition),
         )

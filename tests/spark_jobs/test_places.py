@@ -14,14 +14,14 @@ def by(incarnation: int, group_generation: int, offset: int, time_ms: int) -> Ev
     return Event("g", "t", 7, b"k", offset, 0, offset, 0, time_ms, 0, member, incarnation, group_generation)
 
 
-def kinds(*events: Event, begun: Sequence[int] = ()) -> list[str]:
+def kinds(*events: Event, begin_numbers: Sequence[int] = ()) -> list[str]:
     """What is found; an event whose offset came up before is a repetition. The state is packed after each.
 
-    `begun`: of each event, with which beginning of its member it was read; not known if it is not given.
+    `begin_numbers`: of each event, with which beginning of its member it was read; not known if it is not given.
     """
     place, seen, found = Place(), set[int](), []
-    for event, its_begun in zip(events, begun or itertools.repeat(-1), strict=False):
-        found += [one.kind for one in place.take(event, its_begun, again=event.offset in seen)]
+    for event, begin_number in zip(events, begin_numbers or itertools.repeat(-1), strict=False):
+        found += [one.kind for one in place.take(event, begin_number, again=event.offset in seen)]
         seen.add(event.offset)
         place = Place.of_json(place.as_json())
     return found
@@ -77,12 +77,18 @@ def test_redelivery_must_reach_the_last_delivered_offset() -> None:
 def test_second_delivery_by_a_member_without_rewind_is_repeated() -> None:
     first = [by(1, 1, offset, offset) for offset in range(3)]
     again = by(1, 1, 2, 10)
-    assert kinds(*first, again, by(1, 1, 3, 11), begun=[0] * 5) == [REPEATED]
-    assert kinds(*first, again, again, begun=[0] * 5) == [REPEATED, REPEATED], "each time"
-    assert kinds(*first, by(1, 1, 1, 9), again, by(1, 1, 3, 11), begun=[0] * 6) == [REPEATED, REPEATED], "and each once"
-    assert kinds(*first, again, by(1, 1, 3, 11), begun=[0, 0, 0, 1, 1]) == [], "it went back"
-    assert kinds(*first, by(2, 2, 2, 10), by(2, 2, 3, 11), begun=[0] * 5) == [], "the next owner begins at the commit"
-    assert kinds(*first, by(1, 2, 2, 10), by(1, 2, 3, 11), begun=[0] * 5) == [], "it was given the partition anew"
+    assert kinds(*first, again, by(1, 1, 3, 11), begin_numbers=[0] * 5) == [REPEATED]
+    assert kinds(*first, again, again, begin_numbers=[0] * 5) == [REPEATED, REPEATED], "each time"
+    assert kinds(*first, by(1, 1, 1, 9), again, by(1, 1, 3, 11), begin_numbers=[0] * 6) == [REPEATED, REPEATED], (
+        "and each once"
+    )
+    assert kinds(*first, again, by(1, 1, 3, 11), begin_numbers=[0, 0, 0, 1, 1]) == [], "it went back"
+    assert kinds(*first, by(2, 2, 2, 10), by(2, 2, 3, 11), begin_numbers=[0] * 5) == [], (
+        "the next owner begins at the commit"
+    )
+    assert kinds(*first, by(1, 2, 2, 10), by(1, 2, 3, 11), begin_numbers=[0] * 5) == [], (
+        "it was given the partition anew"
+    )
     assert kinds(*first, again) == [], "nobody counted"
 
 

@@ -99,7 +99,7 @@ class History:
     wrong: list[str] = field(default_factory=list)
     positions: dict[int, int] = field(default_factory=dict)
     by_key: defaultdict[bytes, list[Delivery]] = field(default_factory=lambda: defaultdict(list))
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
     def committed(self, partition: int) -> int:
         """What the group's coordinator has, wherever it is; -1 where there is none."""
@@ -123,14 +123,14 @@ class History:
         self.positions[one.partition] = one.offset + 1
         self.by_key[one.key].append(one)
         self.events.append(one)
-        self.news.set()
+        self.wakeup.set()
 
     def called(self, member: str, name: str, partitions: Collection[TopicPartition]) -> None:
         if name == "assigned":
             for one in partitions:
                 self.positions[one.partition] = max(self.committed(one.partition), 0)
         self.events.append(Callback(member, name, tuple(sorted(one.partition for one in partitions))))
-        self.news.set()
+        self.wakeup.set()
 
     @property
     def deliveries(self) -> list[Delivery]:
@@ -144,10 +144,10 @@ class History:
         """Wait for something to become true of what has happened."""
         async with asyncio.timeout(timeout_s):
             while not condition():
-                self.news.clear()
+                self.wakeup.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(0.05):
-                        await self.news.wait()
+                        await self.wakeup.wait()
 
     def judge(self, lineage: Lineage, expected: int) -> None:
         assert self.wrong == []

@@ -274,7 +274,7 @@ def test_auto_commit_excludes_possible_end_of_key_epoch() -> None:
     member.ask()
     assert member.kinds() == []
     assert member.committed[FIRST] == 0
-    assert member.core.gates.ends_wanted == {(TOPIC, KeyEpoch(0, 0))}
+    assert member.core.gates.requested_ends == {(TOPIC, KeyEpoch(0, 0))}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

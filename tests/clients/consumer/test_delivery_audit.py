@@ -89,7 +89,7 @@ async def test_lost_audit_event_is_a_permanent_error() -> None:
         await make_topic(admin, 1, name="deliveries", max_message_bytes="100")
         writer = writer_of(Producer(cluster.bootstrap_servers))
         await writer.start()
-        writer.note([record_of(b"k" * 200)], owner=OWNER, now_ms=0, begun=0)
+        writer.note([record_of(b"k" * 200)], owner=OWNER, now_ms=0, begin_number=0)
         for _ in range(2):
             with pytest.raises(RuntimeError, match="missing in the audit topic 'deliveries'"):
                 await writer.flush()
@@ -103,7 +103,7 @@ async def test_unflushed_events_are_sent_after_linger() -> None:
         writer = writer_of(Producer(cluster.bootstrap_servers))
         await writer.start()
         for offset in range(3):
-            writer.note([record_of(b"k", offset)], owner=OWNER, now_ms=0, begun=0)
+            writer.note([record_of(b"k", offset)], owner=OWNER, now_ms=0, begin_number=0)
             assert [one.offset for one in await events_of(cluster, offset + 1)] == list(range(offset + 1))
         await writer.stop()
 
@@ -116,14 +116,14 @@ async def test_full_event_buffer_is_sent_at_once(monkeypatch: pytest.MonkeyPatch
         writer = writer_of(Producer(cluster.bootstrap_servers))
         await writer.start()
         for offset in range(9):
-            writer.note([record_of(b"k", offset)], owner=OWNER, now_ms=0, begun=0)
+            writer.note([record_of(b"k", offset)], owner=OWNER, now_ms=0, begin_number=0)
         assert writer._runs.waiting == 9
         await writer.make_room()
         assert writer._runs.waiting == 9, "there is room"
-        writer.note([record_of(b"k", 9)], owner=OWNER, now_ms=0, begun=0)
+        writer.note([record_of(b"k", 9)], owner=OWNER, now_ms=0, begin_number=0)
         assert [one.number for one in await events_of(cluster, 10)] == list(range(10))
         for offset in range(10, 20):
-            writer.note([record_of(b"k", offset)], owner=OWNER, now_ms=0, begun=0)
+            writer.note([record_of(b"k", offset)], owner=OWNER, now_ms=0, begin_number=0)
         await writer.make_room()
         assert writer._runs.waiting == 0
         await writer.stop()
@@ -176,14 +176,14 @@ async def test_cancelled_audit_writer_leaves_events_for_next_flush() -> None:
         producer = Producer(cluster.bootstrap_servers)
         writer = writer_of(producer)
         await writer.start()
-        writer.note([record_of(b"k")], owner=OWNER, now_ms=0, begun=0)
+        writer.note([record_of(b"k")], owner=OWNER, now_ms=0, begin_number=0)
         # The topic does not exist yet, so that nothing can be sent.
         flushing = asyncio.create_task(writer.flush())
         while not writer._unsent:  # noqa: ASYNC110 -- a state that nobody announces
             await asyncio.sleep(0)
         flushing.cancel()
         await asyncio.wait([flushing])
-        writer.note([record_of(b"k", 1)], owner=OWNER, now_ms=0, begun=0)
+        writer.note([record_of(b"k", 1)], owner=OWNER, now_ms=0, begin_number=0)
         await make_topic(admin, 1, name="deliveries")
         await writer.flush()
         await writer.stop()

@@ -33,7 +33,7 @@ class Handed:
     owner: ConsumerGroupMetadata
     records: list[ConsumerRecord]
     time_ms: int
-    begun: int
+    begin_number: int
 
 
 @st.composite
@@ -76,7 +76,7 @@ def expected(handed: Handed, record: ConsumerRecord, number: int) -> Delivery:
         topic=record.topic,
         group_generation=handed.owner.generation_id,
         number=number,
-        begun=handed.begun,
+        begin_number=handed.begin_number,
         key=record.key,
         key_hash=audit.key_hash(record.key, record.partition),
     )
@@ -101,7 +101,7 @@ def test_every_delivery_is_recorded_once_and_each_bucket_in_order(
         patch.setattr(event_runs, "KNOWN_BYTES_MAX", known_bytes_max)
         events = EventRuns(GROUP, INCARNATION)
         for index, call in enumerate(handed):
-            events.note(call.records, call.owner, call.time_ms, call.begun)
+            events.note(call.records, call.owner, call.time_ms, call.begin_number)
             for record in call.records:
                 row = wanted[audit.bucket_key(audit.bucket_of(audit.key_hash(record.key, record.partition)))]
                 row.append(expected(call, record, len(row)))

@@ -128,7 +128,7 @@ async def test_deleted_topic_leaves_no_gate_state() -> None:
             assert new is not None
             assert new.lineage.generation == 0
             assert gates.views() == []
-            assert not gates.ends_wanted
+            assert not gates.requested_ends
 
 
 async def test_exception_of_background_task_reaches_application(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,8 +171,8 @@ async def test_end_that_becomes_known_after_crossing_is_not_committed_without_fl
                 count += sum(map(len, (await consumer.getmany(timeout_ms=60_000)).values()))
             while not consumer._core.deliveries.boundaries():  # asks for the end until it is known
                 consumer._gatekeeper.refresh()
-                consumer._news.clear()
-                await consumer._news.wait()
+                consumer._wakeup.clear()
+                await consumer._wakeup.wait()
             due = consumer._core.commit_of_positions()
             if due is not None:
                 await consumer._polling._carry_out(due)

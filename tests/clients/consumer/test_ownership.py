@@ -98,7 +98,7 @@ async def test_drained_partition_is_removed_and_its_gate_opens(monkeypatch: pyte
             await history.until(lambda: len(history.distinct) == 80)
             await history.until(lambda: sorted(len(one.owned) for one in members) == [0, 1])
             assert [one.gated for one in members] == [set(), set()]
-            assert not [one for one in members if one.consumer._core.gates.ends_wanted]
+            assert not [one for one in members if one.consumer._core.gates.requested_ends]
             assert history.wrong == []
 
 
