@@ -103,8 +103,8 @@ class Deliveries:
             events += EVENT.pack(number * BUCKETS + bucket, mark, bytes(8), place)
             names[place] = wire.numbered_key(place, hashed, key)
         self.written[bucket] += size
-        told = [names[place] for place in sorted(names)]
-        return wire.encode_run(SENDER, first, [Place(0, bucket, time.time_ns() // 1_000_000, size)], events, told)
+        key_names = [names[place] for place in sorted(names)]
+        return wire.encode_run(SENDER, first, [Place(0, bucket, time.time_ns() // 1_000_000, size)], events, key_names)
 
 
 @dataclass
@@ -151,8 +151,8 @@ def rate(session: Any, servers: str, directory: Path, keys: int, partitions: int
         warm = query.lastProgress["batchId"]
         count = deliveries.write(round(records * (1 - WARM_UP)))
         query.processAllAvailable()
-        told = [one for one in query.recentProgress if one["batchId"] > warm and one["numInputRows"]]
-        busy_s = sum(one["durationMs"]["triggerExecution"] for one in told) / 1000
+        progress = [one for one in query.recentProgress if one["batchId"] > warm and one["numInputRows"]]
+        busy_s = sum(one["durationMs"]["triggerExecution"] for one in progress) / 1000
         seen = audit.summary(batches.target)
     if seen["delivered"] != sum(deliveries.written) or seen["out_of_order"] or seen["lost"] or seen["repeated"]:
         raise RuntimeError(f"the audit of a clean topic of {sum(deliveries.written)} says {seen}")
@@ -168,10 +168,10 @@ def rate(session: Any, servers: str, directory: Path, keys: int, partitions: int
 
 def plain_read_s(session: Any, servers: str, topic: str) -> float:
     """The duration of a plain read, in seconds."""
-    begun = time.perf_counter()
+    started_s = time.perf_counter()
     frame = session.read.format(FORMAT).option("bootstrap.servers", servers).option("subscribe", topic).load()
     frame.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started_s
 
 
 def latency(session: Any, servers: str, directory: Path, seconds: float) -> tuple[list[float], list[float]]:
@@ -181,9 +181,9 @@ def latency(session: Any, servers: str, directory: Path, seconds: float) -> tupl
     with auditing(session, deliveries, directory) as (query, batches):
         query.processAllAvailable()
         warm = len(batches.ended)
-        begun = time.perf_counter()
+        started_s = time.perf_counter()
         written = 0
-        while (elapsed := time.perf_counter() - begun) < seconds:
+        while (elapsed := time.perf_counter() - started_s) < seconds:
             due = int(elapsed * PER_SECOND) - written
             written += deliveries.write(due) if due >= BUCKETS else 0
             time.sleep(0.02)

@@ -107,7 +107,7 @@ def spent_s(group: int) -> dict[int, float]:
 def run(job: str, servers: str, expected: int) -> tuple[float, float]:
     """Run one job in its own process: wall-clock seconds and processor seconds."""
     with tempfile.TemporaryDirectory() as directory:
-        begun_s = time.perf_counter()
+        started_s = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.audit_floor", "--job", job, servers, directory],
             stdout=subprocess.PIPE,
@@ -118,7 +118,7 @@ def run(job: str, servers: str, expected: int) -> tuple[float, float]:
         while process.poll() is None:
             used |= spent_s(process.pid)
             time.sleep(LOOK_S)
-        took_s = time.perf_counter() - begun_s
+        took_s = time.perf_counter() - started_s
     assert process.stdout is not None
     said = process.stdout.read().split()
     if process.returncode or not said or int(said[-1]) != expected:
@@ -183,13 +183,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--partitions", type=int, default=PARTITIONS, help=f"of the topic (default: {PARTITIONS})")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of all jobs (default: {ROUNDS})")
     parser.add_argument("--job", nargs=3, metavar=("JOB", "SERVERS", "DIRECTORY"), help=argparse.SUPPRESS)
-    asked = parser.parse_args(arguments)
-    if asked.job:
-        job, servers, directory = asked.job
+    options = parser.parse_args(arguments)
+    if options.job:
+        job, servers, directory = options.job
         with AuditSpark(Path(directory), master="local[2]") as session:
             print(JOBS[job](session, servers, Path(directory)), flush=True)
         return 0
-    figures = measure(asked.records, asked.keys, asked.partitions, asked.rounds)
+    figures = measure(options.records, options.keys, options.partitions, options.rounds)
     console.print()
     summary(figures)
     return 0

@@ -125,8 +125,8 @@ def asking(offsets: dict[tuple[str, int], int], session_id: int = 0, epoch: int 
     """A Fetch that waits for half a second if it continues a session."""
     topics: dict[str, FetchTopic] = {}
     for (topic, index), offset in offsets.items():
-        asked = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
-        topics.setdefault(topic, FetchTopic(topic=topic, partitions=[])).partitions.append(asked)
+        partition = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+        topics.setdefault(topic, FetchTopic(topic=topic, partitions=[])).partitions.append(partition)
     return FetchRequest(
         max_wait_ms=500 if epoch else 0,
         min_bytes=1,
@@ -139,9 +139,9 @@ def asking(offsets: dict[tuple[str, int], int], session_id: int = 0, epoch: int 
 
 async def written(peer: Peer, seconds: float) -> tuple[float, float]:
     """Requests per second, and the cluster's milliseconds per request."""
-    before_s, begun_s = peer.processor_s[0], time.perf_counter()
+    before_s, started_s = peer.processor_s[0], time.perf_counter()
     count = await keep_writing(peer.bootstrap, "busy", seconds)
-    return count / (time.perf_counter() - begun_s), (peer.processor_s[0] - before_s) * 1000 / count
+    return count / (time.perf_counter() - started_s), (peer.processor_s[0] - before_s) * 1000 / count
 
 
 async def beside(peer: Peer, partitions: int, seconds: float) -> Beside:

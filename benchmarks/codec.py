@@ -42,12 +42,12 @@ VERSIONS: Final = {"Fetch": (11, 15), "Produce": (7, 9)}
 def messages(partitions: int) -> list[Any]:
     """One large message of each kind: a topic with `partitions` partitions and a kilobyte of records in each."""
     every = range(partitions)
-    asked = [FetchPartition(partition=p, fetch_offset=1000 + p, partition_max_bytes=1 << 20) for p in every]
+    rows = [FetchPartition(partition=p, fetch_offset=1000 + p, partition_max_bytes=1 << 20) for p in every]
     fetched = [PartitionData(partition_index=p, error_code=0, high_watermark=9, records=RECORDS) for p in every]
     produced = [PartitionProduceData(index=p, records=RECORDS) for p in every]
     stored = [PartitionProduceResponse(index=p, error_code=0, base_offset=1000 + p) for p in every]
     return [
-        FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic="flights", partitions=asked)]),
+        FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic="flights", partitions=rows)]),
         FetchResponse(responses=[FetchableTopicResponse(topic="flights", partitions=fetched)]),
         ProduceRequest(acks=-1, timeout_ms=30000, topic_data=[TopicProduceData(name="f", partition_data=produced)]),
         ProduceResponse(responses=[TopicProduceResponse(name="flights", partition_responses=stored)]),

@@ -119,8 +119,8 @@ def run(command: list[str], records: int) -> Rates:
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            if told := COUNTED.search(line):
-                count, clock_s, processor_s = map(float, told.groups())
+            if match := COUNTED.search(line):
+                count, clock_s, processor_s = map(float, match.groups())
                 return count / clock_s, count / processor_s
             said.append(line)
     finally:

@@ -88,9 +88,9 @@ async def lose(cluster: Cluster, victim: Node) -> float:
     others = [node for number, node in cluster.nodes.items() if number != lost]
     partitions = led(others[0].services.metadata.image)
     await victim.services.session.close()
-    begun_s = time.perf_counter()
+    started_s = time.perf_counter()
     await all_show(others, lambda image: lost not in image.brokers and led(image) == partitions)
-    return time.perf_counter() - begun_s
+    return time.perf_counter() - started_s
 
 
 async def all_show(nodes: Any, condition: Any) -> None:
@@ -115,14 +115,14 @@ async def one_by_one(cluster: Cluster, victim: Node, names: Sequence[str]) -> fl
     fence = (await session.get(paths.CONTROLLER_EPOCH))[1].version
     scratch = "/scratch"
     await session.create(scratch, b"")
-    begun_s = time.perf_counter()
+    started_s = time.perf_counter()
 
     async def read(path: str) -> bytes:
         return (await session.get(path))[0]
 
     found = await pipelined([read(path) for path in states])
     await pipelined([session.multi([Check(paths.CONTROLLER_EPOCH, fence), Set(scratch, data)]) for data in found])
-    taken_s = time.perf_counter() - begun_s
+    taken_s = time.perf_counter() - started_s
     await session.delete(scratch)
     await session.close()
     return taken_s

@@ -151,9 +151,9 @@ async def commit_ms(producer: Producer, members: Sequence[Consumer], topic: str)
     owned = ((one, member) for member in members for one in member.assignment() if one.partition in live)
     partition, member = min(owned, key=lambda pair: pair[0])
     stored = await producer.send_and_wait(topic, b"v", partition=partition.partition)
-    begun_s = time.perf_counter()
+    started_s = time.perf_counter()
     await member.commit({partition: stored.offset})
-    return 1000 * (time.perf_counter() - begun_s)
+    return 1000 * (time.perf_counter() - started_s)
 
 
 async def send_steadily(producer: Producer, topic: str, hand_offs: HandOffs) -> None:
@@ -191,12 +191,12 @@ async def read_all_s(bootstrap: str, topic: str, total: int, *, ordered: bool) -
     group = f"{topic}-{ordered}-{time.perf_counter_ns()}"
     settings = {"group_id": group, "auto_offset_reset": "earliest", "ordered_delivery": ordered}
     async with Consumer(topic, bootstrap_servers=bootstrap, max_poll_records=5000, **settings) as consumer:  # type: ignore[arg-type]
-        seen, begun_s = 0, 0.0
+        seen, started_s = 0, 0.0
         while seen < total:
             batch = await consumer.getmany(timeout_ms=1000)
-            begun_s = begun_s or time.perf_counter()
+            started_s = started_s or time.perf_counter()
             seen += sum(map(len, batch.values()))
-        return time.perf_counter() - begun_s
+        return time.perf_counter() - started_s
 
 
 async def unused_per_s(bootstrap: str) -> tuple[float, float]:
@@ -211,12 +211,12 @@ async def unused_per_s(bootstrap: str) -> tuple[float, float]:
             await admin.wait_for_topic(f"unused-{ordered}")
         for turn in range(UNUSED_ROUNDS + 1):
             for ordered, found in rates.items():
-                begun_s = time.perf_counter()
+                started_s = time.perf_counter()
                 for number in range(UNUSED):
                     await producer.send(f"unused-{ordered}", b"v" * 100, b"key-%d" % (number % 1000))
                 await producer.flush()
                 if turn:  # the first round warms up
-                    found.append(UNUSED / (time.perf_counter() - begun_s))
+                    found.append(UNUSED / (time.perf_counter() - started_s))
         for ordered in rates:
             await admin.delete_topics([f"unused-{ordered}"])
     return median(rates["true"]), median(rates["false"])

@@ -44,7 +44,7 @@ class Instance:
         self._words = words
         self._made_with = (topology, application_id, bootstrap, directory)
         self._child: Child | None = None
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
 
     def like(self, name: str, settings: Mapping[str, object]) -> Instance:
         """Create another instance of the same application."""
@@ -91,12 +91,12 @@ class Instance:
     async def until(self, condition: Callable[[Instance], bool], what: str, *, quiet_s: float = QUIET_S) -> None:
         """Wait until its status satisfies a condition. AssertionError if the status does not change for `quiet_s`."""
         loop = asyncio.get_running_loop()
-        status, heard = self.status, loop.time()
+        status, changed_s = self.status, loop.time()
         while not condition(self):
             self.must_live()
             if self.status is not status:
-                status, heard = self.status, loop.time()
-            if loop.time() > heard + quiet_s:
+                status, changed_s = self.status, loop.time()
+            if loop.time() > changed_s + quiet_s:
                 raise AssertionError(f"{self.name}: not {what}, and nothing new for {quiet_s:g} s; {status}")
             await asyncio.sleep(0.02)
 
@@ -111,9 +111,9 @@ class Instance:
         if self._child is None:
             return [*lines, "is not there"]
         self._child.signal(signal.SIGQUIT)
-        begun = asyncio.get_running_loop().time()
+        started_s = asyncio.get_running_loop().time()
         while END not in self._child.log_tail() and not self._child.ended:
-            if asyncio.get_running_loop().time() > begun + ACCOUNT_TIMEOUT_S:
+            if asyncio.get_running_loop().time() > started_s + ACCOUNT_TIMEOUT_S:
                 lines.append("does not answer a signal")
                 break
             await asyncio.sleep(0.02)
@@ -127,12 +127,12 @@ class Instance:
 async def send_all(producer: Producer, topic: str, rows: Iterable[tuple[bytes, bytes]], *, per_s: float = 0) -> int:
     """Send rows in order, at most `per_s` per second; returns their number."""
     loop = asyncio.get_running_loop()
-    begun, sent = loop.time(), 0
+    started_s, sent = loop.time(), 0
     for key, value in rows:
         await producer.send(topic, value, key)
         sent += 1
         if per_s and sent % 50 == 0:
-            await asyncio.sleep(max(0.0, begun + sent / per_s - loop.time()))
+            await asyncio.sleep(max(0.0, started_s + sent / per_s - loop.time()))
     await producer.flush()
     return sent
 
@@ -166,11 +166,11 @@ class Output:
     async def follow(self, until: Callable[[Output], bool], *, quiet_s: float = QUIET_S) -> None:
         """Read until a condition holds. AssertionError if no record comes for `quiet_s` before."""
         loop = asyncio.get_running_loop()
-        heard = loop.time()
+        received_s = loop.time()
         while not until(self):
             batches = await self._consumer.getmany(timeout_ms=50)
-            heard = loop.time() if batches else heard
-            self.idle_s = loop.time() - heard
+            received_s = loop.time() if batches else received_s
+            self.idle_s = loop.time() - received_s
             for rows in batches.values():
                 self._take(rows)
             if self.idle_s > quiet_s:

@@ -75,9 +75,9 @@ def small_produce(topic: str, acks: int = 1) -> ProduceRequest:
 
 def small_fetch(topic: str) -> FetchRequest:
     """A Fetch of about one kilobyte from the beginning of a partition that has records."""
-    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1024)
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1024)
     return FetchRequest(
-        max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic=topic, partitions=[asked])]
+        max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic=topic, partitions=[partition])]
     )
 
 

@@ -17,14 +17,14 @@ class Marks:
         self._all = int(os.environ[RECORDS])
         self._first = self._all // 4
         self._seen = 0
-        self._begun = (0.0, 0.0)
+        self._started_s = (0.0, 0.0)
 
     def one(self) -> None:
         """Count one record."""
         self._seen += 1
         if self._seen == self._first:
-            self._begun = time.perf_counter(), time.process_time()
+            self._started_s = time.perf_counter(), time.process_time()
         elif self._seen == self._all:
-            clock_s, processor_s = time.perf_counter() - self._begun[0], time.process_time() - self._begun[1]
+            clock_s, processor_s = time.perf_counter() - self._started_s[0], time.process_time() - self._started_s[1]
             counted = self._all - self._first
             print(f"counted {counted} in {clock_s} s and {processor_s} s", file=sys.stderr, flush=True)

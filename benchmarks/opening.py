@@ -80,17 +80,17 @@ class Members:
         """Commit everything, and wait for the child: milliseconds from the last commit to its assignment."""
         while self.assigned() != set(ends):  # a rebalance may be in progress: the child is new to the group
             self.poll()
-        begun_s = 0.0
+        started_s = 0.0
         for one in self._members:
             places = [TopicPartition(self.topic, place.partition, ends[place.partition]) for place in one.assignment()]
             if places:
-                begun_s = time.perf_counter()
+                started_s = time.perf_counter()
                 one.commit(offsets=places, asynchronous=False)
         while child not in self.assigned():
-            if time.perf_counter() - begun_s > TIMEOUT_S:
+            if time.perf_counter() - started_s > TIMEOUT_S:
                 raise TimeoutError(f"partition {child} was not assigned within {TIMEOUT_S:g} s")
             self.poll()
-        return 1000 * (time.perf_counter() - begun_s)
+        return 1000 * (time.perf_counter() - started_s)
 
     def close(self) -> None:
         """Leave the group."""

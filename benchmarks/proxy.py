@@ -99,16 +99,16 @@ def measured_throughput(found: dict[str, Peer], rounds: int) -> dict[tuple[str, 
 
 def measure(requests: int = REQUESTS, rounds: int = ROUNDS, *, throughput: bool = True) -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory, ways(Path(directory)) as found, working("proxy") as status:
-        asked = measured_requests(found, requests, rounds)
+        measured = measured_requests(found, requests, rounds)
         status.update("proxy: throughput")
         rates = measured_throughput(found, rounds) if throughput else {}
-    direct = {what: one for (what, name), one in asked.items() if name == DIRECT}
+    direct = {what: one for (what, name), one in measured.items() if name == DIRECT}
     table(
         f"one small request through a proxy, microseconds, {requests} requests each",
         *("", "p50", "p99", "p50, ratio", "processor time"),
         rows=[
             (f"{what}: {name}", f"{p50:.0f}", f"{p99:.0f}", times(p50, direct[what][0]), f"{spent:.0f}")
-            for (what, name), (p50, p99, spent) in sorted(asked.items(), key=lambda one: one[0][0])
+            for (what, name), (p50, p99, spent) in sorted(measured.items(), key=lambda one: one[0][0])
         ],
         note=f"processor time: of the proxy for each request; of the broker where there is {DIRECT}",
     )
@@ -126,12 +126,14 @@ def measure(requests: int = REQUESTS, rounds: int = ROUNDS, *, throughput: bool 
                 for (what, name), rate in sorted(rates.items(), key=lambda one: one[0][0])
             ],
         )
-    return [*_latencies(asked, direct), *_rates(rates)]
+    return [*_latencies(measured, direct), *_rates(rates)]
 
 
-def _latencies(asked: dict[tuple[str, str], tuple[float, ...]], direct: dict[str, tuple[float, ...]]) -> list[Figure]:
+def _latencies(
+    measured: dict[tuple[str, str], tuple[float, ...]], direct: dict[str, tuple[float, ...]]
+) -> list[Figure]:
     figures = []
-    for (what, name), (p50, _, spent) in asked.items():
+    for (what, name), (p50, _, spent) in measured.items():
         if name != DIRECT:
             plain = name == "proxy"
             figures.append(

@@ -167,9 +167,9 @@ class Path:
             records = self.message.topic_data[0].partition_data[0].records
             epoch, now_ms = partition.leader_epoch, self.node.services.clock_ms()
             return each_us(lambda: log.append_as_leader(records, leader_epoch=epoch, now_ms=now_ms), count)
-        asked = self.message.topics[0].partitions[0]
+        fetch = self.message.topics[0].partitions[0]
         limit = partition.high_watermark
-        return each_us(lambda: log.read(asked.fetch_offset, asked.partition_max_bytes, limit_offset=limit), count)
+        return each_us(lambda: log.read(fetch.fetch_offset, fetch.partition_max_bytes, limit_offset=limit), count)
 
     async def encode_us(self, count: int) -> float:
         """Microseconds for encoding the response."""
@@ -355,8 +355,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=REQUESTS, help=f"of each kind (default: {REQUESTS})")
     parser.add_argument("--profile", action="store_true", help="print the functions that take the time")
-    asked = parser.parse_args(arguments)
-    summary(measure(asked.requests, profile=asked.profile))
+    options = parser.parse_args(arguments)
+    summary(measure(options.requests, profile=options.profile))
     return 0
 
 

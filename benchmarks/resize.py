@@ -46,13 +46,15 @@ class Stalls:
     async def run(self) -> None:
         """Send until cancelled."""
         while True:
-            begun_s = time.perf_counter()
+            started_s = time.perf_counter()
             await self._producer.send_and_wait(self._topic, b"v", self._key)
-            self.taken.append((begun_s, time.perf_counter() - begun_s))
+            self.taken.append((started_s, time.perf_counter() - started_s))
 
     def worst_ms(self, since_s: float, until_s: float) -> float:
         """The slowest acknowledgement among the requests in flight during this time."""
-        return 1000 * max((took for begun, took in self.taken if begun < until_s and begun + took > since_s), default=0)
+        return 1000 * max(
+            (took for started_s, took in self.taken if started_s < until_s and started_s + took > since_s), default=0
+        )
 
 
 def keys_of(touched: bool, before: int, after: int, salt: str) -> list[bytes]:
@@ -80,7 +82,7 @@ async def stalls_ms(bootstrap: str, before: int, after: int) -> tuple[list[float
         tasks = [asyncio.create_task(one.run()) for one in (*touched, *untouched)]
         try:
             await asyncio.sleep(1 + SETTLE_S)
-            begun_s = time.perf_counter()
+            started_s = time.perf_counter()
             await admin.create_partitions(topic, after)
             ended_s = time.perf_counter()
             await asyncio.sleep(SETTLE_S)
@@ -89,13 +91,13 @@ async def stalls_ms(bootstrap: str, before: int, after: int) -> tuple[list[float
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         await admin.delete_topics([topic])
-    length_s = min(ended_s - begun_s + SETTLE_S, 1.0)
-    window = (begun_s, ended_s + SETTLE_S)
+    length_s = min(ended_s - started_s + SETTLE_S, 1.0)
+    window = (started_s, ended_s + SETTLE_S)
     return (
         [one.worst_ms(*window) for one in touched],
         [one.worst_ms(*window) for one in untouched],
-        [one.worst_ms(begun_s - length_s, begun_s) for one in (*touched, *untouched)],
-        ended_s - begun_s,
+        [one.worst_ms(started_s - length_s, started_s) for one in (*touched, *untouched)],
+        ended_s - started_s,
     )
 
 

@@ -92,17 +92,17 @@ async def growth(peer: Peer, count: int, replicas: int) -> Growth:
         Producer(peer.bootstrap) as producer,
     ):
         await admin.create_topics([NewTopic(name="large", partitions=FIRST_PARTITIONS, replication_factor=replicas)])
-        begun_s, (ran_s, _) = time.perf_counter(), peer.processor_s
+        started_s, (ran_s, _) = time.perf_counter(), peer.processor_s
         growing = asyncio.ensure_future(admin.create_partitions("large", count))
         waits_s: list[float] = []
         while not growing.done():
-            asked_s = time.perf_counter()
+            sent_s = time.perf_counter()
             await other.create_topics(
                 [NewTopic(name=f"other-{len(waits_s)}", partitions=1, replication_factor=replicas)]
             )
-            waits_s.append(time.perf_counter() - asked_s)
+            waits_s.append(time.perf_counter() - sent_s)
         await growing
-        took_s, used_s = time.perf_counter() - begun_s, peer.processor_s[0] - ran_s
+        took_s, used_s = time.perf_counter() - started_s, peer.processor_s[0] - ran_s
 
         async def send() -> None:
             await asyncio.gather(*(producer.send_and_wait("large", b"v", b"%d" % key) for key in range(RECORDS)))

@@ -207,15 +207,15 @@ def measure(logins: int = LOGINS, rounds: int = ROUNDS, passes: int = PASSES) ->
     for what, of in found.items():
         own, kafka = of["anabranch"], of.get("kafka")
         unit, factor = ("ms", 1000) if what.startswith("login") else ("s/GB", 1)
-        told = [f"{own.per_s:,.0f}", f"{own.processor_s * factor:.2f} {unit}"]
+        cells = [f"{own.per_s:,.0f}", f"{own.processor_s * factor:.2f} {unit}"]
         peer = "none here: set ANABRANCH_KAFKA_JARS"
         if kafka is None:
-            rows.append((what, *told, "-", "-", "-"))
+            rows.append((what, *cells, "-", "-", "-"))
         else:
             theirs = f"{kafka.processor_s * factor:.2f} {unit}"
-            rows.append((what, *told, f"{kafka.per_s:,.0f}", theirs, times(own.processor_s, kafka.processor_s)))
+            rows.append((what, *cells, f"{kafka.per_s:,.0f}", theirs, times(own.processor_s, kafka.processor_s)))
             peer = f"Kafka {kafka.per_s:,.0f}/s, {theirs} ({times(own.processor_s, kafka.processor_s)})"
-        figures.append(Figure(what, "shown", f"{told[0]}/s, {told[1]}", peer))
+        figures.append(Figure(what, "shown", f"{cells[0]}/s, {cells[1]}", peer))
     table(
         f"{logins} logins, {AT_ONCE} at a time, and records of {len(RECORD)} bytes; medians of {rounds} rounds",
         *("", "per second", "processor", "Kafka's", "processor", "ratio"),

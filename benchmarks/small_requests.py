@@ -91,7 +91,7 @@ class Load:
     def keep_time(self, seconds: float) -> tuple[list[float], list[bytes]]:
         """Repeat the request; returns the milliseconds of each response, and the responses for later checks."""
         clock, buffer = time.perf_counter, self._buffer
-        asked_s: dict[socket.socket, float] = {}
+        sent_s: dict[socket.socket, float] = {}
         taken_ms, answers = [], []
         end_s = clock() + seconds
         while clock() < end_s:
@@ -101,10 +101,10 @@ class Load:
                 now_s = clock()
                 if got < 4 or got != 4 + int.from_bytes(buffer[:4]):
                     raise ConnectionError(f"an answer of {got} bytes, in pieces or none")
-                if one in asked_s:
-                    taken_ms.append((now_s - asked_s[one]) * 1e3)
+                if one in sent_s:
+                    taken_ms.append((now_s - sent_s[one]) * 1e3)
                     answers.append(bytes(buffer[4:got]))
-                asked_s[one] = clock()
+                sent_s[one] = clock()
                 one.sendall(self._frame)
         return taken_ms, answers
 

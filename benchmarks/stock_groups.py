@@ -96,7 +96,7 @@ class Run:
         self.handed: list[Any] = []
         """A count for each reader: a killed reader would keep the lock of a shared count."""
         self.ending = self.context.Event()
-        self.told_s = time.monotonic()
+        self.reported_s = time.monotonic()
         self.numbers = itertools.count()
 
     @property
@@ -174,9 +174,9 @@ class Run:
             time.sleep(0.02)
 
     def _tell(self, stored: int) -> None:
-        if time.monotonic() - self.told_s < TELL_EVERY_S:
+        if time.monotonic() - self.reported_s < TELL_EVERY_S:
             return
-        self.told_s = time.monotonic()
+        self.reported_s = time.monotonic()
         console.print(
             f"{stored:>11,} stored {self.handed_out:>11,} handed out {FIRST_COUNT + self.grown:>4} partitions"
             f" {self.killed:>3} members killed"
@@ -194,8 +194,8 @@ class Run:
         ends = {place.partition: one.result(TIMEOUT_S).offset for place, one in found.items()}
         seen, moved_s = -1, time.monotonic()
         while True:
-            asked = [ConsumerGroupTopicPartitions(GROUP, places)]
-            (answer,) = self.admin.list_consumer_group_offsets(asked).values()
+            requested = [ConsumerGroupTopicPartitions(GROUP, places)]
+            (answer,) = self.admin.list_consumer_group_offsets(requested).values()
             committed = {one.partition: max(one.offset, 0) for one in answer.result(TIMEOUT_S).topic_partitions}
             if committed == ends:
                 return
@@ -268,8 +268,8 @@ def read(servers: str, protocol: str, name: str, file: Path, handed: Any, ending
         records: list[Any] = [one for one in consumer.consume(1000, timeout=0.1) if one.error() is None]
         if not records:
             continue
-        told = [line(one.key().decode(), int(one.value()), one.partition(), one.offset(), name) for one in records]
-        text = "".join(told).encode()
+        log_lines = [line(one.key().decode(), int(one.value()), one.partition(), one.offset(), name) for one in records]
+        text = "".join(log_lines).encode()
         if os.write(lines, text) != len(text):
             raise OSError(f"{file}: a write was cut short")
         for record in {one.partition(): one for one in records}.values():
@@ -296,9 +296,9 @@ def play(course: Course, folder: Path) -> Run:
     """Run once against a cluster of three brokers in its own process; the results are files in the folder."""
     with Clusters() as clusters, clusters.running(brokers=3, kafka=KAFKA, properties=PROPERTIES) as cluster:
         run = Run(course, cluster.bootstrap_servers, folder)
-        begun_s = time.monotonic()
+        started_s = time.monotonic()
         run.go()
-        run.elapsed_s = time.monotonic() - begun_s
+        run.elapsed_s = time.monotonic() - started_s
     return run
 
 
@@ -349,9 +349,9 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="anabranch-stock-") as temporary:
         folder = wish.out or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        told = judge(play(course, folder))
-    summary([told])
-    return 0 if told.met else 1
+        result = judge(play(course, folder))
+    summary([result])
+    return 0 if result.met else 1
 
 
 if __name__ == "__main__":

@@ -150,14 +150,14 @@ async def _scale_out(
     try:
         await asyncio.sleep(SETTLE_S)
         gaps.since_ms = int(time.time() * 1000)
-        begun = time.perf_counter()
+        started_s = time.perf_counter()
         await second.start()
         half = PARTITIONS // 2
         await asyncio.gather(
             second.until(lambda one: len(one.running) == half, "half of the tasks run there", quiet_s=300),
             first.until(lambda one: len(one.running) == half, "half of the tasks run here", quiet_s=300),
         )
-        took_s = time.perf_counter() - begun
+        took_s = time.perf_counter() - started_s
         await asyncio.sleep(SETTLE_S)
     finally:
         feeding.cancel()

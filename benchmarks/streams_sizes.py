@@ -132,8 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tasks", type=int, nargs="+", default=TASKS, help="how many tasks (default: 1000 10000)")
     parser.add_argument("--instances", type=int, default=INSTANCES, help=f"instances (default: {INSTANCES})")
-    asked = parser.parse_args(arguments)
-    summary(measure(tuple(asked.tasks), asked.instances))
+    options = parser.parse_args(arguments)
+    summary(measure(tuple(options.tasks), options.instances))
     return 0
 
 

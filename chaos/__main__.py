@@ -127,9 +127,9 @@ async def expire(options: argparse.Namespace) -> int:
 
     node = found(options)
     victim = await session.session_of(node.zookeeper, node.node_id)
-    begun = time.perf_counter()
+    started_s = time.perf_counter()
     await session.expire(node.zookeeper, victim)
-    took_ms = (time.perf_counter() - begun) * 1000
+    took_ms = (time.perf_counter() - started_s) * 1000
     say(f"ended session {victim:#x} of node {node.node_id} (pid {node.pid}) in {took_ms:.0f} ms")
     return 0
 
@@ -143,11 +143,11 @@ async def break_link(options: argparse.Namespace) -> int:
         details["api_key"] = APIS[options.api]
     if options.direction != "both":
         details["direction"] = options.direction
-    begun = await send_order(options.at, "begin", **details)
-    say(f"began: {begun['what']}")
+    fault = await send_order(options.at, "begin", **details)
+    say(f"began: {fault['what']}")
     if options.seconds:
         await asyncio.sleep(options.seconds)
-        ended = await send_order(options.at, "end", fault=begun["fault"])
+        ended = await send_order(options.at, "end", fault=fault["fault"])
         say(f"ended: {ended['what']}, met {ended['hits']} times")
     return 0
 

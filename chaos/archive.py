@@ -30,8 +30,8 @@ class ClusterHistory(History):
 
     def generation_of(self, place: Place, leader_epoch: int) -> int:
         """The class generation that a partition served in a leader epoch."""
-        begun = [generation for generation, epoch in self.gen_start.get(place, ()) if epoch <= leader_epoch]
-        return max(begun, default=0)
+        generations = [generation for generation, epoch in self.gen_start.get(place, ()) if epoch <= leader_epoch]
+        return max(generations, default=0)
 
 
 async def read_states(session: ZkSession, topic: str, history: ClusterHistory) -> dict[Place, LeaderAndIsr]:

@@ -51,9 +51,9 @@ def moments(fired: Iterable[Fired], resizes: Iterable[tuple[float, float, int]])
     offset_s = wall_clock_ms() / 1000 - asyncio.get_running_loop().time()
     made = [
         Moment(
-            round((offset_s + one.begun_s) * 1000),
+            round((offset_s + one.started_s) * 1000),
             _lane(one.name),
-            f"{one.name}: {one.what}, for {one.ended_s - one.begun_s:.1f} s",
+            f"{one.name}: {one.what}, for {one.ended_s - one.started_s:.1f} s",
             one.name,
         )
         for one in fired
@@ -62,10 +62,10 @@ def moments(fired: Iterable[Fired], resizes: Iterable[tuple[float, float, int]])
         Moment(
             round((offset_s + published) * 1000),
             "resize",
-            f"{TOPIC} has {partitions(count)}, {published - asked:.1f} s after it was asked",
+            f"{TOPIC} has {partitions(count)}, {published - requested_s:.1f} s after it was asked",
             partitions(count),
         )
-        for asked, published, count in resizes
+        for requested_s, published, count in resizes
     ]
     return sorted(made, key=lambda one: one.t_ms)
 

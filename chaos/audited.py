@@ -77,8 +77,8 @@ class AuditCompanion:
         self._servers = servers
         self._directory.mkdir(parents=True, exist_ok=True)
         self._stream = await self._start(STREAM, "--follow")
-        begun = self._of(STREAM) / "checkpoint" / "metadata"
-        await self._wait(STREAM, self._stream, self._has_begun(self._stream, begun))
+        metadata = self._of(STREAM) / "checkpoint" / "metadata"
+        await self._wait(STREAM, self._stream, self._has_started(self._stream, metadata))
         self._say("the audit has begun")
 
     async def end(self, moments: Sequence[Moment]) -> None:
@@ -105,9 +105,9 @@ class AuditCompanion:
         if self.comparison is None:
             return ["no verdict of the audit"]
         verdict = self.comparison.stream["verdict"]
-        told = ", ".join(f"{verdict[name]:,} {name.replace('_', ' ')}" for name in ("delivered", "redelivered"))
+        counts = ", ".join(f"{verdict[name]:,} {name.replace('_', ' ')}" for name in ("delivered", "redelivered"))
         return [
-            f"audit: {told}; {'nothing was violated' if self.comparison.clean else 'VIOLATIONS'}",
+            f"audit: {counts}; {'nothing was violated' if self.comparison.clean else 'VIOLATIONS'}",
             f"audit: stream and batch job {'agree' if self.comparison.equal else 'DIFFER'}",
             f"report: {self._directory / REPORT}",
         ]
@@ -143,8 +143,8 @@ class AuditCompanion:
         if status not in (0, 1):
             raise AuditFailed(f"the audit ended with status {status}\n{self._log_tail(name)}")
 
-    async def _has_begun(self, process: asyncio.subprocess.Process, begun: Path) -> None:
-        while not begun.exists():  # noqa: ASYNC240  # one stat
+    async def _has_started(self, process: asyncio.subprocess.Process, metadata: Path) -> None:
+        while not metadata.exists():  # noqa: ASYNC240  # one stat
             if process.returncode is not None:
                 raise AuditFailed(f"the audit ended with status {process.returncode}\n{self._log_tail(STREAM)}")
             await asyncio.sleep(POLL_S)
@@ -170,12 +170,12 @@ class AuditCompanion:
         from anabranch.audit import results
         from anabranch.spark_jobs import violations
 
-        told = [json.loads((self._of(name) / results.VERDICT).read_text()) for name in (STREAM, BATCH)]
+        verdicts = [json.loads((self._of(name) / results.VERDICT).read_text()) for name in (STREAM, BATCH)]
         lines = [
             sorted(json.dumps(story, sort_keys=True) for story in violations.read(self._of(name) / "violations"))
             for name in (STREAM, BATCH)
         ]
-        return Comparison(*told, *lines)
+        return Comparison(*verdicts, *lines)
 
     def _report(self) -> None:
         from anabranch.audit import report, results

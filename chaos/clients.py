@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from anabranch import Admin, Consumer, PartitionKeyRebalanceListener, Producer
-from anabranch.chaos.history import Begun, Callback, Commit, Delivery, Died, History, Place, Send
+from anabranch.chaos.history import Callback, Commit, Delivery, Died, History, Place, ReadStart, Send
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.clients.producer.queues import RecordMetadata
@@ -93,11 +93,11 @@ class Writer:
         )
         await producer.start()
         loop = asyncio.get_running_loop()
-        begun, sent = loop.time(), 0
+        started_s, sent = loop.time(), 0
         while not self.stopping:
-            due = int((loop.time() - begun) * self._rate) + 1
+            due = int((loop.time() - started_s) * self._rate) + 1
             if due - sent > self._rate:  # do not catch up after a stall of the whole machine
-                begun, sent = loop.time(), 0
+                started_s, sent = loop.time(), 0
                 continue
             while sent < due:
                 sent += 1
@@ -112,7 +112,7 @@ class Writer:
         sequence = self._sequences.get(key, 0)
         value = f"{key}/{sequence}"
         send = Send(history.tick(), self.name, key, sequence, value)
-        begun = loop.time()
+        started_s = loop.time()
         try:
             receipt = await producer.send(self._topic, value.encode(), key.encode())
         except CLIENT_FAILURES as error:
@@ -120,7 +120,7 @@ class Writer:
             return
         self._sequences[key] = sequence + 1
         history.sends.append(send)
-        self._record.sent_s[value] = begun
+        self._record.sent_s[value] = started_s
         receipt.add_done_callback(lambda done: self._settled(send, done))
 
     def _settled(self, send: Send, receipt: asyncio.Future[RecordMetadata]) -> None:
@@ -263,7 +263,7 @@ class Reader(PartitionKeyRebalanceListener):
         """Note that the consumer reads a partition from here on."""
         run = self._runs[place] = self._runs.get(place, 0) + 1
         history = self._record.history
-        history.begun.append(Begun(history.tick(), self.identity, run, place, offset, self.group_generation))
+        history.read_starts.append(ReadStart(history.tick(), self.identity, run, place, offset, self.group_generation))
 
     @contextlib.contextmanager
     def committing(self, offsets: Mapping[Place, int], generation: int) -> Iterator[None]:
@@ -354,7 +354,7 @@ class Operator:
     async def resize(self, count: int) -> None:
         """Resize the topic, retrying until it has `count` partitions."""
         loop = asyncio.get_running_loop()
-        begun = loop.time()
+        started_s = loop.time()
         while True:
             try:
                 async with Admin(self._servers, request_timeout_ms=15000, **self._access) as admin:
@@ -364,4 +364,4 @@ class Operator:
             except CLIENT_FAILURES as error:
                 log.info("resize to %d: %s", count, error)
                 await asyncio.sleep(0.3)
-        self._record.resizes.append((begun, loop.time(), count))
+        self._record.resizes.append((started_s, loop.time(), count))

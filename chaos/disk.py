@@ -32,13 +32,13 @@ def fill(directory: Path, *, leave_bytes: int = 0, at_most_bytes: int = LARGE_BY
 
     Returns its size. Raises TooLarge over `at_most_bytes`.
     """
-    wanted = free_bytes(directory) - leave_bytes
-    if wanted > at_most_bytes:
+    target_bytes = free_bytes(directory) - leave_bytes
+    if target_bytes > at_most_bytes:
         raise TooLarge(f"{directory} has {free_bytes(directory):,} bytes free: use a small separate file system")
     written = 0
     with (directory / BALLAST).open("ab") as ballast:
-        while written < wanted:
-            chunk = min(CHUNK_BYTES, wanted - written)
+        while written < target_bytes:
+            chunk = min(CHUNK_BYTES, target_bytes - written)
             try:
                 os.posix_fallocate(ballast.fileno(), written, chunk)
             except OSError as error:

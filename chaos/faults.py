@@ -40,7 +40,7 @@ class Fired:
 
     name: str
     what: str
-    begun_s: float
+    started_s: float
     ended_s: float
 
 

@@ -17,12 +17,12 @@ from typing import Literal
 from anabranch.chaos.replication_events import (
     Acked,
     Admitted,
-    EndTold,
     HighWatermark,
     IsrAnswered,
-    IsrAsked,
+    IsrRequest,
     Led,
     Proposed,
+    ReportedEnd,
     Stray,
     Truncated,
 )
@@ -70,7 +70,7 @@ class Delivery:
 
 
 @dataclass(slots=True)
-class Begun:
+class ReadStart:
     """A member starts (or seeks) to read a partition at an offset: a new run."""
 
     order: int
@@ -280,7 +280,7 @@ class OffsetsFetched:
     """A member received its group's committed offsets. Offsets pending in open transactions are left out."""
 
     order: int
-    heard_order: int
+    response_order: int
     group: str
     offsets: Mapping[Place, int]
 
@@ -291,7 +291,7 @@ class History:
 
     sends: list[Send] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
-    begun: list[Begun] = field(default_factory=list)
+    read_starts: list[ReadStart] = field(default_factory=list)
     callbacks: list[Callback] = field(default_factory=list)
     died: list[Died] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
@@ -303,8 +303,8 @@ class History:
     truncations: list[Truncated] = field(default_factory=list)
     acks: list[Acked] = field(default_factory=list)
     proposals: list[Proposed] = field(default_factory=list)
-    ends_told: list[EndTold] = field(default_factory=list)
-    isrs_asked: list[IsrAsked] = field(default_factory=list)
+    reported_ends: list[ReportedEnd] = field(default_factory=list)
+    isr_requests: list[IsrRequest] = field(default_factory=list)
     isrs_answered: list[IsrAnswered] = field(default_factory=list)
     admitted: list[Admitted] = field(default_factory=list)
     answers: Counter[Answer] = field(default_factory=Counter)
@@ -335,7 +335,7 @@ class History:
 
     That of a removed one is its end.
     """
-    asked_to_delete: dict[Place, int] = field(default_factory=dict)
+    deletion_offsets: dict[Place, int] = field(default_factory=dict)
     """Partition -> the offset below which records were deleted, by request or by retention."""
     deleted_unread: dict[Place, int] = field(default_factory=dict)
     """Likewise, for deletions that did not wait until groups had read the records."""
@@ -364,12 +364,12 @@ class History:
 
     def deleted(self, place: Place, offset: int) -> bool:
         """Whether this record was deleted, by request or by retention."""
-        asked = min(self.asked_to_delete.get(place, 0), self.log_starts.get(place, 0))
-        return place[0] in self.gone or offset < asked
+        before = min(self.deletion_offsets.get(place, 0), self.log_starts.get(place, 0))
+        return place[0] in self.gone or offset < before
 
     def note_deletion(self, place: Place, before: int, *, only_read: bool = True) -> None:
         """Note that records below an offset may be deleted; `only_read`: because groups have committed them."""
-        for noted in (self.asked_to_delete,) if only_read else (self.asked_to_delete, self.deleted_unread):
+        for noted in (self.deletion_offsets,) if only_read else (self.deletion_offsets, self.deleted_unread):
             noted[place] = max(before, noted.get(place, 0))
 
     def lineage(self, topic: str) -> Lineage | None:

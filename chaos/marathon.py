@@ -219,7 +219,7 @@ class Runner:
         for number in range(self.course.resizes):
             await self._reached(self.course.records * (number + 0.5) / (self.course.resizes + 1))
             count = rng.choice([one for one in COUNTS if one != count])
-            begun_s = loop.time()
+            started_s = loop.time()
             while True:
                 try:
                     async with Admin(self.cluster.bootstrap_servers, request_timeout_ms=15000) as admin:
@@ -229,7 +229,7 @@ class Runner:
                 except FAILURES as error:
                     log.info("resize to %d: %s", count, error)
                     await asyncio.sleep(0.3)
-            self.resizes.append((loop.time() - begun_s, count))
+            self.resizes.append((loop.time() - started_s, count))
             self.moments.append(Moment(wall_clock_ms(), "resize", partitions(count), partitions(count)))
 
     # --- faults
@@ -247,10 +247,10 @@ class Runner:
         while self.faults.total() < self.course.faults:
             await self._reached(self.course.records * (self.faults.total() + 0.3) / self.course.faults)
             await asyncio.sleep(rng.uniform(0, 1))
-            name, begun_ms = rng.choice(list(faults)), wall_clock_ms()
+            name, started_ms = rng.choice(list(faults)), wall_clock_ms()
             if await asyncio.shield(asyncio.ensure_future(faults[name](rng))):
                 self.faults[name] += 1
-                self.moments.append(Moment(begun_ms, _lane(name), name, name))
+                self.moments.append(Moment(started_ms, _lane(name), name, name))
 
     async def _kill_broker(self, rng: random.Random) -> bool:
         return await self._kill(rng, rng.choice(self.cluster.brokers).node_id)
@@ -291,7 +291,7 @@ class Runner:
     async def run(self) -> Outcome:
         """Run until all is sent, resized and delivered, or there is no progress. Returns the outcome."""
         loop = asyncio.get_running_loop()
-        begun_s = loop.time()
+        started_s = loop.time()
         async with Admin(self.cluster.bootstrap_servers) as admin:
             for topic in filter(None, (TOPIC, self.course.audit)):
                 await admin.create_topics([NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3)])
@@ -307,7 +307,7 @@ class Runner:
             loop.create_task(self.resize()),
         ]
         work.append(loop.create_task(self.disturb()))
-        others = [loop.create_task(self._tell(begun_s))]
+        others = [loop.create_task(self._tell(started_s))]
         try:
             await self._all_of(work, [*reading, *others])
             await self._caught_up()
@@ -328,7 +328,7 @@ class Runner:
             self.ledger.missing(self.acknowledged),
             self.resizes,
             self.faults,
-            loop.time() - begun_s,
+            loop.time() - started_s,
             self.trouble,
         )
 
@@ -357,13 +357,13 @@ class Runner:
                 return
             await asyncio.sleep(0.1)
 
-    async def _tell(self, begun_s: float) -> None:
+    async def _tell(self, started_s: float) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(5)
             ledger = self.ledger
             self.say(
-                f"{loop.time() - begun_s:7.1f} s  {self.stored:>11,} stored  {ledger.delivered:>11,} delivered  "
+                f"{loop.time() - started_s:7.1f} s  {self.stored:>11,} stored  {ledger.delivered:>11,} delivered  "
                 f"{ledger.repeated:>8,} repeated  {len(self.resizes):>4} resizes  {self.faults.total():>4} faults  "
                 f"{ledger.found} anomalies"
             )

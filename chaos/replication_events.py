@@ -86,7 +86,7 @@ class Proposed:
 
 
 @dataclass(slots=True)
-class EndTold:
+class ReportedEnd:
     """A broker that acted as leader reported a partition's end to a client (including uncommitted records)."""
 
     order: int
@@ -97,14 +97,14 @@ class EndTold:
 
 
 @dataclass(slots=True)
-class IsrAsked:
-    """A leader requested an ISR from the controller. `heard_order` -1: it ended before the response."""
+class IsrRequest:
+    """A leader requested an ISR from the controller. `response_order` -1: it ended before the response."""
 
     order: int
     node: int
     life: int
     place: Place
-    heard_order: int = -1
+    response_order: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class ChaosRun:
         self.scene = Scene(
             cluster, self._chance("victims"), self._resize, self._readers, set(), self._groups, self._shared
         )
-        self._begun_s = 0.0
+        self._started_s = 0.0
 
     def _chance(self, purpose: str) -> random.Random:
         return random.Random(f"{self.plan.seed}/{purpose}")
@@ -162,7 +162,7 @@ class ChaosRun:
         return asyncio.get_running_loop().time()
 
     def _tell(self, line: str) -> None:
-        at = self._now() - self._begun_s
+        at = self._now() - self._started_s
         self.history.tell(at, line)
         self._say(f"{at:7.1f}  {line}")
 
@@ -170,7 +170,7 @@ class ChaosRun:
 
     async def run(self) -> Verdict:
         """Run the faults, wait for convergence, and judge. Returns the verdict."""
-        self._begun_s = self._now()
+        self._started_s = self._now()
         async with Admin(self.cluster.bootstrap_servers, **self.cluster.access) as admin:
             for topic in filter(None, (TOPIC, self.plan.audit)):
                 configs = {} if self.plan.gated else {"reshard.legacy.consumers": "ignore"}
@@ -210,7 +210,7 @@ class ChaosRun:
             [*(f"run: {line}" for line in self.history.failures), *self._judge(), *self._judge_members()],
             self.fired,
             self.record,
-            self._now() - self._begun_s,
+            self._now() - self._started_s,
             sum(one.restarts for one in self._readers),
             self._groups,
             self._shared,
@@ -257,15 +257,15 @@ class ChaosRun:
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _fault(self, name: str) -> None:
-        begun = self._now()
+        started_s = self._now()
         try:
             what = await FAULTS[name](self.scene)
         except NodeFailed as error:
             self.history.failures.append(f"{name}: {error}")
             return
         if what is not None:
-            self.fired.append(Fired(name, what, begun, self._now()))
-            self._tell(f"{name}: {what} (began {begun - self._begun_s:.1f})")
+            self.fired.append(Fired(name, what, started_s, self._now()))
+            self._tell(f"{name}: {what} (began {started_s - self._started_s:.1f})")
 
     async def _converge(self, operator: asyncio.Task[None], writers: list[asyncio.Task[None]]) -> None:
         """Wait until the cluster has recovered by itself.
@@ -305,13 +305,13 @@ class ChaosRun:
         return not group.missing(self.history.sends)
 
     async def _until(self, condition: Callable[[], bool | Awaitable[bool]], what: str) -> bool:
-        begun = self._now()
+        started_s = self._now()
         while True:
             holds = condition()
             if holds if isinstance(holds, bool) else await holds:
-                self._tell(f"{what} ({self._now() - begun:.1f} s)")
+                self._tell(f"{what} ({self._now() - started_s:.1f} s)")
                 return True
-            if self._now() - begun > self.plan.patience_s:
+            if self._now() - started_s > self.plan.patience_s:
                 patience = f"{self.plan.patience_s:g} s"
                 self.history.failures.append(f"L1 no convergence: {what} did not happen within {patience}")
                 self._tell(self.history.failures[-1])
@@ -417,7 +417,7 @@ def recoveries(fired: Fired, record: Record) -> tuple[float, float]:
     """Return (longest wait for an acknowledgement of records sent during the fault, time until all had one)."""
     longest, after = 0.0, 0.0
     for value, sent in record.sent_s.items():
-        if fired.begun_s <= sent <= fired.ended_s and value in record.acked_s:
+        if fired.started_s <= sent <= fired.ended_s and value in record.acked_s:
             longest = max(longest, record.acked_s[value] - sent)
             after = max(after, record.acked_s[value] - fired.ended_s)
     return longest, after
@@ -443,7 +443,7 @@ def report(verdict: Verdict) -> Iterator[str]:
     )
     yield from (one.summary() for one in verdict.members)
     if verdict.shared is not None:
-        yield verdict.shared.told()
+        yield verdict.shared.summary()
     if lags:
         middle, most = lags[len(lags) // 2], lags[-1]
         yield f"from send to first delivery: median {middle * 1000:.0f} ms, most {most:.1f} s"

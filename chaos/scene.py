@@ -51,12 +51,12 @@ class Scene:
     async def victim(self, *, brokers_only: bool = False) -> int | None:
         """Choose a node by its role; None when all are reserved."""
         role = self.rng.random()
-        wanted = [await self.active()] if role < 0.35 else await self.leaders() if role < 0.7 else []
+        candidates = [await self.active()] if role < 0.35 else await self.leaders() if role < 0.7 else []
         # No await from here to the caller's `hands_on`: another fault could reserve the same node.
         nodes = self.free(self.cluster.brokers if brokers_only else list(self.cluster.nodes))
         if not nodes:
             return None
-        return self.rng.choice([one for one in wanted if one in nodes] or nodes)
+        return self.rng.choice([one for one in candidates if one in nodes] or nodes)
 
     async def active(self) -> int:
         """Return the active controller's id; -1 if there is none, or ZooKeeper does not answer."""

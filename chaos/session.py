@@ -48,16 +48,16 @@ class _SessionReclaimed(Exception):
 
 async def expire(hosts: str, session_id: int) -> None:
     """Take the session over and close it. Raises `NoSession` if no server of `hosts` knows it."""
-    problem, told = "", False
+    problem, reclaimed = "", False
     for server in hosts.partition("/")[0].split(",") * TRIES:
         host, port = parse_host_port(server)
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                if await _take_over_and_close(host, port, session_id) or told:
+                if await _take_over_and_close(host, port, session_id) or reclaimed:
                     return
             problem = "it has ended, or has another password"
         except _SessionReclaimed:
-            problem, told = "the node reclaimed it each time", True  # unless only the response was lost
+            problem, reclaimed = "the node reclaimed it each time", True  # unless only the response was lost
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             problem = f"{server}: {error!r}"
     raise NoSession(f"session {session_id:#x} could not be taken over: {problem}")

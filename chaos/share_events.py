@@ -16,11 +16,11 @@ Verdict = Literal["accept", "release", "reject"]
 
 @dataclass(slots=True)
 class Handed:
-    """A member received a record, in the response to a request sent at `asked_order`."""
+    """A member received a record, in the response to a request sent at `request_order`."""
 
     order: int
-    asked_order: int
-    asked_s: float
+    request_order: int
+    requested_s: float
     member: str
     node: int
     place: Place

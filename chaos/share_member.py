@@ -60,7 +60,7 @@ class ShareMember:
         self._timeout_ms = request_timeout_ms
         self._heartbeat_s = heartbeat_s
         self._security = security
-        self._told = False
+        self._subscription_sent = False
         """Whether the last heartbeat was answered; if not, the next one requests the full assignment."""
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[PartitionId, int] | None = None
@@ -87,15 +87,15 @@ class ShareMember:
             group_id=self.group,
             member_id=self.member_id,
             member_epoch=self.epoch,
-            subscribed_topic_names=None if self._told else [self.topic],
+            subscribed_topic_names=None if self._subscription_sent else [self.topic],
         )
-        self._told = False
+        self._subscription_sent = False
         response = await self._coordinator.call(request)
         if response.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             self.epoch, self.assigned = JOINING, set()
             return
         check(response.error_code, response.error_message)
-        self.epoch, self._told = response.member_epoch, True
+        self.epoch, self._subscription_sent = response.member_epoch, True
         if response.assignment is not None:
             rows = response.assignment.topic_partitions
             self.assigned = {(row.topic_id, index) for row in rows for index in row.partitions}

@@ -67,11 +67,11 @@ class Handling:
     async def turn(self, content: float) -> None:
         """Poll once and process the records: `content` is the part that is accepted. Raises errors."""
         history, rng = self._history, self._rng
-        asked, asked_s = history.tick(), self._now_s()
+        request_order, requested_s = history.tick(), self._now_s()
         got = await self._member.poll(rng.choice((1, 3, 10, 500)), 300)
         for one in got:
             node, count = one.session.node, one.delivery_count
-            row = Handed(history.tick(), asked, asked_s, self._name, node, one.place, one.offset, count)
+            row = Handed(history.tick(), request_order, requested_s, self._name, node, one.place, one.offset, count)
             history.shares.handed.append(row)
         if not got:
             return
@@ -240,7 +240,7 @@ class SharedTopic:
         for name, check in CHECKERS.items():
             yield from (f"{name}: {line}" for line in check(self.history))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Summarize the group in one line."""
         handed, judged = self.history.shares.handed, self.history.shares.judged
         accepted = sum((one.verdict, one.outcome) == ("accept", "ok") for one in judged)

@@ -81,10 +81,10 @@ class ShareSession:
         """Whether its next request may succeed."""
         return not self.over and not self._connection.closed
 
-    async def fetch(self, wanted: set[PartitionId], *, max_records: int, max_wait_ms: int) -> list[SharedRecord]:
-        """Fetch records of `wanted`, with pending acknowledgements. Raises the request's errors."""
-        response = await self._fetch(wanted, self._epoch, max_records=max_records, max_wait_ms=max_wait_ms)
-        self._partitions = set(wanted)
+    async def fetch(self, partitions: set[PartitionId], *, max_records: int, max_wait_ms: int) -> list[SharedRecord]:
+        """Fetch records of `partitions`, with pending acknowledgements. Raises the request's errors."""
+        response = await self._fetch(partitions, self._epoch, max_records=max_records, max_wait_ms=max_wait_ms)
+        self._partitions = set(partitions)
         rows = _rows(response)
         self.sent_away = any(row.error_code != ErrorCode.NONE for row in rows.values())
         return [record for where, row in rows.items() for record in self._records(where, row)]
@@ -133,7 +133,7 @@ class ShareSession:
         response = await self._ask(request, sayings)
         _settle(sayings, {where: row.error_code for where, row in _rows(response).items()})
 
-    async def _fetch(self, wanted: set[PartitionId], epoch: int, *, max_records: int, max_wait_ms: int) -> Any:
+    async def _fetch(self, partitions: set[PartitionId], epoch: int, *, max_records: int, max_wait_ms: int) -> Any:
         sayings, self._to_say = self._to_say, []
         said = _by_partition(sayings)
         request = share_fetch.ShareFetchRequest(
@@ -155,11 +155,11 @@ class ShareSession:
                         for index in indexes
                     ],
                 )
-                for topic_id, indexes in _by_topic((wanted - self._partitions) | said.keys())
+                for topic_id, indexes in _by_topic((partitions - self._partitions) | said.keys())
             ],
             forgotten_topics_data=[
                 share_fetch.ForgottenTopic(topic_id=topic_id, partitions=indexes)
-                for topic_id, indexes in _by_topic(self._partitions - wanted)
+                for topic_id, indexes in _by_topic(self._partitions - partitions)
             ],
         )
         response = await self._ask(request, sayings)

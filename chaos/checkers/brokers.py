@@ -66,9 +66,9 @@ def c7_epoch_lineage(history: History) -> Iterator[str]:
     """
     for place, caches in history.epoch_caches.items():
         known = sorted(caches.items())
-        for node, begun in known[1:]:
-            if begun != known[0][1]:
-                yield f"{place}: epochs begin at {known[0][1]} on {known[0][0]}, at {begun} on {node}"
+        for node, epochs in known[1:]:
+            if epochs != known[0][1]:
+                yield f"{place}: epochs begin at {known[0][1]} on {known[0][0]}, at {epochs} on {node}"
 
 
 def c8_early_join(history: History) -> Iterator[str]:
@@ -91,12 +91,12 @@ def c9_unfit_isr(history: History) -> Iterator[str]:
 def c10_isr_changes(history: History) -> Iterator[str]:
     """A leader has two ISR requests of a partition open at once, or applies a response that is older than its state."""
     open_until: dict[tuple[Place, int, int], int | None] = {}
-    for one in history.isrs_asked:
+    for one in history.isr_requests:
         partition = (one.place, one.node, one.life)
-        heard = open_until.get(partition, 0)
-        if heard is None or heard > one.order:
+        until = open_until.get(partition, 0)
+        if until is None or until > one.order:
             yield f"{one.place}: {one.node} asks for an ISR, and has no answer yet to what it asked before"
-        open_until[partition] = one.heard_order if one.heard_order >= 0 else None
+        open_until[partition] = one.response_order if one.response_order >= 0 else None
     for answer in history.isrs_answered:
         known, granted = answer.before, answer.granted
         stale = granted.leader_epoch != known.leader_epoch or granted.partition_epoch < known.partition_epoch
@@ -162,12 +162,12 @@ def c12_stale_request(history: History) -> Iterator[str]:
         if -1 < one.broker_epoch < one.own_epoch:
             yield f"{one.node} lets in a request to broker epoch {one.broker_epoch}, it has {one.own_epoch}"
         highest[one.node, one.life] = max(known, one.controller_epoch)
-    begun: dict[tuple[int, int, Place, str], int] = {}
+    newest: dict[tuple[int, int, Place, str], int] = {}
     for led in history.led:
         office = (led.node, led.life, led.place, led.topic_id)
-        if led.leader_epoch <= begun.get(office, -1):
+        if led.leader_epoch <= newest.get(office, -1):
             yield f"{led.place}: {led.node} begins to lead in epoch {led.leader_epoch} again"
-        begun[office] = max(led.leader_epoch, begun.get(office, -1))
+        newest[office] = max(led.leader_epoch, newest.get(office, -1))
 
 
 def c13_unsafe_ack(history: History) -> Iterator[str]:

@@ -137,13 +137,13 @@ def a18_visible_ack(history: History) -> Iterator[str]:
         if send.outcome == "ok" and send.place is not None:
             highest = max(send.offset, acked[send.place][-1][1] if acked[send.place] else -1)
             acked[send.place].append((send.acked_order, highest))
-    for told in history.ends_told:
-        last = bisect_left(offices[told.place], (told.order,)) - 1
-        known = bisect_left(acked[told.place], (told.order,)) - 1
-        in_office = last >= 0 and offices[told.place][last][1:] == (told.node, told.leader_epoch)
-        if in_office and known >= 0 and acked[told.place][known][1] >= told.offset:
-            offset = acked[told.place][known][1]
-            yield f"{told.node} says that {told.place} ends at {told.offset}, and {offset} was acknowledged before"
+    for end in history.reported_ends:
+        last = bisect_left(offices[end.place], (end.order,)) - 1
+        known = bisect_left(acked[end.place], (end.order,)) - 1
+        in_office = last >= 0 and offices[end.place][last][1:] == (end.node, end.leader_epoch)
+        if in_office and known >= 0 and acked[end.place][known][1] >= end.offset:
+            offset = acked[end.place][known][1]
+            yield f"{end.node} says that {end.place} ends at {end.offset}, and {offset} was acknowledged before"
 
 
 def a19_immutable_prefix(history: History) -> Iterator[str]:

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from anabranch.chaos.checkers.shared import Checker, at, first_deliveries, stored_offsets
-from anabranch.chaos.history import Begun, Commit, Delivery, History, OffsetsReset, Place
+from anabranch.chaos.history import Commit, Delivery, History, OffsetsReset, Place, ReadStart
 
 
 def a7_poll_skip(history: History) -> Iterator[str]:
     """A member skips stored records of a partition within one assignment."""
     offsets = stored_offsets(history)
-    for run, begun in _runs(history):
-        expected = begun
+    for run, start in _runs(history):
+        expected = start
         for delivery in run:
             there = offsets.get(delivery.place, [])
             skipped = there[bisect_left(there, expected) : bisect_left(there, delivery.offset)]
@@ -31,8 +31,8 @@ def a7_poll_skip(history: History) -> Iterator[str]:
 
 def a9_nonmonotonic_poll(history: History) -> Iterator[str]:
     """A member goes back in a partition within one assignment."""
-    for run, begun in _runs(history):
-        expected = begun
+    for run, start in _runs(history):
+        expected = start
         for delivery in run:
             if delivery.offset < expected:
                 yield f"{delivery.consumer} goes back from {expected} to {at(delivery.place, delivery.offset)}"
@@ -46,10 +46,10 @@ def a21_commit_lost(history: History) -> Iterator[str]:
     have generations of one number.
     """
     committed: dict[Place, tuple[int, int, str]] = {}
-    events: list[tuple[int, Commit | Begun | OffsetsReset]] = [
+    events: list[tuple[int, Commit | ReadStart | OffsetsReset]] = [
         (one.acked_order, one) for one in history.commits if one.outcome == "ok"
     ]
-    events += [(one.order, one) for one in history.begun]
+    events += [(one.order, one) for one in history.read_starts]
     events += [(one.order, one) for one in history.resets if one.outcome != "fail"]
     for _, event in sorted(events, key=lambda one: one[0]):
         if isinstance(event, OffsetsReset):
@@ -78,7 +78,7 @@ def a22_zombie_commit(history: History) -> Iterator[str]:
     """
     orders: dict[Place | None, list[int]] = defaultdict(list)
     newest: dict[Place | None, list[int]] = defaultdict(list)
-    for one in sorted(history.begun, key=lambda one: one.order):
+    for one in sorted(history.read_starts, key=lambda one: one.order):
         scope = None if history.barriers else one.place
         before = newest[scope]
         orders[scope].append(one.order)
@@ -123,13 +123,13 @@ def a40_late_delivery(history: History) -> Iterator[str]:
 
     Repetitions count: the other may be past newer records of the same key by then, here or elsewhere.
     """
-    newest: dict[Place, Begun] = {}
+    newest: dict[Place, ReadStart] = {}
     said: set[tuple[str, Place]] = set()
-    events: list[tuple[int, Delivery | Begun]] = [(one.order, one) for one in history.begun]
+    events: list[tuple[int, Delivery | ReadStart]] = [(one.order, one) for one in history.read_starts]
     events += [(one.order, one) for one in history.deliveries]
     for _, event in sorted(events, key=lambda one: one[0]):
         owner = newest.get(event.place)
-        if isinstance(event, Begun):
+        if isinstance(event, ReadStart):
             if owner is None or owner.group_generation <= event.group_generation:
                 newest[event.place] = event
             continue
@@ -170,12 +170,12 @@ def a48_commit_taken_back(history: History) -> Iterator[str]:
 
 def _runs(history: History) -> Iterator[tuple[list[Delivery], int]]:
     """Yield the deliveries of each run, in order, with its start."""
-    begun = {(one.consumer, one.run, one.place): one.offset for one in history.begun}
+    starts = {(one.consumer, one.run, one.place): one.offset for one in history.read_starts}
     runs: dict[tuple[str, int, Place], list[Delivery]] = defaultdict(list)
     for delivery in history.deliveries:
         runs[delivery.consumer, delivery.run, delivery.place].append(delivery)
     for key, run in runs.items():
-        yield run, begun.get(key, -1)
+        yield run, starts.get(key, -1)
 
 
 CHECKERS: Final[dict[str, Checker]] = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from anabranch.chaos.checkers.shared import Checker, at, stored_offsets, was_removed_unread
-from anabranch.chaos.history import Begun, Commit, Delivery, History, OffsetsReset, Place, Stored
+from anabranch.chaos.history import Commit, Delivery, History, OffsetsReset, Place, ReadStart, Stored
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import KeyEpoch, Lineage
 from anabranch.protocol.linear_hashing import address
@@ -111,7 +111,7 @@ def b9_illegal_replay(history: History) -> Iterator[str]:
     """
     offsets = stored_offsets(history)
     delivered: dict[Place, set[int]] = defaultdict(set)
-    events: list[tuple[int, Delivery | Begun]] = [(one.order, one) for one in history.begun]
+    events: list[tuple[int, Delivery | ReadStart]] = [(one.order, one) for one in history.read_starts]
     events += [(one.order, one) for one in history.deliveries]
     for _, event in sorted(events, key=lambda one: one[0]):
         if isinstance(event, Delivery):
@@ -143,21 +143,21 @@ def b12_callbacks(history: History) -> Iterator[str]:
             seen.add((delivery.place, delivery.offset))
             last[key_epoch] = (delivery.order, delivery.consumer)
     flushed: dict[tuple[Place, str], list[int]] = defaultdict(list)
-    told: dict[Place, list[int]] = defaultdict(list)
+    flushes: dict[Place, list[int]] = defaultdict(list)
     for callback in history.callbacks:
         for place in callback.places:
             if callback.kind == "revoked":
                 flushed[place, callback.consumer].append(callback.order)
             else:
-                told[place].append(callback.order)
+                flushes[place].append(callback.order)
     died = {one.consumer: one.order for one in history.died}
     taken: dict[Place, list[tuple[int, str]]] = defaultdict(list)
-    for begun in history.begun:
-        taken[begun.place].append((begun.order, begun.consumer))
+    for start in history.read_starts:
+        taken[start.place].append((start.order, start.consumer))
     for (place, generation), order in opened.items():
         lineage = history.lineage(place[0])
         before = () if lineage is None else _predecessors(lineage, KeyEpoch(place[1], generation))
-        if before and bisect_left(told[place], order) == 0:
+        if before and bisect_left(flushes[place], order) == 0:
             yield f"{place} generation {generation} is delivered and its owner was not told"
         for one in before:
             parent = (place[0], one.partition)

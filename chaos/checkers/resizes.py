@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from anabranch.chaos.checkers.shared import Checker, at, was_removed_unread
-from anabranch.chaos.history import Begun, Delivery, History, OffsetsReset, Place
+from anabranch.chaos.history import Delivery, History, OffsetsReset, Place, ReadStart
 from anabranch.chaos.resize_events import Retired, TopicWritten
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.lineage import KeyEpoch, Lineage
@@ -20,11 +20,11 @@ from anabranch.protocol.lineage import KeyEpoch, Lineage
 
 def b14_boundary_moved(history: History) -> Iterator[str]:
     """A record of a leader epoch is at or behind the end that a later leader reported for that epoch (I2)."""
-    told: dict[Place, list[tuple[int, int, int]]] = defaultdict(list)
+    reported: dict[Place, list[tuple[int, int, int]]] = defaultdict(list)
     for one in history.resizes.boundaries:
-        told[one.place].append((one.epoch, one.end_offset, one.node))
+        reported[one.place].append((one.epoch, one.end_offset, one.node))
     for record in history.stored:
-        for epoch, end, node in set(told.get(record.place, ())):
+        for epoch, end, node in set(reported.get(record.place, ())):
             if record.leader_epoch <= epoch and record.offset >= end:
                 where = at(record.place, record.offset)
                 yield f"{where} of epoch {record.leader_epoch}: {node} said that {epoch} ends at {end}"
@@ -44,7 +44,9 @@ def b15_replay_order(history: History) -> Iterator[str]:
     position: dict[Place, int] = {}
     held: dict[tuple[str, str], dict[Place, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     removed: dict[Place, int] = {}
-    events: list[tuple[int, Delivery | Begun | OffsetsReset | Retired]] = [(one.order, one) for one in history.begun]
+    events: list[tuple[int, Delivery | ReadStart | OffsetsReset | Retired]] = [
+        (one.order, one) for one in history.read_starts
+    ]
     events += [(one.order, one) for one in history.deliveries]
     events += [(one.order, one) for one in history.resets if one.outcome != "fail"]
     events += [(one.order, one) for one in history.resizes.retired]
@@ -62,7 +64,7 @@ def b15_replay_order(history: History) -> Iterator[str]:
                     if back_to is not None:  # the rest is delivered again, or it is deleted
                         rows[:] = [row for row in rows if row[0] < back_to and not history.deleted(place, row[0])]
             continue
-        if isinstance(event, Begun):
+        if isinstance(event, ReadStart):
             reader[event.place], position[event.place] = (event.consumer, event.run), event.offset
             continue
         if reader.get(event.place) != (event.consumer, event.run):
@@ -112,13 +114,13 @@ def b17_index_reused(history: History) -> Iterator[str]:
 
 def b18_shown_too_early(history: History) -> Iterator[str]:
     """A response shows a leader epoch in which a partition serves a newer generation than the topic's (I9, R12)."""
-    begun: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    generations: dict[Place, list[tuple[int, int]]] = defaultdict(list)
     for state in history.states:
-        if not begun[state.place] or begun[state.place][-1][1] != state.generation:
-            begun[state.place].append((state.leader_epoch, state.generation))
+        if not generations[state.place] or generations[state.place][-1][1] != state.generation:
+            generations[state.place].append((state.leader_epoch, state.generation))
     for one in history.resizes.shown:
         for index, epoch in one.epochs.items():
-            serves = max((g for first, g in begun[one.topic, index] if first <= epoch), default=0)
+            serves = max((g for first, g in generations[one.topic, index] if first <= epoch), default=0)
             if serves > one.generation:
                 where = f"{one.topic}-{index} in epoch {epoch}, which is of {serves}"
                 yield f"{one.process} sees {where}, and generation {one.generation}"

@@ -47,8 +47,8 @@ def a42_accepted_again(history: History) -> Iterator[str]:
             accepted[one.place, one.offset].append(one)
     for handed in history.shares.handed:
         for one in accepted.get((handed.place, handed.offset), ()):
-            same = handed.node == one.node and handed.asked_order > one.acked_order
-            if same or handed.asked_s > one.acked_s + DEPOSED_S:
+            same = handed.node == one.node and handed.request_order > one.acked_order
+            if same or handed.requested_s > one.acked_s + DEPOSED_S:
                 yield f"{at(handed.place, handed.offset)}: handed to {handed.member}, accepted by {one.member} before"
                 break
 

@@ -89,9 +89,9 @@ def a29_exactly_once_copy(history: History) -> Iterator[str]:
     decided = decisions(history)
     copies = [copy for one in history.transactions for copy in one.copies if decided.get(copy.value)]
     times = Counter(copy.source for copy in copies)
-    wanted = {record.value for record in history.stored if record.place[0] not in history.unread}
-    wanted |= {copy.value for copy in copies if not copy.final}
-    for source in sorted(wanted | times.keys()):
+    expected = {record.value for record in history.stored if record.place[0] not in history.unread}
+    expected |= {copy.value for copy in copies if not copy.final}
+    for source in sorted(expected | times.keys()):
         if times[source] != 1:
             yield f"{source} is copied {times[source]} times"
 
@@ -100,19 +100,19 @@ def a30_offset_goes_back(history: History) -> Iterator[str]:
     """A group's committed offset decreases, from one response to a later request, without a reset."""
     known: dict[tuple[str, Place], tuple[int, int]] = {}
     events: list[tuple[int, int, OffsetsFetched | OffsetsReset]] = []
-    events += [(one.heard_order, 0, one) for one in history.fetched]
+    events += [(one.response_order, 0, one) for one in history.fetched]
     events += [(one.order, 1, one) for one in history.fetched]
     events += [(one.order, 2, one) for one in history.resets if one.outcome != "fail"]
     started: dict[int, dict[tuple[str, Place], tuple[int, int]]] = {}
-    for order, asked, one in sorted(events, key=lambda event: event[:2]):
+    for order, is_request, one in sorted(events, key=lambda event: event[:2]):
         for place, offset in one.offsets.items():
             key = (one.group, place)
             if isinstance(one, OffsetsReset):
                 known.pop(key, None)
-                for begun in started.values():  # a request at that moment may return either
-                    begun.pop(key, None)
+                for offsets in started.values():  # a request at that moment may return either
+                    offsets.pop(key, None)
                 continue
-            if asked:
+            if is_request:
                 if key in known:
                     started.setdefault(id(one), {})[key] = known[key]
                 continue
@@ -137,24 +137,27 @@ def a31_offsets_lost(history: History) -> Iterator[str]:
         while done and done[-1][0] < one.order:
             _, place, offset = done.pop()
             acked[place] = max(offset, acked.get(place, -1))
-        for place, told in one.offsets.items():
-            if told < acked.get(place, -1):
-                yield f"{one.group}, {at(place, told)}: {acked[place]} was committed"
+        for place, offset in one.offsets.items():
+            if offset < acked.get(place, -1):
+                yield f"{one.group}, {at(place, offset)}: {acked[place]} was committed"
 
 
 def a32_offsets_too_early(history: History) -> Iterator[str]:
     """A group gets an offset before a member sent its commit."""
-    asked: dict[tuple[Place, int], int] = {}
+    first_requested: dict[tuple[Place, int], int] = {}
     for one in history.transactions:
         if one.wish == "commit":
             for row in one.offsets.items():
-                asked[row] = min(one.wished_order, asked.get(row, one.wished_order))
+                first_requested[row] = min(one.wished_order, first_requested.get(row, one.wished_order))
     for commit in history.copiers_commits:
         for row in commit.offsets.items():
-            asked[row] = min(commit.order, asked.get(row, commit.order))
+            first_requested[row] = min(commit.order, first_requested.get(row, commit.order))
     for question in _copiers_questions(history):
         for place, offset in question.offsets.items():
-            if offset >= 0 and asked.get((place, offset), question.heard_order + 1) > question.heard_order:
+            if (
+                offset >= 0
+                and first_requested.get((place, offset), question.response_order + 1) > question.response_order
+            ):
                 yield f"{question.group} is told {at(place, offset)}"
 
 
@@ -181,16 +184,16 @@ def a33_copies_out_of_order(history: History) -> Iterator[str]:
 
 def a34_zombie_producer(history: History) -> Iterator[str]:
     """A producer commits, or adds offsets, after another one took over its transactional id."""
-    begun: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
+    initialized: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
     for one in history.producers:
-        begun[one.transactional_id].append((one.order, one.producer, one.producer_epoch))
+        initialized[one.transactional_id].append((one.order, one.producer, one.producer_epoch))
     for transaction in history.transactions:
-        own = next((row for row in begun[transaction.transactional_id] if row[1] == transaction.producer), None)
+        own = next((row for row in initialized[transaction.transactional_id] if row[1] == transaction.producer), None)
         if own is None:
             continue
         # A producer that was stopped before it read the response begins late; its epoch shows that it is the earlier
         # one.
-        successors = [row for row in begun[transaction.transactional_id] if row[0] > own[0] and row[2] >= own[2]]
+        successors = [row for row in initialized[transaction.transactional_id] if row[0] > own[0] and row[2] >= own[2]]
         did = []
         if transaction.outcome == "ok" and transaction.wish == "commit" and transaction.copies:
             did.append((transaction.wished_order, "commits"))

@@ -52,7 +52,7 @@ async def test_every_record_is_acknowledged_while_members_join_and_leave() -> No
     assert not list(shared.judge())
     assert all(task.done() for task in running)
     assert len(shared.history.sends) > 20
-    assert shared.told().endswith("2 members crashed")
+    assert shared.summary().endswith("2 members crashed")
     send = shared.history.sends[0]
     assert send.place is not None and send.place[0] == SHARED
     shared.history.shares.handed.append(Handed(1, 1, 0.0, "s0.1", 1, send.place, send.offset, DELIVERY_LIMIT + 1))

@@ -37,15 +37,15 @@ async def member_sleeps(schedule: Any) -> bool:
     deadline = cluster.now() + 3
     while not reader.blocked and cluster.now() < deadline:
         await asyncio.sleep(0.01)
-    held, known = reader.at_hand, len(cluster.history.begun)
+    held, known = reader.at_hand, len(cluster.history.read_starts)
     if not reader.blocked or reader.process is not process:
         reader.block_s = 0.0
         return False
     cluster.tell(f"{reader.identity} sleeps, and has records of {sorted(held)}")
     cluster.loop.freeze(process)
     await asyncio.sleep(2)
-    begun, deadline = cluster.history.begun, cluster.now() + 3
-    while not (taken := any(one.place in held for one in begun[known:])) and cluster.now() < deadline:
+    read_starts, deadline = cluster.history.read_starts, cluster.now() + 3
+    while not (taken := any(one.place in held for one in read_starts[known:])) and cluster.now() < deadline:
         await asyncio.sleep(0.01)
     await asyncio.sleep(rng.random())
     if reader.process is process:
@@ -72,10 +72,12 @@ async def zombie_commits(schedule: Any) -> bool:
     offsets = {one.partition.partition: one.position for one in reader.consumer._core.assignment if one.handed_out >= 0}
     request = _commit_of(membership, offsets)
     cluster.tell(f"{reader.identity} sleeps, with a commit of {offsets} in mind")
-    known = len(history.begun)
+    known = len(history.read_starts)
     cluster.loop.freeze(process)
     taken = await within(
-        schedule, 6, lambda: any(row.place[0] == TOPIC and row.place[1] in offsets for row in history.begun[known:])
+        schedule,
+        6,
+        lambda: any(row.place[0] == TOPIC and row.place[1] in offsets for row in history.read_starts[known:]),
     )
     if taken:
         places = {(TOPIC, index): at for index, at in offsets.items()}
@@ -134,11 +136,11 @@ async def zombie_copies(schedule: Any) -> bool:
         return False
     row = history.transactions[-1]
     copier = next(one for one in schedule.copiers if one.name == row.transactional_id)
-    process, begun = copier.process, len(history.assigned)
+    process, read_starts = copier.process, len(history.assigned)
     cluster.tell(f"{row.name} sleeps before its offsets {dict(row.offsets)} are in it")
     cluster.loop.freeze(process)
     taken = await within(
-        schedule, 4, lambda: any(row.offsets.keys() & set(one.places) for one in history.assigned[begun:])
+        schedule, 4, lambda: any(row.offsets.keys() & set(one.places) for one in history.assigned[read_starts:])
     )
     await asyncio.sleep(0.3)
     if copier.process is process:

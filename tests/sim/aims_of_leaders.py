@@ -37,13 +37,13 @@ async def asked_for_its_end(schedule: Any) -> bool:
     cluster.crash(node)
     cluster.expire_session(node)
     elected = await within(schedule, 3, lambda: cluster.leader(*place) == heir)
-    known = len(cluster.history.ends_told)
+    known = len(cluster.history.reported_ends)
     asking = cluster.loop.spawn(Process(f"asker-{known}", "asker"), _ask(schedule))
     ignorant = elected and heir_knows_less()
     await within(schedule, 2, asking.done)
     cluster.network.heal(*link)
     cluster.boot(node)
-    told = await within(schedule, 6, lambda: asking.done() and len(cluster.history.ends_told) > known)
+    told = await within(schedule, 6, lambda: asking.done() and len(cluster.history.reported_ends) > known)
     await within(schedule, 10, lambda: calm(cluster))
     return behind and ignorant and told
 

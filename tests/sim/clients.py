@@ -19,7 +19,7 @@ from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.sim.cluster import SimCluster
-from tests.sim.history import Begun, Callback, Commit, Delivery, Died, Send
+from tests.sim.history import Callback, Commit, Delivery, Died, ReadStart, Send
 from tests.sim.loop import Process
 
 TOPIC: Final = "t"
@@ -303,7 +303,9 @@ class Reader(Application):
     def begin(self, place: tuple[str, int], offset: int) -> None:
         """The consumer will read a partition from here on."""
         run = self.runs[place] = self.runs.get(place, 0) + 1
-        self.history.begun.append(Begun(self.history.tick(), self.identity, run, place, offset, self.group_generation))
+        self.history.read_starts.append(
+            ReadStart(self.history.tick(), self.identity, run, place, offset, self.group_generation)
+        )
 
     def committing(self, offsets: dict[tuple[str, int], int], generation: int) -> Commit:
         """The consumer asks for a commit."""

@@ -20,7 +20,7 @@ from tests.sim import liveness
 from tests.sim.clients import GROUP, TOPIC, Application, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Copier, uncopied
-from tests.sim.history import Begun, Commit, History, Marker, OffsetsReset, Place
+from tests.sim.history import Commit, History, Marker, OffsetsReset, Place, ReadStart
 
 CONVERGENCE_S: Final = 40.0
 HANDED_OUT_S: Final = 20.0
@@ -204,11 +204,11 @@ def lineage(entries: Sequence[EpochEntry], start: int, end: int) -> tuple[tuple[
 def committed_offsets(cluster: SimCluster) -> dict[Place, int]:
     """What the members of the group were told is committed: by an answer, or by where they are to begin."""
     history, committed = cluster.history, dict[Place, int]()
-    events: list[tuple[int, Begun | Commit | OffsetsReset]] = [(one.order, one) for one in history.begun]
+    events: list[tuple[int, ReadStart | Commit | OffsetsReset]] = [(one.order, one) for one in history.read_starts]
     events += [(one.acked_order, one) for one in history.commits if one.outcome == "ok"]
     events += [(one.order, one) for one in history.resets if one.outcome != "fail"]
     for _, event in sorted(events, key=lambda one: one[0]):
-        if isinstance(event, Begun):
+        if isinstance(event, ReadStart):
             committed[event.place] = max(event.offset, committed.get(event.place, 0))
             continue
         for place, offset in event.offsets.items():

@@ -14,7 +14,7 @@ from anabranch.broker.handlers import list_offsets
 from anabranch.broker.membership.controller_fence import ControllerFence
 from anabranch.broker.replication.isr_changes import IsrChanges
 from anabranch.broker.replication.partition import Partition
-from anabranch.chaos.replication_events import Admitted, EndTold, IsrAnswered, IsrAsked, IsrVersion
+from anabranch.chaos.replication_events import Admitted, IsrAnswered, IsrRequest, IsrVersion, ReportedEnd
 from anabranch.protocol.error_codes import error_codes
 from anabranch.protocol.errors import ErrorCode
 from tests.sim.cluster import SimCluster
@@ -66,20 +66,20 @@ class RequestProbes:
         )
         if asked.timestamp == list_offsets.LATEST and of_everything:
             place = (topic, asked.partition_index)
-            told = EndTold(self._history.tick(), self._node(), place, row.leader_epoch, row.offset)
-            self._history.ends_told.append(told)
+            told = ReportedEnd(self._history.tick(), self._node(), place, row.leader_epoch, row.offset)
+            self._history.reported_ends.append(told)
         return row
 
     async def deliver(self, original: Any, changes: IsrChanges, batch: Any) -> Any:
         node, order = self._node(), self._history.tick()
-        rows = [IsrAsked(order, node, self._life(node), _place(partition)) for partition, _ in batch]
-        self._history.isrs_asked += rows
+        rows = [IsrRequest(order, node, self._life(node), _place(partition)) for partition, _ in batch]
+        self._history.isr_requests += rows
         try:
             return await original(changes, batch)
         finally:
             order = self._history.tick()
             for row in rows:
-                row.heard_order = order
+                row.response_order = order
 
     def on_answer(self, original: Any, partition: Partition, change: Any, answer: Any) -> Any:
         before = _version_of(partition)

@@ -11,7 +11,7 @@ from anabranch.spark_jobs.progress import Progress
 from anabranch.spark_jobs.tallies import HandOff
 from anabranch.spark_jobs.verdict import KINDS
 
-HEARD_MAX: Final = 6
+RECENT_MAX: Final = 6
 SPEEDS_KEPT: Final = 40
 SPEED_HOLDS_MS: Final = 10_000
 
@@ -35,12 +35,12 @@ class AuditSnapshot:
     silent: bool = False
     """Whether no broker has answered since."""
     hand_offs: Sequence[HandOff] = ()
-    heard: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=HEARD_MAX))
+    recent_violations: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=RECENT_MAX))
     """The newest violations."""
 
     def add_event(self, story: Mapping[str, Any]) -> None:
         """Add a violation."""
-        self.heard.append(story)
+        self.recent_violations.append(story)
 
     def add_progress(self, batch: Progress) -> bool:
         """Add a finished batch. Returns False if it was added before."""

@@ -33,7 +33,7 @@ def in_lines(servers: str | None, unread: Sequence[Unread], client: Client = OPE
     causes: Mapping[Unread, str] = {}
     if servers is not None and unread:
         try:
-            causes = asyncio.run(_asked(servers, unread, client))
+            causes = asyncio.run(_fetch_causes(servers, unread, client))
         except (KafkaError, OSError, TimeoutError):
             causes = {}
     return lines_of(unread, causes)
@@ -56,7 +56,7 @@ def lines_of(unread: Iterable[Unread], causes: Mapping[Unread, str]) -> list[str
     return found
 
 
-async def _asked(servers: str, unread: Sequence[Unread], client: Client) -> dict[Unread, str]:
+async def _fetch_causes(servers: str, unread: Sequence[Unread], client: Client) -> dict[Unread, str]:
     found: dict[Unread, str] = {}
     known = secured.security(client)
     arguments: SecurityArguments = {} if known is None else {"security": known}

@@ -38,7 +38,7 @@ class Follower:
         return self._target.directory / results.LINEAGES
 
     @property
-    def begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether the query processes input: it has finished a batch, or is idle."""
         query = self._query()
         return query.lastProgress is not None or str(query.status["message"]).startswith(WAITING)

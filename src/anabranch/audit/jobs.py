@@ -79,7 +79,7 @@ def run_stream(session: SparkSession, options: AuditOptions, console: Console) -
             with view, until_interrupted() as interrupted:
                 while not interrupted.wait(POLL_S) and audits.active(options.topic):
                     follower.poll()
-                    if follower.begun:
+                    if follower.has_started:
                         following.touch()
                     view.tick(snapshot, time.time_ns() / 1e9)
         if options.expect is not None:
@@ -108,7 +108,7 @@ def run_batch(session: SparkSession, options: AuditOptions, console: Console) ->
     Violations(options.directory / "violations", None, [listener]).take(ALL, found.violations, clock_ms)
     findings = _with_causes(results.of_batch(options.topic, options.expect, found, known, _moments(options)), options)
     if options.replay is None:
-        known = _asked(options, results.topics(findings))
+        known = _fetch_lineages(options, results.topics(findings))
         findings = replace(findings, lineages=known)
         lineages.save(options.directory / results.LINEAGES, known)
     if options.copy is not None:
@@ -294,7 +294,7 @@ def _with_paths(findings: Findings, records: Callable[[], DataFrame]) -> Finding
         return findings
 
 
-def _asked(options: AuditOptions, topics: set[str]) -> dict[str, Lineage]:
+def _fetch_lineages(options: AuditOptions, topics: set[str]) -> dict[str, Lineage]:
     try:
         return lineages.ask(options.bootstrap_servers, topics, options.client)
     except (KafkaError, OSError):

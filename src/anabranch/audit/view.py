@@ -75,7 +75,7 @@ def screen(snapshot: AuditSnapshot, now_s: float) -> Panel:
     parts: list[Any] = [table if snapshot.progress else Text("warming up", style="dim")]
     if snapshot.hand_offs:
         parts.append(hand_offs(snapshot))
-    parts += [Text(violation_text(story), style="red") for story in snapshot.heard]
+    parts += [Text(violation_text(story), style="red") for story in snapshot.recent_violations]
     return Panel(Group(*parts), title=f"audit of {snapshot.topic}", width=110)
 
 

@@ -131,7 +131,7 @@ Examples:
 async def list_acls(admin: Admin, as_json: bool, **typed: Any) -> None:
     """List all entries, or those that match."""
     filters = _filters(typed, matching=not typed["prefixed"])
-    entries = [one for wanted in filters for one in await admin.describe_acls(wanted)]
+    entries = [one for acl_filter in filters for one in await admin.describe_acls(acl_filter)]
     if not entries:
         tell_none(as_json, "no entries")
     for pattern, acl in entries:

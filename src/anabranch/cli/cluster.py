@@ -111,11 +111,11 @@ def elect(topic: str | None, partitions: tuple[int, ...], unclean: bool, bootstr
         raise click.UsageError("--partition needs a TOPIC")
 
     async def act(admin: Admin) -> None:
-        asked = None
+        selected = None
         if topic is not None:
             there = (await admin.describe_topic(topic)).partitions
-            asked = [TopicPartition(topic, one) for one in partitions or sorted(there)]
-        _tell_outcomes(await admin.elect_leaders(asked, unclean=unclean), "elected")
+            selected = [TopicPartition(topic, one) for one in partitions or sorted(there)]
+        _tell_outcomes(await admin.elect_leaders(selected, unclean=unclean), "elected")
 
     run(bootstrap, act, timeout_s)
 

@@ -186,8 +186,8 @@ async def place(consumer: Consumer, start: Start, partitions: tuple[int, ...]) -
     consumer.pause(*left)
     read = there.difference(left)
     if isinstance(start, datetime):
-        wanted = max(int(start.timestamp() * 1000), 0)
-        found = await consumer.offsets_for_times(dict.fromkeys(read, wanted))
+        timestamp_ms = max(int(start.timestamp() * 1000), 0)
+        found = await consumer.offsets_for_times(dict.fromkeys(read, timestamp_ms))
         ends = await consumer.end_offsets(read)
         for one in read:
             at = found[one]

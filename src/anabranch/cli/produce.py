@@ -124,9 +124,9 @@ def command(
     async def main() -> Stored:
         from anabranch import Producer
 
-        wanted = acks if acks == "all" else int(acks)
+        parsed_acks = acks if acks == "all" else int(acks)
         codec = None if compression == "none" else compression
-        async with Producer(bootstrap, acks=wanted, compression_type=codec, **security()) as producer:
+        async with Producer(bootstrap, acks=parsed_acks, compression_type=codec, **security()) as producer:
             stored = Stored(topic, skip_bad=skip_bad)
             if null:
                 await stored.send(producer, complete(LineRecord(None)))
@@ -261,13 +261,13 @@ async def _values(values: Iterable[str]) -> AsyncIterator[bytes]:
 
 async def _lines() -> AsyncIterator[bytes]:
     """The lines of standard input as they arrive, without their LF or CRLF."""
-    begun: list[bytes] = []
+    parts: list[bytes] = []
     read = functools.partial(sys.stdin.buffer.read1, READ_BYTES)  # type: ignore[union-attr]
     while chunk := await asyncio.to_thread(read):  # noqa: TID251  # a file cannot be polled, a terminal takes its time
         first, *others = chunk.split(b"\n")
-        begun.append(first)
+        parts.append(first)
         for other in others:
-            yield b"".join(begun).removesuffix(b"\r")
-            begun = [other]
-    if last := b"".join(begun):
+            yield b"".join(parts).removesuffix(b"\r")
+            parts = [other]
+    if last := b"".join(parts):
         yield last

@@ -95,4 +95,7 @@ def lines(one: ReplayedExchange) -> list[str]:
     head = f"{one.recorded.number:>6}  {one.api} v{one.version} of {one.client_id or '-'}"
     if one.left_out:
         return [f"{head}: not sent: {one.left_out}"]
-    return [f"{head}: {told.path or 'answer'} was {told.then!r}, is {told.now!r}" for told in one.differences]
+    return [
+        f"{head}: {difference.path or 'answer'} was {difference.then!r}, is {difference.now!r}"
+        for difference in one.differences
+    ]

@@ -157,11 +157,11 @@ def subscribe(name: str, metrics: str, interval_ms: int, match: tuple[str, ...],
     connected client adopts it at its next request: after its current interval, or after five minutes without a
     subscription.
     """
-    wanted = {"metrics": metrics, "interval.ms": str(interval_ms)} | ({"match": ",".join(match)} if match else {})
+    settings = {"metrics": metrics, "interval.ms": str(interval_ms)} | ({"match": ",".join(match)} if match else {})
 
     async def act(admin: Admin) -> None:
-        unset = [one for one in SETTINGS if one not in wanted]
-        await admin.alter_configs(client_metrics=name, changes=wanted, unset=unset)
+        unset = [one for one in SETTINGS if one not in settings]
+        await admin.alter_configs(client_metrics=name, changes=settings, unset=unset)
         click.echo(f"subscription {name}: clients push {metrics} every {interval_ms} ms")
 
     run(bootstrap, act, hints=HINTS)

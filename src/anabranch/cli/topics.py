@@ -173,13 +173,13 @@ def config(
     from anabranch.broker.config.properties_file import parse_properties
 
     try:
-        wanted = parse_properties(changes)
+        properties = parse_properties(changes)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
 
     async def act(admin: Admin) -> None:
-        if wanted or unset:
-            await admin.alter_configs(name, changes=wanted, unset=unset)
+        if properties or unset:
+            await admin.alter_configs(name, changes=properties, unset=unset)
         entries = (await admin.describe_configs(name)).values()
         if not everything and all(one.source != TOPIC_SOURCE for one in entries):
             tell_none(as_json, f"{name} has no settings of its own; --all shows the defaults")

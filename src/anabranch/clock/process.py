@@ -137,14 +137,14 @@ class FrozenWork:
 
     def without_frozen(self, events: Iterable[Event]) -> list[Event]:
         """Remove the events of frozen processes, and stop watching their sockets."""
-        heard = []
+        kept = []
         for key, mask in events:
             if any(self._holds(one) for one in key.data or ()):
                 self.sockets[key.fd] = (key.events, key.data)
                 self._loop._selector.unregister(key.fd)
             else:
-                heard.append((key, mask))
-        return heard
+                kept.append((key, mask))
+        return kept
 
     def listen(self, descriptor: int) -> None:
         """Watch a socket again."""

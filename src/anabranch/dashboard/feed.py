@@ -82,7 +82,7 @@ class Feed:
         self._events: list[Mapping[str, Any]] = []
         """The events that pages have not yet received."""
         self._number = 0
-        self._news: asyncio.Future[None] | None = None
+        self._changed: asyncio.Future[None] | None = None
         self._watchers = 0
         self._left_s: float | None = None
         self._collecting: asyncio.Task[None] | None = None
@@ -107,9 +107,9 @@ class Feed:
                         continue
                     seen += 1
                     yield self._messages[-behind]
-                if self._news is None:
-                    self._news = self._loop.create_future()
-                await asyncio.shield(self._news)
+                if self._changed is None:
+                    self._changed = self._loop.create_future()
+                await asyncio.shield(self._changed)
         finally:
             self._watchers -= 1
             if not self._watchers:
@@ -181,9 +181,9 @@ class Feed:
             return
         self._number += 1
         self._messages.append((kind, json.dumps(body, separators=(",", ":"), default=str)))
-        if self._news is not None:
-            self._news.set_result(None)
-            self._news = None
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
 
     def _begin(self) -> None:
         self._left_s = None
@@ -212,7 +212,7 @@ class Feed:
 
     async def _collect_while_watched(self) -> None:
         """Collect while a page is open, and after bursts of events for another hour."""
-        told_s = self._loop.time()
+        traffic_sent_s = self._loop.time()
         while self._left_s is None or self._loop.time() - self._left_s < SPAN_S:
             if not self._watchers:
                 self._stirred.clear()
@@ -224,8 +224,8 @@ class Feed:
                 self.look()
             except Exception:
                 log.exception("bug in the dashboard, retrying")
-            if self._traffic is not None and began_s - told_s >= TRAFFIC_S:
-                told_s = began_s
+            if self._traffic is not None and began_s - traffic_sent_s >= TRAFFIC_S:
+                traffic_sent_s = began_s
                 taken = {"at": self.now_s(), **self._traffic.take()}
                 self._traffic_kept.append(taken)
                 self._send("traffic", taken)

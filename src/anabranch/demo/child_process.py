@@ -42,7 +42,7 @@ class Child:
         self._latest: dict[str, Line] = {}
         self._changes = 0
         """The number of lines that differ from the previous one of the same event in more than the time."""
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
 
     async def start(self) -> None:
         """Start the process, and read its output."""
@@ -76,8 +76,8 @@ class Child:
         return self._seen.pop(event)
 
     async def _line_of(self, event: str) -> None:
-        async with self._news:
-            await self._news.wait_for(lambda: event in self._seen or ERROR in self._seen or self.ended)
+        async with self._changed:
+            await self._changed.wait_for(lambda: event in self._seen or ERROR in self._seen or self.ended)
 
     def _progress(self) -> tuple[int, ...]:
         assert self._process is not None, "started"
@@ -158,13 +158,13 @@ class Child:
             self._latest[event] = fields
             self._changes += 1
         self._on_line(self.name, line)
-        async with self._news:
+        async with self._changed:
             self._seen[event] = line
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def _announce_end(self) -> None:
         async def announce() -> None:
-            async with self._news:
-                self._news.notify_all()
+            async with self._changed:
+                self._changed.notify_all()
 
         self._farewell = asyncio.ensure_future(announce())

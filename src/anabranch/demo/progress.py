@@ -79,8 +79,8 @@ class Story:
         found: list[tuple[str, int]] = []
         for opening in self.openings:
             before = [t_ms for t_ms, _, _ in self.crossings if t_ms <= opening["opened_ms"]]
-            begun = max([opening["closed_ms"], *before[-1:]])
-            found.append((str(opening["key_epoch"]), int(opening["opened_ms"]) - begun))
+            started_ms = max([opening["closed_ms"], *before[-1:]])
+            found.append((str(opening["key_epoch"]), int(opening["opened_ms"]) - started_ms))
         return found
 
     def _take_replay(self, t_ms: int, line: Line) -> None:

@@ -52,7 +52,7 @@ class Reader:
         self._consumer = consumer
         self._records_per_s = records_per_s
         self._delivered: Counter[int] = Counter()
-        self._openings_told = 0
+        self._openings_reported = 0
 
     async def run(self) -> None:
         """Read until cancelled. `records_per_s` limits the rate of this application; 0: no limit."""
@@ -74,7 +74,7 @@ class Reader:
         """Report the current counts."""
         offset_ms = wall_clock_ms() - asyncio.get_running_loop().time() * 1000
         openings = self._consumer.gate_openings()
-        for opening in openings[self._openings_told :]:
+        for opening in openings[self._openings_reported :]:
             write_event(
                 "opened",
                 key_epoch=str(opening.key_epoch),
@@ -82,7 +82,7 @@ class Reader:
                 closed_ms=round(offset_ms + opening.closed_at_s * 1000),
                 opened_ms=round(offset_ms + opening.opened_at_s * 1000),
             )
-        self._openings_told = len(openings)
+        self._openings_reported = len(openings)
         write_event(
             "progress",
             delivered={str(index): count for index, count in sorted(self._delivered.items())},

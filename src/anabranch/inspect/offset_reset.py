@@ -76,9 +76,9 @@ async def _targets(
     if isinstance(to, Shift | int):
         if isinstance(to, Shift) and (missing := [one for one in chosen if one.partition not in before]):
             raise ValueError(f"{missing[0]} has no committed offset, which is needed for {to.by:+}")
-        wanted = {one.partition: to if isinstance(to, int) else before[one.partition] + to.by for one in chosen}
+        targets = {one.partition: to if isinstance(to, int) else before[one.partition] + to.by for one in chosen}
         starts, ends = await _offsets(network, chosen, EARLIEST), await _offsets(network, chosen, LATEST)
-        return {one: min(max(wanted[one], starts[one]), ends[one]) for one in starts}
+        return {one: min(max(targets[one], starts[one]), ends[one]) for one in starts}
     if isinstance(to, str):
         return await _offsets(network, chosen, TIMESTAMPS[to])
     return await _offsets(network, chosen, max(int(to.timestamp() * 1000), 0))

@@ -49,6 +49,6 @@ class RecordFilter:
         )
 
 
-def _has_header(record: Record, wanted: str) -> bool:
-    name, with_value, part = wanted.partition("=")
+def _has_header(record: Record, expression: str) -> bool:
+    name, with_value, part = expression.partition("=")
     return any(one == name and (not with_value or part.encode() in (value or b"")) for one, value in record.headers)

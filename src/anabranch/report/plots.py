@@ -80,14 +80,14 @@ def timeline(shown: Timeline) -> str:
     lanes = _lanes([one for one in shown.moments if one.label])
     plots = [
         (draw, height, title)
-        for draw, height, title, wanted in (
+        for draw, height, title, included in (
             (_moments, 8 + 24 * len(lanes), "what was done", bool(lanes)),
             (_offences, 8 + 24 * len(_kinds(shown)), "violations", bool(shown.offences)),
             (_rates, 230, shown.rates_title, True),
             (_waiting, 110, "records waiting for delivery", bool(shown.waiting)),
             (_spans, 14 + 17 * len({one.partition for one in shown.spans}), shown.spans_title, bool(shown.spans)),
         )
-        if wanted
+        if included
     ]
     parts, top = [], 0.0
     for draw, height, title in plots:

@@ -22,9 +22,9 @@ def stock_lines(topic: Topic, count: int, configs: Mapping[str, ConfigEntry]) ->
     if topic.lineage is None or POLICY not in configs:
         return []
     policy, ordered = configs[POLICY].value, configs[ORDERED]
-    asked = ordered.source == TOPIC_SOURCE
+    is_set = ordered.source == TOPIC_SOURCE
     why = ""
-    if policy == "auto" and asked:
+    if policy == "auto" and is_set:
         policy, why = ("refuse", f"{ORDERED}=true") if ordered.value == "true" else ("allow", f"{ORDERED}=false")
     elif policy == "auto":
         policy, why = (

@@ -38,9 +38,9 @@ class JsonLines(logging.Formatter):
 
 def configure_logs(level: str) -> None:
     """Log to stderr from this level on. Raises UsageError for an unknown format."""
-    wanted = os.environ.get(VARIABLE, TEXT)
-    if wanted not in (TEXT, JSON):
-        raise click.UsageError(f"{VARIABLE} is {TEXT} or {JSON}, not {wanted!r}")
+    log_format = os.environ.get(VARIABLE, TEXT)
+    if log_format not in (TEXT, JSON):
+        raise click.UsageError(f"{VARIABLE} is {TEXT} or {JSON}, not {log_format!r}")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if wanted == JSON else logging.Formatter(TEXT_FORMAT))
+    handler.setFormatter(JsonLines() if log_format == JSON else logging.Formatter(TEXT_FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler])

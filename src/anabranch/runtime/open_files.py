@@ -24,10 +24,10 @@ STOPPED_MEANWHILE: Final = "_start_serving"
 def raise_limit() -> None:
     """Raise the limit of open files to the process's hard limit, as a JVM does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, LIMIT_MAX)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    target = LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, LIMIT_MAX)
+    if soft != resource.RLIM_INFINITY and soft < target:
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
 
 
 class AcceptFailures:

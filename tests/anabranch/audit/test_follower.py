@@ -93,10 +93,10 @@ def test_query_has_started_when_it_waits_for_input(tmp_path: Path) -> None:
     busy, idle = Told(), Told()
     target = Target("s", "t", tmp_path)
     followers = [Follower(target, lambda q=q: q, AuditSnapshot("t"), lambda: BEGAN_MS) for q in (busy, idle)]  # type: ignore[misc]
-    assert not any(one.begun for one in followers)
+    assert not any(one.has_started for one in followers)
     busy.batch(0, 6, {})
     idle.status = {"message": "Waiting for data to arrive"}
-    assert all(one.begun for one in followers)
+    assert all(one.has_started for one in followers)
 
 
 def test_unresponsive_cluster_keeps_last_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

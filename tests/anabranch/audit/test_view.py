@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from anabranch.audit import metrics, view
-from anabranch.audit.audit_snapshot import HEARD_MAX, AuditSnapshot
+from anabranch.audit.audit_snapshot import RECENT_MAX, AuditSnapshot
 from anabranch.audit.findings import violation_text
 from anabranch.audit.view import View
 from anabranch.spark_jobs.progress import Progress
@@ -110,9 +110,9 @@ def test_without_terminal_a_line_is_printed_periodically() -> None:
 def test_repeated_progress_is_ignored_and_newest_violations_kept() -> None:
     seen = sight()
     assert not seen.add_progress(Progress(0, 1, 1, 1, 1))
-    for _ in range(HEARD_MAX + 3):
+    for _ in range(RECENT_MAX + 3):
         seen.add_event(LOST.story())
-    assert len(seen.heard) == HEARD_MAX
+    assert len(seen.recent_violations) == RECENT_MAX
     assert view.sparkline([0, 5, 10]) == "▁▅█" and view.sparkline([]) == ""
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from anabranch.chaos.checkers.shared import Checker
 from anabranch.chaos.history import (
     Assigned,
-    Begun,
     Callback,
     Commit,
     CommittedRead,
@@ -26,6 +25,7 @@ from anabranch.chaos.history import (
     OffsetsReset,
     ProducerBegun,
     Published,
+    ReadStart,
     Send,
     StateWritten,
     Stored,
@@ -63,10 +63,10 @@ class Story:
         self.history.stored.append(row)
         return row
 
-    def begin(self, place: tuple[str, int] = P, offset: int = 0, *, consumer: str = "r", group: int = 1) -> Begun:
-        run = 1 + sum((one.consumer, one.place) == (consumer, place) for one in self.history.begun)
-        row = Begun(self.history.tick(), consumer, run, place, offset, group)
-        self.history.begun.append(row)
+    def begin(self, place: tuple[str, int] = P, offset: int = 0, *, consumer: str = "r", group: int = 1) -> ReadStart:
+        run = 1 + sum((one.consumer, one.place) == (consumer, place) for one in self.history.read_starts)
+        row = ReadStart(self.history.tick(), consumer, run, place, offset, group)
+        self.history.read_starts.append(row)
         return row
 
     def deliver(
@@ -80,7 +80,7 @@ class Story:
         generation: int = 0,
         group: int = 1,
     ) -> Delivery:
-        run = sum((one.consumer, one.place) == (consumer, place) for one in self.history.begun)
+        run = sum((one.consumer, one.place) == (consumer, place) for one in self.history.read_starts)
         row = Delivery(self.history.tick(), consumer, run, place, offset, key, value, generation, group)
         self.history.deliveries.append(row)
         return row

@@ -11,7 +11,7 @@ from anabranch.chaos.replication_events import (
     Acked,
     Admitted,
     IsrAnswered,
-    IsrAsked,
+    IsrRequest,
     IsrVersion,
     Led,
     Proposed,
@@ -84,8 +84,8 @@ def _(s: Story, named: int) -> None:
 @case("C10 isr-changes")
 def _() -> tuple[Build, Build]:
     def asked(first_heard: int) -> Build:
-        rows = [IsrAsked(1, 1, 1, P, first_heard), IsrAsked(3, 1, 1, P, 4)]
-        return lambda s: s.history.isrs_asked.extend(rows)
+        rows = [IsrRequest(1, 1, 1, P, first_heard), IsrRequest(3, 1, 1, P, 4)]
+        return lambda s: s.history.isr_requests.extend(rows)
 
     return asked(4), asked(2)
 
@@ -93,8 +93,8 @@ def _() -> tuple[Build, Build]:
 @case("C10 isr-changes")
 def _() -> tuple[Build, Build]:
     def never_heard(life: int) -> Build:
-        rows = [IsrAsked(1, 1, 1, P), IsrAsked(3, 1, life, P, 4)]
-        return lambda s: s.history.isrs_asked.extend(rows)
+        rows = [IsrRequest(1, 1, 1, P), IsrRequest(3, 1, life, P, 4)]
+        return lambda s: s.history.isr_requests.extend(rows)
 
     return never_heard(1), never_heard(2)
 

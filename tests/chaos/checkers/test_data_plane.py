@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.chaos.checkers.data_plane import CHECKERS
-from anabranch.chaos.replication_events import EndTold
+from anabranch.chaos.replication_events import ReportedEnd
 from tests.chaos.checkers.story import Build, Cases, P, Q, Story
 
 case = Cases(CHECKERS)
@@ -128,7 +128,7 @@ def _(s: Story, offset: int) -> None:
     s.state(leader=1, epoch=3)
     s.send("a", P, 5)
     s.send("b", P, 4)  # acknowledged later: what is highest counts
-    s.history.ends_told.append(EndTold(s.history.tick(), 1, P, 3, offset))
+    s.history.reported_ends.append(ReportedEnd(s.history.tick(), 1, P, 3, offset))
 
 
 @case("A18 visible-ack")
@@ -138,7 +138,7 @@ def _() -> tuple[Build, Build]:
             s.state(leader=2, epoch=2)
             s.state(leader=1, epoch=3)
             s.send("a", P, 5)
-            s.history.ends_told.append(EndTold(s.history.tick(), node, P, epoch, 5))
+            s.history.reported_ends.append(ReportedEnd(s.history.tick(), node, P, epoch, 5))
 
         return build
 
@@ -149,7 +149,7 @@ def _() -> tuple[Build, Build]:
 def _(s: Story, order: int) -> None:
     s.state(leader=1, epoch=0)
     s.send("a", P, 5)
-    s.history.ends_told.append(EndTold(order, 1, P, 0, 5))
+    s.history.reported_ends.append(ReportedEnd(order, 1, P, 0, 5))
 
 
 @case("A19 immutable-prefix")

@@ -86,8 +86,8 @@ def _() -> tuple[Build, Build]:
     def back(s: Story, *, overlap: bool) -> None:
         first, second = s.fetched(5), s.fetched(4)
         if overlap:  # the second was asked before the first was answered
-            first.heard_order = second.order + 1
-            second.heard_order += 1
+            first.response_order = second.order + 1
+            second.response_order += 1
 
     return lambda s: back(s, overlap=False), lambda s: back(s, overlap=True)
 
