@@ -53,6 +53,13 @@ def test_java_example_passes(environment: dict[str, str]) -> None:
     assert "Tests run: 17, Failures: 0, Errors: 0, Skipped: 0" in told
 
 
+def test_in_spring(environment: dict[str, str]) -> None:
+    if not WHOLE or shutil.which("mvn") is None:
+        pytest.skip("NO MAVEN, or not `make interop`: the Spring Boot test, which has to be compiled, was NOT run")
+    told = run(["mvn", "-B", "test"], environment, EXAMPLES / "spring")
+    assert "Tests run: 3, Failures: 0, Errors: 0, Skipped: 0" in told
+
+
 def test_typescript_example_passes(environment: dict[str, str]) -> None:
     if not WHOLE or shutil.which("npm") is None:
         pytest.skip("NO NODE, or not `make interop`: the example in TypeScript, which has to be compiled, was NOT run")
