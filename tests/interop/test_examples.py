@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docker_engine import built_image, engine_networks
 from tests.running import running
 
 pytestmark = pytest.mark.interop
@@ -58,6 +59,26 @@ def test_in_spring(environment: dict[str, str]) -> None:
         pytest.skip("NO MAVEN, or not `make interop`: the Spring Boot test, which has to be compiled, was NOT run")
     told = run(["mvn", "-B", "test"], environment, EXAMPLES / "spring")
     assert "Tests run: 3, Failures: 0, Errors: 0, Skipped: 0" in told
+
+
+def test_the_container_for_java_compiles() -> None:
+    if not WHOLE or shutil.which("mvn") is None:
+        pytest.skip("NO MAVEN, or not `make interop`: the container for Java was NOT compiled")
+    run(["mvn", "-B", "-q", "test-compile"], dict(os.environ), EXAMPLES / "testcontainers")
+
+
+@pytest.mark.docker
+def test_the_container_for_java_runs() -> None:
+    if shutil.which("mvn") is None:
+        pytest.skip("NO MAVEN: the container for Java was NOT run")
+    if "bridge" not in engine_networks():
+        pytest.skip("NO BRIDGE in the Docker engine, so no port is published: the container for Java was NOT run")
+    built_image("anabranch")
+    environment = {**os.environ, "TESTCONTAINERS_RYUK_DISABLED": "true"}  # its image would be pulled
+    if Path("/.dockerenv").exists():  # so would the one that finds the engine's address from inside a container
+        environment["TESTCONTAINERS_HOST_OVERRIDE"] = "127.0.0.1"
+    told = run(["mvn", "-B", "test"], environment, EXAMPLES / "testcontainers")
+    assert "Tests run: 2, Failures: 0, Errors: 0, Skipped: 0" in told
 
 
 def test_typescript_example_passes(environment: dict[str, str]) -> None:

@@ -19,49 +19,32 @@ import pytest
 from anabranch.control.client import ControlClient
 from anabranch.control.control_error import ControlError
 from anabranch.testing.running_cluster import RunningCluster
+from tests.docker_engine import IMAGE, ROOT, built_image, engine_networks
 
 if TYPE_CHECKING:
     from anabranch.testing.containers import AnabranchContainer
 
 in_docker = pytest.mark.docker
-IMAGE = os.environ.get("ANABRANCH_IMAGE", "anabranch")
-ROOT = Path(__file__).parents[3]
-
-
-def docker(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["docker", *words], capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
-def engine() -> str:
-    """The engine's network driver names; without an engine the tests are skipped loudly."""
-    try:
-        asked = docker("info", "--format", "{{json .ServerVersion}}")
-    except FileNotFoundError:
-        pytest.skip("NO DOCKER ENGINE: there is no docker command; the container tests were NOT run")
-    if asked.returncode != 0 or asked.stdout.strip() in ("", '""'):
-        pytest.skip(f"NO DOCKER ENGINE RUNS; the container tests were NOT run ({asked.stderr.strip()})")
-    return docker("network", "ls", "--format", "{{.Name}}").stdout
+def networks() -> list[str]:
+    return engine_networks()
 
 
 @pytest.fixture(scope="module")
-def image(engine: str) -> str:
-    if docker("image", "inspect", IMAGE).returncode != 0:
-        base = os.environ.get("ANABRANCH_BASE", "python:3.11-slim")
-        arguments = ("--network", "host", "--build-arg", f"BASE={base}")
-        built = docker("build", *arguments, "-t", IMAGE, ".")
-        assert built.returncode == 0, f"the image does not build:\n{built.stdout[-2000:]}{built.stderr[-2000:]}"
-    return IMAGE
+def image(networks: list[str]) -> str:
+    return built_image()
 
 
 @pytest.fixture
-def container(image: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnabranchContainer]:
+def container(image: str, networks: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[AnabranchContainer]:
     from testcontainers.core.config import testcontainers_config
 
     from anabranch.testing.containers import AnabranchContainer
 
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)  # another image, to be pulled
-    has_bridge = "bridge" in engine.split()
+    has_bridge = "bridge" in networks
     properties = {"num.partitions": "3"}
     with AnabranchContainer(
         image, brokers=3, properties=properties, journal=100, host_network=not has_bridge
@@ -164,7 +147,7 @@ def consumer_metadata(servers: str) -> dict[str, int]:
 
 
 @in_docker
-def test_failed_container_shows_its_output(image: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_container_shows_its_output(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from testcontainers.core.config import testcontainers_config
 
     from anabranch.testing.containers import AnabranchContainer
@@ -180,12 +163,12 @@ def test_failed_container_shows_its_output(image: str, engine: str, monkeypatch:
 
 
 @in_docker
-def test_documented_example_works(image: str, engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_documented_example_works(image: str, networks: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from tests.anabranch.faults.test_page import run_pytest
     from tests.documents.blocks import blocks
 
     (shown,) = (one.code for one in blocks((ROOT / "docs/testing.md").read_text()) if "Docker" in one.needs)
-    network = "" if "bridge" in engine.split() else ", host_network=True"
+    network = "" if "bridge" in networks else ", host_network=True"
     shown = shown.replace("AnabranchContainer(", f"AnabranchContainer({IMAGE!r}, ").replace(
         "journal=100", f"journal=100{network}"
     )
