@@ -1,0 +1,154 @@
+"""The compose files run as they are written, with other ports: clients connect, and containers have no more rights
+than they need.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.control.client import ControlClient
+from anabranch.testing.containers import adjacent_free_ports
+from anabranch.testing.running_cluster import RunningCluster
+from tests.docker_engine import ROOT, built_image, compose_command, docker, engine_networks
+
+pytestmark = pytest.mark.docker
+TOKEN = "secret"
+UP = ("up", "--no-build", "--detach")
+
+
+class Compose:
+    """One project of Compose, from a file of the repository."""
+
+    def __init__(self, words: list[str], environment: Mapping[str, str]) -> None:
+        self.words = words
+        self.environment = {**os.environ, "COMPOSE_HTTP_TIMEOUT": "600", **environment}
+
+    def run(self, *words: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [*self.words, *words], capture_output=True, text=True, env=self.environment, cwd=ROOT, check=False
+        )
+        assert done.returncode == status, f"{words}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def state(self, service: str) -> dict[str, Any]:
+        """What the engine says of the container of a service."""
+        (container,) = self.run("ps", "--quiet", service).split()
+        (found,) = json.loads(docker("inspect", container).stdout)
+        return dict(found)
+
+
+@contextmanager
+def composed(file: Path, environment: Mapping[str, str]) -> Iterator[Compose]:
+    """Start the services of a file, and remove them with their volumes."""
+    project = f"anabranch-{adjacent_free_ports(1)}"
+    words = [*compose_command(), "--project-name", project, "--file", str(file)]
+    compose = Compose(words, environment)
+    try:
+        compose.run(*UP)
+        yield compose
+    finally:
+        compose.run("down", "--volumes", "--timeout", "60")
+
+
+def with_ports(kind: str, directory: Path, ports: Mapping[str, str]) -> Path:
+    """Copy a file of deploy/ with other ports, and with folders of its own."""
+    text = (ROOT / f"deploy/compose.{kind}.yml").read_text()
+    for written, other in ports.items():
+        assert written in text, f"compose.{kind}.yml has no {written}"
+        text = text.replace(written, other)
+    copy = directory / "compose.yml"
+    copy.write_text(text)
+    return copy
+
+
+def wait_healthy(compose: Compose, service: str) -> None:
+    """Wait until the health check of the image says so; it is asked for every few seconds."""
+    container = compose.state(service)["Id"]
+    script = (
+        f"until docker inspect --format '{{{{.State.Health.Status}}}}' {container} | grep -qx healthy; do sleep 1; done"
+    )
+    subprocess.run(["bash", "-c", script], timeout=240, check=True)
+
+
+def assert_confined(compose: Compose) -> None:
+    """It has a user without rights, no capability, and nothing to write to but its data and /tmp."""
+    assert compose.run("exec", "-T", "kafka", "id", "-u").strip() == "9092"
+    assert "Read-only file system" in compose.run("exec", "-T", "kafka", "touch", "/opt/anabranch/x", status=1)
+    assert "Read-only file system" in compose.run("exec", "-T", "kafka", "touch", "/etc/x", status=1)
+    compose.run("exec", "-T", "kafka", "touch", "/data/x", "/tmp/x")
+    capabilities = compose.run("exec", "-T", "kafka", "grep", "-E", "Cap(Eff|Bnd)|NoNewPrivs", "/proc/self/status")
+    assert re.findall(r"\w+", capabilities)[1::2] == ["0" * 16, "0" * 16, "1"], capabilities
+
+
+@pytest.fixture(scope="module")
+def bridge() -> None:
+    compose_command()
+    if "bridge" not in engine_networks():
+        pytest.skip("NO BRIDGE in the Docker engine, so no port is published: the compose file was NOT run")
+    built_image("anabranch")
+
+
+def test_compose_dashboard_serves_clients_and_keeps_records_of_a_restart(bridge: None, tmp_path: Path) -> None:
+    first = adjacent_free_ports(4)
+    ports = {
+        "9092-9094:9092-9094": f"{first}-{first + 2}:9092-9094",
+        "127.0.0.1:9190:9190": f"127.0.0.1:{first + 3}:9190",
+        '"--advertise", "localhost"': f'"--advertise", "localhost:{first}"',
+    }
+    file = with_ports("dashboard", tmp_path, ports)
+    with composed(file, {"ANABRANCH_CONTROL_TOKEN": TOKEN}) as compose:
+        wait_healthy(compose, "kafka")
+        assert_confined(compose)
+        servers = ",".join(f"localhost:{first + number}" for number in range(3))
+        kafka = RunningCluster(servers, ControlClient(f"http://127.0.0.1:{first + 3}", TOKEN))
+        topic = kafka.topic("orders", partitions=3)
+        assert [node["running"] for node in kafka.control.state()["nodes"]] == [True] * 3
+        compose.run("restart", "--timeout", "60")
+        wait_healthy(compose, "kafka")
+        assert kafka.admin.describe_topic(topic).name == topic
+
+
+def test_compose_secured_wants_tls_and_a_password(bridge: None, tmp_path: Path) -> None:
+    import confluent_kafka
+    from confluent_kafka.admin import AdminClient
+
+    from anabranch.cli.main import cli
+
+    secrets = tmp_path / "secrets"
+    cli(["certs", "make", str(secrets / "certs"), "--user", "alice"], standalone_mode=False)
+    properties = (ROOT / "deploy/server.properties").read_text()
+    (secrets / "server.properties").write_text(properties.replace("replace me", "a password"))
+    for path in (secrets, *secrets.rglob("*")):
+        os.chown(path, 9092, 9092)
+
+    first = adjacent_free_ports(2)
+    ports = {
+        "127.0.0.1:9093:9093": f"127.0.0.1:{first}:9093",
+        "127.0.0.1:9190:9190": f"127.0.0.1:{first + 1}:9190",
+        '"--advertise", "localhost"': f'"--advertise", "localhost:{first}"',
+    }
+    with composed(with_ports("secured", tmp_path, ports), {"ANABRANCH_CONTROL_TOKEN": TOKEN}) as compose:
+        wait_healthy(compose, "kafka")
+        assert_confined(compose)
+        settings = {
+            "bootstrap.servers": f"localhost:{first}",
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(secrets / "certs/ca.pem"),
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "admin",
+            "sasl.password": "a password",
+        }
+        (broker,) = AdminClient(settings).list_topics(timeout=60).brokers.values()
+        assert (broker.host, broker.port) == ("localhost", first)
+        refused = AdminClient({**settings, "sasl.password": "another"})
+        with pytest.raises(confluent_kafka.KafkaException):
+            refused.list_topics(timeout=3)
