@@ -12,6 +12,7 @@ from tests.dashboard.chromium import Page
 from tests.dashboard.lively import elsewhere
 
 pytestmark = pytest.mark.browser
+PROXY = ("-m", "anabranch.cli.main", "proxy", "--port", "0", "--control", "127.0.0.1:0")
 UP = ("-m", "anabranch.cli.main", "up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0")
 
 
@@ -38,7 +39,9 @@ def test_operations_are_shown_and_sent_after_a_login(browser: Page, guarded: str
     page.see("#getNodes .schema", "broker_epoch")
     page.click("Send", within="#getNodes")
     page.see("#getNodes h3", "Status 200")
-    assert json.loads(page.see("#getNodes .answer", "node").text)[0]["node"] == 1
+    (node,) = json.loads(page.see("#getNodes .answer", "node").text)
+    assert node["node"] == 1
+    assert page.see("nav .foot a", "Dashboard").get_attribute("href") == f"{guarded}/"
 
     page.driver.execute_script("location.hash = '#createTopic'")
     page.type("body", '{"topic": "made", "partitions": 2}', within="#createTopic")
@@ -63,3 +66,9 @@ def test_operations_are_shown_and_sent_after_a_login(browser: Page, guarded: str
         lambda: {one.get_attribute("id") for one in page.find(".operation")} == {"getClock", "changeClock"}, "two"
     )
     assert page.complaints() == []
+
+    upstream = f"{node['host']}:{node['port']}"
+    with elsewhere(*PROXY, "--upstream", upstream) as url:
+        page.driver.get(f"{url}/docs")
+        page.see("#getNodes")
+        assert [one.text for one in page.find("nav .foot a")] == ["openapi.json"], "a proxy has no dashboard"

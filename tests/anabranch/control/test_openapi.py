@@ -87,6 +87,7 @@ def test_document_has_every_route() -> None:
 
 def test_every_response_parameter_and_body_has_a_type() -> None:
     for name, one in operations().items():
+        assert len(one["responses"]["200"]["content"]) == 1, f"{name}: clients would make a union of it"
         for media in one["responses"]["200"]["content"].values():
             assert media["schema"], f"{name} declares no type: give its handler a return annotation"
         for parameter in one["parameters"]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import jsonschema
 import pytest
 
 from anabranch.control.client import ControlClient, ControlError
@@ -35,6 +36,9 @@ async def test_rules_journal_nodes_and_events_are_controlled() -> None:
             assert client.faults.rows()[0]["name"] == rule.name
             nodes = client.ask("GET", "/v1/nodes")
             assert [one["node"] for one in nodes] == [1, 2] and all(one["upstream"] for one in nodes)
+            row = client.ask("GET", "/v1/openapi.json")["components"]["schemas"]["ProxyNodeRow"]
+            jsonschema.validate(nodes, {"type": "array", "items": {**row, "additionalProperties": False}})
+            assert b"docs.js" in client.ask("GET", "/docs")
 
         await asyncio.to_thread(from_outside)
         await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))

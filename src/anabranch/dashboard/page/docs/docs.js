@@ -149,7 +149,7 @@ function Docs() {
     <nav aria-label="Operations"><b>Anabranch ${spec.info.version}</b>
       <input type="search" placeholder="Search" aria-label="Search operations" value=${wanted} onInput=${(event) => setWanted(event.target.value)} />
       ${tags.map((tag) => html`<h2 key=${tag.name}>${tag.name}</h2>${tag.found.map((one) => html`<a key=${one.operationId} href=${`#${one.operationId}`}>${one.operationId}</a>`)}`)}
-      <div class="foot"><a href="/">Dashboard</a><a href="/v1/openapi.json">openapi.json</a></div>
+      <div class="foot">${all.some((one) => one.operationId === "getDashboardRows" && one.responses["200"]) && html`<a href="/">Dashboard</a>`}<a href="/v1/openapi.json">openapi.json</a></div>
     </nav>
     <main tabindex="-1"><h1>HTTP API</h1>
       ${tags.map((tag) => html`<section key=${tag.name} class="tag" aria-label=${tag.name}><h2>${tag.name}</h2><p>${tag.description}</p>
