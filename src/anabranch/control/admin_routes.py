@@ -205,13 +205,14 @@ async def get_quotas(on: ControlledCluster, asked: ControlRequest) -> list[Quota
         response: DescribeClientQuotasResponse = await admin.network.call_any(request)
     if response.error_code:
         raise KafkaError(ErrorCode(response.error_code), response.error_message or "")
-    return [
+    rows: list[QuotaRow] = [
         {
             "entity": {part.entity_type: part.entity_name for part in one.entity},
-            "quotas": {value.key: value.value for value in one.values},
+            "quotas": {value.key: value.value for value in sorted(one.values, key=lambda one: one.key)},
         }
         for one in response.entries or ()
     ]
+    return sorted(rows, key=lambda row: sorted((kind, name or "") for kind, name in row["entity"].items()))
 
 
 def _config_rows(entries: Mapping[str, ConfigEntry]) -> list[ConfigRow]:

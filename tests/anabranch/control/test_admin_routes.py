@@ -85,12 +85,23 @@ async def test_acls_users_and_quotas_are_listed() -> None:
         await admin.set_password("carol", "secret")
         users = await get_users(on, NOTHING)
         assert {"user": "carol", "mechanism": "SCRAM-SHA-256", "iterations": users[-1]["iterations"]} in users
-        entity = EntityData(entity_type="client-id", entity_name="till")
-        quota = OpData(key="producer_byte_rate", value=1024.0, remove=False)
-        entry = EntryData(entity=[entity], ops=[quota])
-        await admin.network.call_any(AlterClientQuotasRequest(entries=[entry], validate_only=False))
-        expected = [{"entity": {"client-id": "till"}, "quotas": {"producer_byte_rate": 1024.0}}]
-        assert await get_quotas(on, NOTHING) == expected
+        limits = {
+            "till": {"producer_byte_rate": 1024.0},
+            "audit": {"request_percentage": 9.0, "consumer_byte_rate": 7.0},
+        }
+        entries = [
+            EntryData(
+                entity=[EntityData(entity_type="client-id", entity_name=name)],
+                ops=[OpData(key=key, value=value, remove=False) for key, value in quotas.items()],
+            )
+            for name, quotas in limits.items()
+        ]
+        await admin.network.call_any(AlterClientQuotasRequest(entries=entries, validate_only=False))
+        found = [(row["entity"], list(row["quotas"].items())) for row in await get_quotas(on, NOTHING)]
+        assert found == [
+            ({"client-id": "audit"}, [("consumer_byte_rate", 7.0), ("request_percentage", 9.0)]),
+            ({"client-id": "till"}, [("producer_byte_rate", 1024.0)]),
+        ]
 
 
 async def test_cluster_without_authorizer_has_empty_lists() -> None:
