@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,13 @@ def test_no_later_run_speaks_of_fetching(tmp_path: Path) -> None:
 def test_no_target_hides_what_pip_does() -> None:
     installs = [line for line in (ROOT / "Makefile").read_text().splitlines() if "-m pip install" in line]
     assert installs and not any(re.search(r" -q\b| --quiet", line) for line in installs)
+
+
+def test_tests_have_every_extra_and_the_demonstration_only_what_it_uses(tmp_path: Path) -> None:
+    def extras(target: str) -> set[str]:
+        installs = [line for line in planned(target, tmp_path / "none") if "-m pip install" in line]
+        return {extra for line in installs for extra in line.partition(".[")[2].partition("]")[0].split(",")}
+
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
+    assert extras("test") == declared
+    assert declared - extras("demo") == {"pyright", "schemas", "site"}
