@@ -5,6 +5,7 @@ It is limited to 40 lines, because more would hide the assertion. Everything els
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ RULES_SHOWN: Final = 6
 EXCHANGES_SHOWN: Final = 20
 EVENTS_SHOWN: Final = 8
 OF_NO_INTEREST: Final = ("ApiVersions", "SaslHandshake", "SaslAuthenticate")
+COMPARED: Final = ("node", "client_id", "api", "version", "errors", "outcome", "rules")
 ADMIN_CLIENT: Final = "anabranch-admin"
 
 
@@ -44,8 +46,8 @@ class FailureReport:
         for title, lines in (
             ("cluster", [self.unreachable] if self.unreachable else []),
             ("rules", _last(RULES_SHOWN, map(rule_line, self.rules))),
-            ("exchanges", _last(EXCHANGES_SHOWN, map(exchange_line, clients))),
-            ("events", _last(EVENTS_SHOWN, map(event_line, self.events))),
+            ("exchanges", _last(EXCHANGES_SHOWN, folded(clients))),
+            ("events", _last(EVENTS_SHOWN, map(event_line, events_of_test(self.events)))),
         ):
             if lines:
                 yield title, "\n".join(lines)
@@ -60,6 +62,26 @@ class FailureReport:
 def is_of_test(exchange: Row) -> bool:
     """Whether an exchange shows an action of the test's clients, and not their connection or setup."""
     return exchange["api"] not in OF_NO_INTEREST and exchange["client_id"] != ADMIN_CLIENT
+
+
+def folded(exchanges: Iterable[Row]) -> Iterator[str]:
+    """Format exchanges; of equal ones in a row, only the last with their number."""
+    for _, alike in itertools.groupby(exchanges, lambda row: [row[name] for name in COMPARED]):
+        *others, last = alike
+        yield exchange_line(last) + (f"  {1 + len(others)} times" if others else "")
+
+
+def events_of_test(events: Iterable[Row]) -> Iterator[Row]:
+    """Leave out events of internal topics, and the first leader and ISR of each new partition."""
+    created = set()
+    for row in events:
+        partition = (row.get("topic"), row.get("partition"))
+        if row["kind"] == "leader" and row.get("leader_epoch") == 0:
+            created.add(partition)
+        elif row["kind"] == "isr" and partition in created:
+            created.remove(partition)
+        elif not str(row.get("topic", "")).startswith("__"):
+            yield row
 
 
 def rule_line(row: Row) -> str:

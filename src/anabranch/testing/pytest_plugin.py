@@ -29,9 +29,9 @@ The report of a failed test has the cluster's rules, the last exchanges and the 
 names a file with all of them as JSON lines. Tests share `anabranch_cluster`: use separate topics in each test, and
 restart what it stops.
 
-Settings in pytest.ini: `anabranch_brokers = 3`, `anabranch_journal = 1000`, `anabranch_kafka = 4.1` (the compatibility
-profile; `1=3.9,2=4.1` in the middle of an upgrade), and `anabranch_properties` with one broker property per line. They
-apply to both fixtures; the marker overrides them.
+Settings in pytest.ini: `anabranch_brokers = 3`, `anabranch_journal = 1000` (default: 200), `anabranch_kafka = 4.1` (the
+compatibility profile; `1=3.9,2=4.1` in the middle of an upgrade), and `anabranch_properties` with one broker property
+per line. They apply to both fixtures; the marker overrides them.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
@@ -55,16 +56,20 @@ if TYPE_CHECKING:
     from anabranch.testing.clusters import Clusters
 
 STOP_TIMEOUT_S = 10
+JOURNAL_SIZE = 200
+"""So many exchanges a failure report can choose from, unless pytest.ini says otherwise."""
 BEGAN: pytest.StashKey[ReportStart] = pytest.StashKey()
 FIXTURES = ("anabranch", "anabranch_cluster")
 ARGUMENTS = ("rules", "brokers", "config", "listeners", "journal", "frames", "kafka")
 """The arguments of the marker."""
+HIDDEN = ("anabranch", "asyncio", "contextlib")
+"""The packages whose frames are left out of the traceback of an error of this project, such as `ControlError`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the settings of pytest.ini; pytest calls it."""
     parser.addini("anabranch_brokers", "number of brokers of the fixtures' clusters", default="1")
-    parser.addini("anabranch_journal", "number of exchanges in their journals", default="0")
+    parser.addini("anabranch_journal", "number of exchanges in their journals", default=str(JOURNAL_SIZE))
     parser.addini("anabranch_kafka", "version of Kafka that their clients see; default: 3.9", default="")
     parser.addini("anabranch_properties", "their properties, one NAME=VALUE per line", type="linelist", default=[])
 
@@ -110,7 +115,7 @@ def _marked(item: pytest.Item) -> dict[str, Any] | None:
 
 
 def _refuse(reason: str) -> NoReturn:
-    pytest.fail(f"@pytest.mark.anabranch: {reason}", pytrace=False)
+    raise pytest.fail.Exception(f"@pytest.mark.anabranch: {reason}", pytrace=False) from None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -126,7 +131,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         for rule in marked.get("rules", ()):
             fields = dict(rule) if isinstance(rule, Mapping) else {"rule": rule}
             stack.enter_context(cluster.faults(**fields))
-        return (yield)
+        answer = yield
+        from anabranch.faults.active_rule import RuleNeverHit
+
+        try:
+            stack.close()
+        except RuleNeverHit as error:
+            _refuse(str(error))
+        return answer
 
 
 @pytest.hookimpl(wrapper=True)
@@ -134,14 +146,36 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the cluster's sections to the report of a failed test; pytest calls it."""
+    cluster = _cluster_of(item)
+    if call.excinfo is not None and cluster is not None and not item.config.getoption("fulltrace"):
+        _hide_own_frames(call.excinfo)
     report = yield
-    if report.failed and report.when == "call":
-        cluster = _cluster_of(item)
-        if cluster is not None:
-            found = cluster.report(item.stash.get(BEGAN, None))
-            report.sections += [(f"anabranch {title}", text) for title, text in found.sections()]
-            report.sections += [("anabranch: all of this cluster as JSON lines", path) for path in _kept(found)]
+    if report.failed and report.when == "call" and cluster is not None:
+        found = cluster.report(item.stash.get(BEGAN, None))
+        report.sections += [(f"anabranch {title}", text) for title, text in found.sections()]
+        report.sections += [("anabranch: all of this cluster as JSON lines", path) for path in _kept(found)]
     return report
+
+
+def _hide_own_frames(raised: pytest.ExceptionInfo[BaseException]) -> None:
+    """Have the traceback of an error of this project end in the test's own line."""
+    if _package(raised.type.__module__) != "anabranch":
+        return
+    entries: list[TracebackType] = []
+    entry: TracebackType | None = raised.tb
+    while entry is not None:
+        if _package(entry.tb_frame.f_globals.get("__name__", "")) not in HIDDEN:
+            entries.append(entry)
+        entry = entry.tb_next
+    shown = None
+    for one in reversed(entries):
+        shown = TracebackType(shown, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    if shown is not None:
+        raised.traceback = type(raised.traceback)(shown)
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _kept(found: FailureReport) -> Iterator[str]:
@@ -186,12 +220,18 @@ def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> I
         The cluster, with `bootstrap_servers` for any Kafka client.
 
     Raises:
-        CannotStart: A property does not exist, or has an impossible value.
+        pytest.fail.Exception: A property does not exist, or has an impossible value.
     """
+    from anabranch.testing.clusters import CannotStart
+
     options, marked = _settings(request.config), _marked(request.node) or {}
     options["properties"] |= {name: str(value) for name, value in marked.get("config", {}).items()}
     options |= {name: value for name, value in marked.items() if name not in ("config", "rules")}
-    with anabranch_clusters.running(**options) as cluster:
+    with contextlib.ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(anabranch_clusters.running(**options))
+        except CannotStart as error:
+            raise pytest.fail.Exception(f"the cluster did not start: {error}", pytrace=False) from None
         yield cluster
 
 

@@ -119,19 +119,20 @@ class RunningCluster:
         finally:
             self.control.snapshots.end_fork(number)
 
-    def topic(self, name: str = "", partitions: int = 1, **configs: str) -> str:
+    def topic(self, name: str = "", partitions: int = 1, replicas: int = -1, **configs: str) -> str:
         """Create a topic, and wait until it is usable.
 
         Args:
             name: The topic's name; a new one if empty.
             partitions: The number of partitions.
+            replicas: The replication factor; -1: the cluster's default.
             **configs: Topic configs by their Kafka names, with _ for dots.
 
         Returns:
             The topic's name.
         """
         name = name or f"topic-{uuid.uuid1()}"
-        self.control.create_topic(name, partitions, configs=configs)
+        self.control.create_topic(name, partitions, replicas=replicas, configs=configs)
         return name
 
     def wait_for(self, *, timeout_s: float = 30.0, **condition: Unpack[WaitCondition]) -> None:

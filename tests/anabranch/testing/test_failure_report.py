@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from anabranch.testing.failure_report import FailureReport
+from anabranch.testing.failure_report import FailureReport, events_of_test
 
 
 def exchange(number: int, api: str = "Produce", client_id: str | None = "app") -> dict[str, Any]:
@@ -28,7 +28,7 @@ def exchange(number: int, api: str = "Produce", client_id: str | None = "app") -
 def test_report_has_less_than_forty_lines_and_newest_entries() -> None:
     rules = [{"name": f"r{one}", "hits": one, "met": 9, "rule": {"name": f"r{one}", "hold": True}} for one in range(50)]
     events = [{"number": one, "at": 2.0, "kind": "leader", "topic": "t", "leader": one} for one in range(100)]
-    found = FailureReport(rules, [exchange(one) for one in range(100)], events)
+    found = FailureReport(rules, [exchange(one, ("Fetch", "Produce")[one % 2]) for one in range(100)], events)
     told = dict(found.sections())
     assert list(told) == ["rules", "exchanges", "events"]
     assert sum(len(text.splitlines()) + 1 for text in told.values()) < 40
@@ -40,6 +40,16 @@ def test_report_has_less_than_forty_lines_and_newest_entries() -> None:
     assert [sum(row["row"] == kind for row in rows) for kind in ("rule", "exchange", "event")] == [50, 100, 100]
 
 
+def test_equal_exchanges_in_a_row_are_one_line_with_their_number() -> None:
+    retries = [exchange(one, "Metadata") for one in range(1, 4)]
+    told = dict(FailureReport((), [exchange(0), *retries, exchange(4) | {"node": 2}], ()).sections())
+    assert [(line.split()[0], line.endswith("3 times")) for line in told["exchanges"].splitlines()] == [
+        ("0", False),
+        ("3", True),
+        ("4", False),
+    ]
+
+
 def test_connection_and_admin_requests_and_empty_sections_are_omitted() -> None:
     hidden = [exchange(1, "ApiVersions"), exchange(2, "CreateTopics", "anabranch-admin"), exchange(3, "SaslHandshake")]
     assert dict(FailureReport((), hidden, ()).sections()) == {}
@@ -49,3 +59,21 @@ def test_connection_and_admin_requests_and_empty_sections_are_omitted() -> None:
 
 def test_unreachable_cluster_is_named() -> None:
     assert list(FailureReport(unreachable="cannot connect to").sections()) == [("cluster", "cannot connect to")]
+
+
+def test_events_of_internal_topics_and_first_leaders_are_left_out_and_later_ones_shown() -> None:
+    def event(number: int, kind: str, **more: Any) -> dict[str, Any]:
+        return {"number": number, "at": 1.0, "kind": kind, **more}
+
+    events = [
+        event(1, "topic created", topic="orders"),
+        event(2, "leader", topic="orders", partition=0, leader=1, leader_epoch=0),
+        event(3, "isr", topic="orders", partition=0, isr=[1, 2]),
+        event(4, "topic created", topic="__consumer_offsets"),
+        event(5, "leader", topic="__consumer_offsets", partition=0, leader=1, leader_epoch=1),
+        event(6, "isr", topic="orders", partition=0, isr=[2]),
+        event(7, "isr", topic="older", partition=0, isr=[2]),
+        event(8, "node killed", node=1),
+    ]
+    assert [row["number"] for row in events_of_test(events)] == [1, 6, 7, 8]
+    assert len(list(FailureReport((), (), events).json_lines())) == len(events)

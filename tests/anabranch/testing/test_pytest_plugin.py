@@ -124,7 +124,8 @@ def test_rule_without_hits_fails_its_test(tmp_path: Path) -> None:
     (tmp_path / "test_mistakes.py").write_text(THEIR_MISTAKES)
     told = run(tmp_path).stdout
     assert "4 failed, 1 error" in told
-    assert "RuleNeverHit: rule rule-1 has no hits: no request matched it" in told
+    unhit = told.partition("test_that_tests_nothing ___")[2].partition("___ test_")[0].splitlines()
+    assert unhit[1] == "@pytest.mark.anabranch: rule rule-1 has no hits: no request matched it"
     assert "FAILED test_mistakes.py::test_that_fails_anyway - ZeroDivisionError" in told
     assert "unknown API 'DeleteTopic'; did you mean DeleteTopics" in told
     assert "@pytest.mark.anabranch: it needs the fixture anabranch or anabranch_cluster" in told
@@ -140,6 +141,72 @@ def test_rule_without_hits_fails_its_test(tmp_path: Path) -> None:
     (kept,) = re.findall(r"^/.*anabranch-.*[.]jsonl$", shown, re.MULTILINE)
     rows = [json.loads(line) for line in Path(kept).read_text().splitlines()]
     assert {row["row"] for row in rows} == {"rule", "exchange", "event"}
+
+
+FAILURES = """\
+import pytest
+from confluent_kafka import Consumer, Producer
+
+def send(kafka, topic, count=1):
+    refused = []
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "message.timeout.ms": 1000, "log_level": 0})
+    for number in range(count):
+        producer.produce(topic, b"x", key=b"%d" % number, on_delivery=lambda error, _: error and refused.append(error))
+    producer.flush()
+    return refused
+
+def test_rule_that_hits(anabranch):
+    topic = anabranch.topic("orders")
+    with anabranch.faults(api="Produce", topic=topic, error="MESSAGE_TOO_LARGE"):
+        assert send(anabranch, topic) == []
+
+@pytest.mark.anabranch(brokers=3)
+def test_killed_node(anabranch):
+    topic = anabranch.topic("orders", partitions=3, replicas=1)
+    anabranch.nodes[2].kill()
+    assert send(anabranch, topic, count=30) == []
+
+def test_timeout_of_a_client(anabranch):
+    topic = anabranch.topic("orders", partitions=8)
+    anabranch.faults.add(api="Fetch", hold=True)
+    settings = {"bootstrap.servers": anabranch.bootstrap_servers, "group.id": "billing", "log_level": 0}
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    message = consumer.poll(1.5)
+    consumer.close()
+    assert message is not None
+
+def test_wait_in_vain(anabranch):
+    topic = anabranch.topic("orders")
+    anabranch.wait_for(topic=topic, partitions=4, timeout_s=0.1)
+
+@pytest.mark.anabranch(brokers=0)
+def test_wrong_number(anabranch):
+    pass
+"""
+
+
+def test_failures_of_each_kind_fit_on_a_screen_and_begin_with_the_assertion(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_failures.py").write_text(FAILURES)
+    told = run(tmp_path, "-p", "no:asyncio").stdout
+    assert "4 failed, 1 error" in told
+    parts = re.split(
+        r"^_{3,} (?:ERROR at setup of )?(\w+) _{3,}$", told.partition("= short test summary")[0], flags=re.M
+    )
+    shown = dict(zip(parts[1::2], parts[2::2], strict=True))
+    for name, failed, evidence in (
+        ("test_rule_that_hits", ">           assert send", r"^rule-1: 1 hits in 1 requests "),
+        ("test_killed_node", ">       assert send", r"^ +[0-9.]+  node killed  node=2$"),
+        ("test_timeout_of_a_client", ">       assert message", r"Fetch v\d+ .* by rule-1$"),
+        ("test_wait_in_vain", ">       anabranch.wait_for", r"^E .*ControlError: after 0.1 s orders has 1 partitions$"),
+        ("test_wrong_number", "the cluster did not start", "brokers is a number from 1 on, not 0$"),
+    ):
+        lines = shown[name].splitlines()
+        assert len(lines) < 40, shown[name]
+        assert re.search(evidence, shown[name], re.M), shown[name]
+        assert failed in shown[name].partition("anabranch rules")[0].partition("anabranch events")[0], shown[name]
+        assert "/src/anabranch/" not in shown[name] and "__consumer_offsets" not in shown[name], shown[name]
 
 
 REFUSED = """\
