@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import sys
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -41,7 +42,7 @@ def described(name: str, public: Any) -> Iterator[str]:
         return
     own = declaration(public)
     yield from quoted(signature(public, own), docstring(own))
-    if fields := list(attributes(own)):
+    if fields := [field for owner in [*typed_bases(public, own), own] for field in attributes(owner)]:
         yield ""
         yield from fields
     seen: set[str] = set()
@@ -61,6 +62,16 @@ def declaration(owner: type[Any]) -> ast.ClassDef:
     return next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == owner.__name__)
 
 
+def typed_bases(public: type[Any], own: ast.ClassDef) -> Iterator[ast.ClassDef]:
+    """The TypedDicts whose fields a TypedDict has too; it has no base classes when it runs."""
+    if typing.is_typeddict(public):
+        for base in map(ast.unparse, own.bases):
+            if base != "TypedDict":
+                found = getattr(sys.modules[public.__module__], base)
+                yield from typed_bases(found, declaration(found))
+                yield declaration(found)
+
+
 def methods(owner: ast.ClassDef) -> Iterator[Function]:
     """The public ones; properties too."""
     for node in owner.body:
@@ -71,6 +82,8 @@ def methods(owner: ast.ClassDef) -> Iterator[Function]:
 def signature(public: type[Any], own: ast.ClassDef) -> str:
     """The constructor's signature, or just the name if fields describe it."""
     made = next((node for node in own.body if isinstance(node, Function) and node.name == "__init__"), None)
+    if typing.is_typeddict(public):
+        return f"class {own.name}(TypedDict)"
     if made is None or issubclass(public, BaseException):
         return f"class {own.name}"
     return called(f"class {own.name}", made.args)
@@ -123,7 +136,20 @@ def attributes(owner: ast.ClassDef) -> Iterator[str]:
     """The fields of a value, each with the docstring behind it."""
     for node, doc in documented(owner.body):
         default = "" if node.value is None else f" = {ast.unparse(node.value)}"
-        yield f"- `{ast.unparse(node.target)}: {ast.unparse(node.annotation)}{default}`{': ' if doc else ''}{doc}"
+        hint, doc = described_hint(node.annotation, doc)
+        yield f"- `{ast.unparse(node.target)}: {hint}{default}`{': ' if doc else ''}{doc}"
+
+
+def described_hint(annotation: ast.expr, doc: str) -> tuple[str, str]:
+    """An annotation and its description, which may be in `Annotated`, also within `NotRequired`."""
+    if isinstance(annotation, ast.Subscript):
+        if ast.unparse(annotation.value) == "NotRequired":
+            hint, doc = described_hint(annotation.slice, doc)
+            return f"NotRequired[{hint}]", doc
+        if ast.unparse(annotation.value) == "Annotated":
+            hint, doc = annotation.slice.elts  # type: ignore[attr-defined]
+            return ast.unparse(hint), ast.literal_eval(doc)
+    return ast.unparse(annotation), doc
 
 
 def constants(name: str, body: list[ast.stmt]) -> Iterator[str]:
