@@ -7,6 +7,7 @@ than the pages promise ends the walk with what was printed. The Go step is skipp
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import re
@@ -226,9 +227,12 @@ def table(walk: Walk) -> str:
 
 def main() -> None:
     """Walk in a temporary directory, and print the times."""
+    parser = argparse.ArgumentParser(prog="python -m tests.newcomer", description=__doc__.partition(":")[0])
+    parser.add_argument("--here", action="store_true", help="without clone and installation")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="newcomer-") as directory:
         try:
-            print(table(walk_through(Path(directory), here="--here" in sys.argv[1:])))
+            print(table(walk_through(Path(directory), here=arguments.here)))
         except WalkFailed as error:
             sys.exit(f"the walk ended: {error}")
 
