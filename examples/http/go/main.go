@@ -74,10 +74,10 @@ func failover(ctx context.Context, client *control.APIClient) error {
 func write(ctx context.Context, client *control.APIClient, topic string) error {
 	text, bytes, key := "created", control.NewBinaryContent("/wAB"), "alice"
 	first, second := control.NewNewRecord(), control.NewNewRecord()
-	first.SetKey(control.NewRecordValue{String: &key})
-	first.SetValue(control.NewRecordValue{String: &text})
-	second.SetKey(control.NewRecordValue{String: &key})
-	second.SetValue(control.NewRecordValue{BinaryContent: bytes})
+	first.SetKey(control.RecordContent{String: &key})
+	first.SetValue(control.RecordContent{String: &text})
+	second.SetKey(control.RecordContent{String: &key})
+	second.SetValue(control.RecordContent{BinaryContent: bytes})
 	records := control.NewNewRecordsBody([]control.NewRecord{*first, *second})
 	stored, _, err := client.TopicsAPI.WriteRecords(ctx, topic).NewRecordsBody(*records).Execute()
 	if err == nil && len(stored) != 2 {

@@ -32,15 +32,20 @@ class Schemas:
     Args:
         made: TypedDicts whose schemas are made elsewhere: their names and schemas.
         extensible: TypedDicts whose objects may have further fields.
+        titles: Unions with their titles, by which generated clients name them; else they take the first field's name.
     """
 
     def __init__(
-        self, made: Mapping[type, tuple[str, Schema]] = types.MappingProxyType({}), extensible: Collection[type] = ()
+        self,
+        made: Mapping[type, tuple[str, Schema]] = types.MappingProxyType({}),
+        extensible: Collection[type] = (),
+        titles: Mapping[Any, str] = types.MappingProxyType({}),
     ) -> None:
         self.components: dict[str, Schema] = {}
         """The components by name."""
         self._made = made
         self._extensible = extensible
+        self._titles = titles
         self._names: dict[type, str] = {}
 
     def of(self, hint: Any) -> Schema:
@@ -57,7 +62,8 @@ class Schemas:
         if origin is Literal:
             return {"type": "string", "enum": list(parts)}
         if origin in UNIONS:
-            return self._union(parts)
+            title = {"title": self._titles[hint]} if hint in self._titles else {}
+            return {**self._union(parts), **title}
         if origin in LISTS:
             return {"type": "array", "items": self.of(parts[0])}
         if origin in OBJECTS:

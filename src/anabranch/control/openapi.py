@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn, get_args, get_origin, get_type_hints
 from anabranch.control.events import EventRow
 from anabranch.control.json_schema import LISTS, UNIONS, Schema, Schemas, fields, required
 from anabranch.control.route import Route
+from anabranch.control.topic_routes import Content
 from anabranch.faults import rule_json
 from anabranch.faults.rule_fields import RuleFields
 
@@ -97,7 +98,9 @@ def document(routes: Iterable[Route], version: str, url: str = DEFAULT_URL) -> S
 
 def route_schemas() -> Schemas:
     """The empty collection of schemas for routes; a rule's schema comes from its fields."""
-    return Schemas({RuleFields: ("Rule", rule_json.schema())}, extensible=(EventRow,))
+    return Schemas(
+        {RuleFields: ("Rule", rule_json.schema())}, extensible=(EventRow,), titles={Content: "RecordContent"}
+    )
 
 
 def response_type(route: Route) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -95,6 +96,20 @@ def test_every_response_parameter_and_body_has_a_type() -> None:
             assert parameter.get("explode", True) == (parameter["schema"].get("type") != "array")
         for media in one.get("requestBody", {"content": {}})["content"].values():
             assert media["schema"], name
+
+
+def unions(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every union of several types besides null, in each of its places."""
+    if isinstance(schema, dict) and sum(one != {"type": "null"} for one in schema.get("anyOf", ())) > 1:
+        yield schema
+    for one in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from unions(one)
+
+
+def test_union_of_several_fields_has_a_title_so_that_clients_do_not_name_it_after_one() -> None:
+    places = Counter(json.dumps(one["anyOf"]) for one in unions(told()))
+    shared = [one for one in unions(told()) if places[json.dumps(one["anyOf"])] > 1]
+    assert {one.get("title") for one in shared} == {"RecordContent"}
 
 
 def test_wait_and_journal_words_are_parameters() -> None:

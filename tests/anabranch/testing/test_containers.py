@@ -163,7 +163,9 @@ def test_failed_container_shows_its_output(image: str, monkeypatch: pytest.Monke
 
 
 @in_docker
-def test_documented_example_works(image: str, networks: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_documented_example_works(
+    image: str, networks: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from tests.anabranch.faults.test_page import run_pytest
     from tests.documents.blocks import blocks
 
