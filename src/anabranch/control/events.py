@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import base64
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class EventRow(TypedDict):
     partition: NotRequired[int]
     leader: NotRequired[Annotated[int, "the leader's node id; -1 without a leader"]]
     leader_epoch: NotRequired[int]
+    partition_epoch: NotRequired[Annotated[int, "the version of the partition's state"]]
+    topic_id: NotRequired[Annotated[str, "the id of the topic, as Kafka writes it"]]
     isr: NotRequired[Annotated[list[int], "the in-sync replicas"]]
     generation: NotRequired[int]
     group: NotRequired[str]
@@ -82,8 +85,12 @@ class Events:
 
     def publish(self, kind: str, **detail: Any) -> None:
         """Record an event, and notify the listeners."""
+        self.publish_at(self._loop.time(), kind, detail)
+
+    def publish_at(self, at_s: float, kind: str, detail: Mapping[str, Any]) -> None:
+        """Record an event of this time, and notify the listeners."""
         self._number += 1
-        event = Event(self._number, self._loop.time(), kind, detail)
+        event = Event(self._number, at_s, kind, detail)
         self._kept.append(event)
         for listener in self._listeners:
             listener(event)
@@ -161,10 +168,15 @@ class Events:
     def _on_partition(self, topic: str, topic_id: bytes, index: int, partition: PartitionImage) -> None:
         """The epochs of a topic that was deleted and created again start again."""
         place, epoch = (topic_id, index), partition.leader_epoch
-        if self._leaders.get(place, -1) < epoch:
-            self._leaders[place] = epoch
-            self.publish("leader", topic=topic, partition=index, leader=partition.leader, leader_epoch=epoch)
         version = (epoch, partition.partition_epoch)
-        if self._isrs.get(place, (-1, -1)) < version:
+        is_led, is_changed = self._leaders.get(place, -1) < epoch, self._isrs.get(place, (-1, -1)) < version
+        if not is_led and not is_changed:
+            return
+        named = {"topic": topic, "partition": index}
+        epochs = {"leader_epoch": epoch, "topic_id": base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()}
+        if is_led:
+            self._leaders[place] = epoch
+            self.publish("leader", **named, leader=partition.leader, **epochs)
+        if is_changed:
             self._isrs[place] = version
-            self.publish("isr", topic=topic, partition=index, isr=list(partition.isr))
+            self.publish("isr", **named, isr=list(partition.isr), partition_epoch=version[1], **epochs)

@@ -287,3 +287,27 @@ def cluster_state(cluster: ClusterView) -> ClusterStateRow:
         "groups": groups(cluster),
         "transactions": transactions(cluster),
     }
+
+
+class LiveRows:
+    """The rows of a cluster in this process, for conditions."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def topic(self, name: str) -> TopicRow | None:
+        """One topic; None if it does not exist."""
+        image = newest_image(self._cluster).get(name)
+        return None if image is None else topic_row(self._cluster, image)
+
+    def topics(self) -> list[TopicRow]:
+        """Every topic."""
+        return topics(self._cluster)
+
+    def group(self, name: str) -> GroupRow | None:
+        """One group; None if it does not exist."""
+        return next((one for one in groups(self._cluster) if one["group"] == name), None)
+
+    def nodes(self) -> list[NodeRow]:
+        """Every node."""
+        return nodes(self._cluster)

@@ -9,17 +9,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict
 
 from anabranch.control import state
 from anabranch.control.cluster_changes import Dependencies, PendingWait, changes_of
 
 if TYPE_CHECKING:
     from anabranch.cluster.in_process import Cluster
+    from anabranch.control.state import GroupRow, NodeRow, TopicRow
 
-Missing = Callable[["Cluster"], str]
+
+class StateRows(Protocol):
+    """The interface of a cluster's state that conditions are evaluated against."""
+
+    def topic(self, name: str) -> TopicRow | None:
+        """One topic; None if it does not exist."""
+
+    def topics(self) -> Iterable[TopicRow]:
+        """Every topic."""
+
+    def group(self, name: str) -> GroupRow | None:
+        """One group; None if it does not exist."""
+
+    def nodes(self) -> Iterable[NodeRow]:
+        """Every node."""
+
+
+Missing = Callable[[StateRows], str]
 """Returns the unmet part of a condition in one line; empty if it holds."""
 LOOK_S: Final = 0.005
 """The delay of an evaluation after a change: changes come in bursts."""
@@ -67,9 +85,9 @@ class Condition:
     parts: tuple[Missing, ...]
     depends_on: Dependencies
 
-    def missing(self, cluster: Cluster) -> str:
+    def missing(self, rows: StateRows) -> str:
         """The unmet part in one line; empty if the condition holds."""
-        return next(filter(None, (part(cluster) for part in self.parts)), "")
+        return next(filter(None, (part(rows) for part in self.parts)), "")
 
 
 def condition(words: Mapping[str, str]) -> Condition:
@@ -103,12 +121,12 @@ async def wait(cluster: Cluster, awaited: Condition, timeout_s: float) -> str:
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
     changes = changes_of(cluster)
-    pending = PendingWait(changes, awaited.depends_on)
+    pending, rows = PendingWait(changes, awaited.depends_on), state.LiveRows(cluster)
     try:
         while True:
             pending.listen(cluster)
             began_s = time.perf_counter()
-            left = awaited.missing(cluster)
+            left = awaited.missing(rows)
             took_s = time.perf_counter() - began_s
             if not left or loop.time() >= deadline_s:
                 return left
@@ -134,11 +152,10 @@ def _topic(words: Mapping[str, str]) -> Missing:
     }
     isr = _isr(words["isr"]) if "isr" in words else None
 
-    def missing(cluster: Cluster) -> str:
-        image = state.newest_image(cluster).get(name)
-        if image is None:
+    def missing(rows: StateRows) -> str:
+        row = rows.topic(name)
+        if row is None:
             return f"there is no topic {name}"
-        row = state.topic_row(cluster, image)
         live = [one for one in row["partitions"] if not one["drains"]]
         if len(live) != numbers.get("partitions", len(live)):
             return f"{name} has {len(live)} partitions"
@@ -180,8 +197,8 @@ def _group(words: Mapping[str, str]) -> Missing:
     name = words["group"]
     numbers = {word: _number(words, word) for word in ("members", "lag") if word in words}
 
-    def missing(cluster: Cluster) -> str:
-        row = next((one for one in state.groups(cluster) if one["group"] == name), None)
+    def missing(rows: StateRows) -> str:
+        row = rows.group(name)
         if row is None:
             return f"there is no group {name}"
         if row["state"] != words.get("state", row["state"]):
@@ -196,10 +213,10 @@ def _group(words: Mapping[str, str]) -> Missing:
 
 
 def _node(node_id: int) -> Missing:
-    def missing(cluster: Cluster) -> str:
-        if node_id not in cluster.nodes:
+    def missing(rows: StateRows) -> str:
+        if not any(row["running"] for row in rows.nodes() if row["node"] == node_id):
             return f"node {node_id} is not running"
-        for row in state.topics(cluster):
+        for row in rows.topics():
             for one in row["partitions"]:
                 if any(replica["node"] == node_id for replica in one["replicas"]) and node_id not in one["isr"]:
                     return f"node {node_id} is not in sync with {row['topic']}-{one['partition']}"
@@ -212,8 +229,8 @@ def _controller(text: str) -> Missing:
     if text != "any" and not text.isdecimal():
         raise ValueError(f"controller is a node's id or any, not {text!r}")
 
-    def missing(cluster: Cluster) -> str:
-        active = [row["node"] for row in state.nodes(cluster) if row.get("controller")]
+    def missing(rows: StateRows) -> str:
+        active = [row["node"] for row in rows.nodes() if row.get("controller")]
         if not active:
             return "there is no controller"
         return "" if text == "any" or int(text) in active else f"the controller is {active[0]}"

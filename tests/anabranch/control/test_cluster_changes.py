@@ -10,10 +10,9 @@ import pytest
 
 from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.connection import Connection
-from anabranch.cluster.in_process import Cluster
 from anabranch.control.cluster_changes import Dependencies
 from anabranch.control.controlled_cluster import ControlledCluster
-from anabranch.control.wait_conditions import Condition, condition, wait
+from anabranch.control.wait_conditions import Condition, StateRows, condition, wait
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -39,8 +38,8 @@ async def waiting(on: ControlledCluster, **words: object) -> AsyncIterator[None]
     awaited = condition({name: str(value) for name, value in words.items()})
     looks: list[str] = []
 
-    def counted(cluster: Cluster) -> str:
-        looks.append(awaited.missing(cluster))
+    def counted(rows: StateRows) -> str:
+        looks.append(awaited.missing(rows))
         return looks[-1]
 
     held = asyncio.create_task(wait(on.cluster, Condition((counted,), awaited.depends_on), NEVER_S))
@@ -54,7 +53,7 @@ async def waiting(on: ControlledCluster, **words: object) -> AsyncIterator[None]
 async def test_waits_without_matching_changes_are_evaluated_at_start_and_end(on: ControlledCluster) -> None:
     evaluations = 0
 
-    def missing(_: Cluster) -> str:
+    def missing(_: StateRows) -> str:
         nonlocal evaluations
         evaluations += 1
         return "it"
