@@ -25,9 +25,9 @@ from anabranch.chaos.control import SOCKET_NAME
 from anabranch.chaos.members import MemberFailed
 from anabranch.chaos.nodes import FoundNode, NotFound
 from anabranch.chaos.proxy import ANYBODY
-from anabranch.chaos.session import NoSession
 from anabranch.cluster.control_socket import OrderRefused, send_order
 from anabranch.cluster.process_registry import start_node
+from anabranch.cluster.zookeeper_sessions import NoSession
 from anabranch.controller.failpoints import STEPS
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
@@ -123,12 +123,12 @@ async def resume(options: argparse.Namespace) -> int:
 
 async def expire(options: argparse.Namespace) -> int:
     """End the ZooKeeper session of a node."""
-    from anabranch.chaos import session
+    from anabranch.cluster import zookeeper_sessions
 
     node = found(options)
-    victim = await session.session_of(node.zookeeper, node.node_id)
+    victim = await zookeeper_sessions.session_of(node.zookeeper, node.node_id)
     started_s = time.perf_counter()
-    await session.expire(node.zookeeper, victim)
+    await zookeeper_sessions.expire(node.zookeeper, victim)
     took_ms = (time.perf_counter() - started_s) * 1000
     say(f"ended session {victim:#x} of node {node.node_id} (pid {node.pid}) in {took_ms:.0f} ms")
     return 0

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from anabranch.broker.config.listeners import Listener
-from anabranch.chaos import session
 from anabranch.chaos.control import SOCKET_NAME, Control
 from anabranch.chaos.proxy import Proxy
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
+from anabranch.cluster import zookeeper_sessions
 from anabranch.cluster.ensemble import LocalEnsemble
 from anabranch.cluster.process_registry import LauncherSocket
 from anabranch.cluster.processes import (
@@ -178,13 +178,13 @@ class ChaosCluster(Startable):
 
     async def expire(self, node_id: int) -> int:
         """End the node's ZooKeeper session. Returns the session's id."""
-        victim = await session.session_of(self.zookeeper, node_id)
-        await session.expire(self.zookeeper, victim)
+        victim = await zookeeper_sessions.session_of(self.zookeeper, node_id)
+        await zookeeper_sessions.expire(self.zookeeper, victim)
         return victim
 
     async def active_controller(self) -> int:
         """Return the node that /controller names; -1 if there is none."""
-        return await session.active_controller(self.zookeeper)
+        return await zookeeper_sessions.active_controller(self.zookeeper)
 
     async def stop(self) -> None:
         """End all faults, resume frozen processes, and end all processes."""

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from anabranch.chaos.session import active_controller, resign_active_controller
 from anabranch.cluster.processes import SMALL_CLUSTER, NodeProcess, free_ports
+from anabranch.cluster.zookeeper_sessions import active_controller, resign_active_controller
 
 HOST: Final = "127.0.0.1"
 FIRST_ID: Final = 900

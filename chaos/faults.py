@@ -16,9 +16,9 @@ from typing import Final
 from anabranch.chaos import disk
 from anabranch.chaos.proxy import CLIENT, LinkFault
 from anabranch.chaos.scene import LOOKING_FAILED, Scene, hands_on
-from anabranch.chaos.session import NoSession, active_controller, resign_active_controller
 from anabranch.cluster.processes import FIRST_CONTROLLER_ID, NodeFailed
 from anabranch.cluster.zookeeper import ZooKeeperUnavailable
+from anabranch.cluster.zookeeper_sessions import NoSession, active_controller, resign_active_controller
 from anabranch.controller.failpoints import STEPS
 
 ALTER_PARTITION: Final = 56

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Final
 
 from anabranch import Admin, Consumer, NewTopic, Producer
-from anabranch.chaos import session
 from anabranch.chaos.audit_companion import AuditCompanionProcess, forget_audit, partitions
 from anabranch.chaos.ledger import Ledger
-from anabranch.chaos.session import NoSession
 from anabranch.clients.clock import wall_clock_ms
+from anabranch.cluster import zookeeper_sessions
 from anabranch.cluster.ensemble import LocalEnsemble
 from anabranch.cluster.processes import ProcessCluster
+from anabranch.cluster.zookeeper_sessions import NoSession
 from anabranch.protocol.errors import KafkaError
 from anabranch.report.timeline import Moment
 
@@ -256,7 +256,7 @@ class Runner:
         return await self._kill(rng, rng.choice(self.cluster.brokers).node_id)
 
     async def _kill_controller(self, rng: random.Random) -> bool:
-        active = await session.active_controller(self.cluster.zookeeper)
+        active = await zookeeper_sessions.active_controller(self.cluster.zookeeper)
         return active in self.cluster.nodes and await self._kill(rng, active)
 
     async def _kill(self, rng: random.Random, node_id: int) -> bool:
@@ -267,8 +267,8 @@ class Runner:
 
     async def _expire(self, rng: random.Random) -> bool:
         try:
-            victim = await session.session_of(self.cluster.zookeeper, rng.choice(list(self.cluster.nodes)))
-            await session.expire(self.cluster.zookeeper, victim)
+            victim = await zookeeper_sessions.session_of(self.cluster.zookeeper, rng.choice(list(self.cluster.nodes)))
+            await zookeeper_sessions.expire(self.cluster.zookeeper, victim)
         except NoSession:
             return False
         return True

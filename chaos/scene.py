@@ -17,9 +17,9 @@ from anabranch import Admin
 from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Reader
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.members import MemberGroup
-from anabranch.chaos.session import active_controller
 from anabranch.chaos.share_readers import SHARED, SharedTopic
 from anabranch.cluster.processes import NodeFailed
+from anabranch.cluster.zookeeper_sessions import active_controller
 from anabranch.controller.zk.session import ZkError
 
 RESTART_S: Final = 60.0

@@ -14,7 +14,7 @@ import pytest
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.chaos import nodes
-from anabranch.chaos.session import active_controller
+from anabranch.cluster.zookeeper_sessions import active_controller
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.kazoo_session import open_kazoo
 

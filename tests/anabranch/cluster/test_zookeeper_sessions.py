@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.chaos.session import NoSession, expire, password_of, session_of
 from anabranch.cluster.ensemble import LocalEnsemble
+from anabranch.cluster.zookeeper_sessions import NoSession, expire, password_of, session_of
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
 from anabranch.controller.zk.session import SessionEvent
 
