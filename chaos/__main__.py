@@ -27,6 +27,7 @@ from anabranch.chaos.nodes import FoundNode, NotFound
 from anabranch.chaos.proxy import ANYBODY
 from anabranch.cluster.control_socket import OrderRefused, send_order
 from anabranch.cluster.process_registry import start_node
+from anabranch.cluster.processes import is_stopped
 from anabranch.cluster.zookeeper_sessions import NoSession
 from anabranch.controller.failpoints import STEPS
 
@@ -82,7 +83,7 @@ async def list_nodes(options: argparse.Namespace) -> int:
     if options.cluster and not fitting:
         raise NotFound(f"no node runs in {options.cluster}")
     for node in fitting:
-        state = "stopped" if nodes.is_stopped(node.pid) else "running"
+        state = "stopped" if is_stopped(node.pid) else "running"
         where = node.directory or "started manually"
         say(f"node {node.node_id}: pid {node.pid}, {state}, {where}, --zookeeper {node.zookeeper}")
     return 0

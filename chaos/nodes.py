@@ -115,9 +115,3 @@ def clusters(nodes: Sequence[FoundNode]) -> dict[str, list[int]]:
 def send(pid: int, what: signal.Signals) -> None:
     """Signal one process."""
     os.kill(pid, what)
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped, as SIGSTOP leaves it."""
-    status = (PROC / str(pid) / "stat").read_text()
-    return status.rpartition(")")[2].split()[0] == "T"

@@ -14,6 +14,7 @@ import pytest
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.chaos import nodes
+from anabranch.cluster.processes import is_stopped
 from anabranch.cluster.zookeeper_sessions import active_controller
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.kazoo_session import open_kazoo
@@ -66,9 +67,9 @@ async def test_nodes_are_killed_frozen_and_expired_and_links_broken(tmp_path: Pa
         assert f"node 2: pid {hand.node(2).pid}, running, {tmp_path}" in await hand("nodes")
         pid = hand.node(1).pid
         assert f"stopped node 1 (pid {pid})" in await hand.on("stop", 1)
-        assert nodes.is_stopped(pid)
+        assert is_stopped(pid)
         assert f"resumed node 1 (pid {pid})" in await hand.on("resume", 1)
-        assert not nodes.is_stopped(pid)
+        assert not is_stopped(pid)
         session = await open_kazoo(zookeeper)
         before = await session.exists(paths.broker(1))
         assert before is not None

@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.chaos import nodes
 from anabranch.chaos.nodes import FoundNode, NotFound, find_node
+from anabranch.cluster.processes import is_stopped
 
 
 @pytest.mark.parametrize(
@@ -42,4 +43,4 @@ def test_cluster_is_selected_by_ensemble_or_directory(monkeypatch: pytest.Monkey
 
 def test_own_process_is_no_node_and_not_stopped() -> None:
     assert os.getpid() not in {one.pid for one in nodes.running_nodes()}
-    assert not nodes.is_stopped(os.getpid())
+    assert not is_stopped(os.getpid())

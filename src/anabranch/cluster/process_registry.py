@@ -77,11 +77,12 @@ class LauncherSocket:
                 directory = str(self._launcher.directory.resolve())
                 return {"directory": directory, "zookeeper": self._launcher.zookeeper, "nodes": rows}
             case "start":
-                return await self._start(int(asked["node"]))
+                return {"pid": await self.start(int(asked["node"]))}
             case other:
                 raise OrderRefused(f"cannot {other}")
 
-    async def _start(self, node_id: int) -> Answer:
+    async def start(self, node_id: int) -> int:
+        """Start an ended node, and wait until it is ready; returns its process id. Raises OrderRefused."""
         node = self._launcher.nodes.get(node_id)
         if node is None:
             there = ", ".join(map(str, self._launcher.nodes))
@@ -97,7 +98,7 @@ class LauncherSocket:
         except NodeFailed as error:
             raise OrderRefused(str(error)) from None
         self._watch(node)
-        return {"pid": node.pid}
+        return node.pid
 
     def _watch(self, node: NodeProcess) -> None:
         if node.running:

@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from anabranch.broker.node.start_settings import start_settings
 from anabranch.broker.profiles.profile_choice import oldest
 from anabranch.clients.connection import Connection
 from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.cluster.agent_address import LOOPBACK, AgentAddress, AgentOptions
 from anabranch.cluster.zookeeper import LocalZooKeeper, die_with_parent
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.host_port import format_host_port
@@ -50,6 +52,7 @@ STOP_TIMEOUT_S: Final = 30.0
 FIRST_CONTROLLER_ID: Final = 100
 LOG_TAIL_BYTES: Final = 2000
 LIMITED: Final = "internal.topics.limited.to.live.brokers"
+PROC: Final = Path("/proc")
 FIRST_PORT: Final = 15000
 PORTS: Final = 17000
 """Ends below 32768, where Linux's range of outgoing ports begins."""
@@ -86,6 +89,8 @@ class NodeProcess:
     """The advertised HOST:PORT, if it is not `address`: a proxy's, for example."""
     listeners: tuple[Listener, ...] = ()
     """The listeners, if not one plain address; `host` and `port` are then the first one's."""
+    agent: AgentAddress | None = None
+    """The control agent, if the node has one."""
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
     @property
@@ -113,6 +118,20 @@ class NodeProcess:
         """Process id; -1 when it does not run."""
         return self.process.pid if self.process is not None and self.running else -1
 
+    @property
+    def frozen(self) -> bool:
+        """Whether the process is stopped by SIGSTOP."""
+        try:
+            return self.running and is_stopped(self.pid)
+        except OSError:  # it has ended meanwhile
+            return False
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the process a signal, if it runs."""
+        assert self.process is not None
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
     def command(self) -> list[str]:
         """The command line of the node."""
         words = [*die_with_parent(), sys.executable, "-m", self.module, "node"]
@@ -130,6 +149,8 @@ class NodeProcess:
             words += ["--advertise", self.advertise]
         if self.metrics_port is not None:
             words += ["--metrics-port", str(self.metrics_port)]
+        if self.agent is not None:
+            words += self.agent.arguments()
         return [*words, "--config-file", str(self.properties_path)]
 
     async def start(self, *, extra: Mapping[str, str] | None = None) -> None:
@@ -146,8 +167,15 @@ class NodeProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log_file,
-                env=None if self.environment is None else dict(self.environment),
+                env=self._environment(),
             )
+
+    def _environment(self) -> dict[str, str] | None:
+        """The environment of the process; None for that of this process."""
+        given = None if self.environment is None else dict(self.environment)
+        if self.agent is None:
+            return given
+        return {**(os.environ if given is None else given), **self.agent.environment()}
 
     async def wait_ready(self, stall_timeout_s: float = STALL_TIMEOUT_S) -> None:
         """Wait for the node's ready line.
@@ -222,6 +250,7 @@ class ProcessCluster(Startable):
         metrics_port: The first node's metrics port; None for no metrics.
         first_id: The first broker's id.
         kafka: Node id -> compatibility profile; default 3.9.
+        agents: The options of the nodes' control agents; None for no agents.
     """
 
     def __init__(
@@ -240,6 +269,7 @@ class ProcessCluster(Startable):
         metrics_port: int | None = None,
         first_id: int = 1,
         kafka: Mapping[int, str] | None = None,
+        agents: AgentOptions | None = None,
     ) -> None:
         self._first_start = first_start or {}
         """Node id -> properties for its first start only, such as a planned crash."""
@@ -272,6 +302,7 @@ class ProcessCluster(Startable):
             self.security = between_brokers(settings)
         self._log_level = log_level
         self._metrics_port = metrics_port
+        self._agents = agents
         self._zookeeper = zookeeper
         self._server: LocalZooKeeper | None = None
         self._lock: DirectoryLock | None = None
@@ -304,6 +335,7 @@ class ProcessCluster(Startable):
             self._server = LocalZooKeeper(data_dir=None if self._temporary else self.directory / ZOOKEEPER)
             await self._server.__aenter__()
         ports = iter(free_ports(self._host, len(self._roles) * max(len(self._listening), 1)))
+        agent_ports = iter([] if self._agents is None else free_ports(LOOPBACK, len(self._roles)))
         for place, (node_id, roles) in enumerate(self._roles.items()):
             listeners = tuple(
                 dataclasses.replace(one, port=one.port + place if one.port else next(ports)) for one in self._listening
@@ -320,6 +352,7 @@ class ProcessCluster(Startable):
                 properties=self._properties_of(node_id),
                 log_level=self._log_level,
                 metrics_port=None if self._metrics_port is None else self._metrics_port + place,
+                agent=None if self._agents is None else AgentAddress.new(next(agent_ports), self._agents),
             )
         # Spare controllers start first: one becomes the active controller, and can be killed without loss of data.
         for spares in (True, False):
@@ -427,6 +460,12 @@ async def known_brokers(host: str, port: int, security: Security | None = None) 
     except (ConnectionError, TimeoutError):
         return -1
     return len(response.brokers)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, as SIGSTOP leaves it. Raises OSError if it has ended."""
+    status = (PROC / str(pid) / "stat").read_text()
+    return status.rpartition(")")[2].split()[0] == "T"
 
 
 def free_ports(host: str, count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""The HTTP server of the control plane, on the cluster's event loop. The one module that imports aiohttp.
+"""The HTTP server of the control plane, on the cluster's event loop. Only `front.agent_client` imports aiohttp, too.
 
 Refusals: 400 for an invalid request, 401 without the token, 404 for an unknown object, 408 for a wait that timed out or
 a body that does not arrive, 409 for an action that is impossible now, 413 for a body that is too large; each with

@@ -1,0 +1,103 @@
+"""Requests of the front to the control agent of one node, over HTTP. One of two modules that import aiohttp."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import aiohttp
+
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.openapi import EVENT_STREAM
+from anabranch.control.route import WaitTimedOut
+
+ASK_S: Final = 5.0
+"""How long an agent may take to answer; a process that is stopped never does."""
+LINE_BYTES_MAX: Final = 4 << 20
+BODY_BYTES_MAX: Final = 1 << 30
+ERRORS: Final[Mapping[int, type[Exception]]] = {400: ValueError, 404: UnknownNode, 408: WaitTimedOut}
+
+
+class AgentUnreachable(ConnectionError):
+    """The agent does not answer: its node has ended, is starting, or is frozen."""
+
+
+def open_http() -> aiohttp.ClientSession:
+    """A pool of connections for all agents; it uses no proxy of the environment."""
+    return aiohttp.ClientSession(trust_env=False, read_bufsize=LINE_BYTES_MAX)
+
+
+class AgentClient:
+    """The agent of one node.
+
+    Args:
+        http: The pool of connections.
+        url: The agent's root URL.
+        token: The agent's token.
+    """
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, token: str) -> None:
+        self._http = http
+        self.url = url
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float | None = ASK_S,
+    ) -> Any:
+        """Send one request; returns the decoded JSON, or the bytes of a file.
+
+        Raises:
+            AgentUnreachable: No response came, or not in time.
+            ValueError: The agent refused the request as invalid.
+            ActionRefused: The agent refused the request for another reason.
+        """
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        options: dict[str, Any] = {"headers": self._headers, "params": query, "timeout": timeout}
+        if body is not None:
+            options["json"] = body
+        try:
+            async with self._http.request(method, self.url + path, **options) as answer:
+                content = await answer.read()
+                if answer.status >= 400:
+                    raise _refusal(answer.status, content)
+                return json.loads(content) if answer.content_type == "application/json" else content
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise AgentUnreachable(f"the control agent at {self.url} does not answer: {error!r}") from None
+
+    async def follow(self, path: str, after: int = 0) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Iterate over server-sent events: kind and data. Raises AgentUnreachable when the connection ends."""
+        headers = {**self._headers, "Accept": EVENT_STREAM}
+        try:
+            async with self._http.get(
+                self.url + path,
+                headers=headers,
+                params={"after": str(after)},
+                timeout=aiohttp.ClientTimeout(total=None),
+            ) as answer:
+                if answer.status >= 400:
+                    raise _refusal(answer.status, await answer.read())
+                kind = ""
+                async for line in answer.content:
+                    name, _, value = line.decode().rstrip("\n").partition(": ")
+                    if name == "event":
+                        kind = value
+                    elif name == "data":
+                        yield kind, json.loads(value)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise AgentUnreachable(f"the control agent at {self.url} has ended a stream: {error!r}") from None
+        raise AgentUnreachable(f"the control agent at {self.url} has ended a stream")
+
+
+def _refusal(status: int, content: bytes) -> Exception:
+    reason = content.decode(errors="replace")
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        reason = str(json.loads(content)["error"])
+    return ERRORS.get(status, ActionRefused)(reason)

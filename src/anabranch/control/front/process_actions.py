@@ -1,0 +1,157 @@
+"""Actions on node processes: SIGKILL, SIGTERM, SIGSTOP, SIGCONT, start again, and the end of their ZooKeeper sessions.
+
+Names, events and refusals are those of `control.actions`. The differences come from real processes: a killed or frozen
+node keeps its ZooKeeper session until the session's timeout, so the controller elects new leaders that much later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+from anabranch.cluster.control_socket import OrderRefused
+from anabranch.cluster.zookeeper_sessions import NoSession, expire, session_of
+from anabranch.control.actions import ActionRefused, UnknownNode
+
+NOTICE_S: Final = 2.0
+"""How long the kernel may take to show that a process is stopped or goes on."""
+POLL_S: Final = 0.005
+NO_SUSPEND: Final = (
+    "a process cannot be disconnected from ZooKeeper from outside; freeze the node, or expire its session"
+)
+
+Publish = Callable[..., None]
+"""Records an event: `publish(kind, **detail)`."""
+
+
+class ProcessHandle(Protocol):
+    """The interface of a node's process."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the process runs, or is stopped by SIGSTOP."""
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the process is stopped by SIGSTOP."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the process a signal."""
+
+    async def kill(self) -> None:
+        """Send SIGKILL, and wait for the end."""
+
+    async def stop(self) -> None:
+        """Send SIGTERM, and wait for the end."""
+
+
+class ProcessActions:
+    """Executes actions on the processes of one cluster, one at a time for each node.
+
+    Args:
+        processes: Node id -> its process.
+        start: Starts an ended node, and returns when it is ready. Raises OrderRefused.
+        zookeeper: The connect string of the ensemble.
+        publish: Records an event.
+    """
+
+    def __init__(
+        self,
+        processes: Mapping[int, ProcessHandle],
+        start: Callable[[int], Awaitable[Any]],
+        zookeeper: str,
+        publish: Publish,
+    ) -> None:
+        self._processes = processes
+        self._start = start
+        self._zookeeper = zookeeper
+        self._publish = publish
+        self._turns = {node_id: asyncio.Lock() for node_id in processes}
+
+    async def kill(self, node_id: int) -> None:
+        """Kill a node with SIGKILL. Raises UnknownNode, or ActionRefused if it is not running."""
+        async with self._turn(node_id):
+            process = self._running(node_id)
+            self._publish("node killed", node=node_id)
+            await process.kill()
+
+    async def stop(self, node_id: int) -> None:
+        """Stop a node with SIGTERM. Raises UnknownNode, or ActionRefused if it is stopped or frozen."""
+        async with self._turn(node_id):
+            process = self._running(node_id)
+            if process.frozen:
+                raise ActionRefused(f"node {node_id} is frozen and cannot stop in order; thaw it first, or kill it")
+            self._publish("node stopping", node=node_id)
+            await process.stop()
+            self._publish("node stopped", node=node_id)
+
+    async def start(self, node_id: int) -> None:
+        """Start a stopped node. Raises UnknownNode, or ActionRefused if it is running."""
+        async with self._turn(node_id):
+            if frozen := [str(one) for one, process in self._processes.items() if process.frozen and one != node_id]:
+                raise ActionRefused(
+                    f"node {node_id} cannot become ready while node {', '.join(frozen)} is frozen; thaw it first"
+                )
+            if self._processes[node_id].running:
+                raise ActionRefused(f"node {node_id} is already running")
+            self._publish("node starting", node=node_id)
+            try:
+                await self._start(node_id)
+            except OrderRefused as error:
+                raise ActionRefused(str(error)) from None
+            self._publish("node started", node=node_id)
+
+    async def freeze(self, node_id: int) -> None:
+        """Stop a node's process with SIGSTOP. Raises UnknownNode, or ActionRefused if it is stopped or frozen."""
+        async with self._turn(node_id):
+            process = self._running(node_id)
+            if process.frozen:
+                raise ActionRefused(f"node {node_id} is already frozen")
+            self._publish("node frozen", node=node_id)
+            process.signal(signal.SIGSTOP)
+            await _until(lambda: process.frozen or not process.running)
+
+    async def thaw(self, node_id: int) -> None:
+        """Resume a frozen node with SIGCONT. Raises UnknownNode, or ActionRefused if it is not frozen."""
+        async with self._turn(node_id):
+            process = self._processes[node_id]
+            if not process.frozen:
+                raise ActionRefused(f"node {node_id} is not frozen")
+            self._publish("node thawed", node=node_id)
+            process.signal(signal.SIGCONT)
+            await _until(lambda: not process.frozen)
+
+    async def expire_session(self, node_id: int) -> None:
+        """Expire a node's ZooKeeper session; the node runs on. Raises UnknownNode, or ActionRefused if it has none."""
+        async with self._turn(node_id):
+            self._running(node_id)
+            try:
+                session = await session_of(self._zookeeper, node_id)
+                self._publish("session expired", node=node_id)
+                await expire(self._zookeeper, session)
+            except NoSession as error:
+                raise ActionRefused(str(error)) from None
+
+    def known(self, node_id: int) -> None:
+        """Raise UnknownNode if there is no such node."""
+        if node_id not in self._turns:
+            raise UnknownNode(f"there is no node {node_id}: there are {', '.join(map(str, self._turns))}")
+
+    def _turn(self, node_id: int) -> asyncio.Lock:
+        self.known(node_id)
+        return self._turns[node_id]
+
+    def _running(self, node_id: int) -> ProcessHandle:
+        process = self._processes[node_id]
+        if not process.running:
+            raise ActionRefused(f"node {node_id} is not running")
+        return process
+
+
+async def _until(reached: Callable[[], bool]) -> None:
+    """Wait until a signal has had its effect, which the kernel does not report."""
+    async with asyncio.timeout(NOTICE_S):
+        while not reached():  # noqa: ASYNC110  # the kernel sets no event here
+            await asyncio.sleep(POLL_S)
