@@ -30,7 +30,7 @@ from anabranch.broker.node.start_settings import start_settings
 from anabranch.broker.profiles.profile_choice import oldest
 from anabranch.clients.connection import Connection
 from anabranch.clients.directory_lock import DirectoryLock
-from anabranch.cluster.agent_address import LOOPBACK, AgentAddress, AgentOptions
+from anabranch.cluster.launched_agent import LOOPBACK, AgentOptions, LaunchedAgent
 from anabranch.cluster.zookeeper import LocalZooKeeper, die_with_parent
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.host_port import format_host_port
@@ -89,7 +89,7 @@ class NodeProcess:
     """The advertised HOST:PORT, if it is not `address`: a proxy's, for example."""
     listeners: tuple[Listener, ...] = ()
     """The listeners, if not one plain address; `host` and `port` are then the first one's."""
-    agent: AgentAddress | None = None
+    agent: LaunchedAgent | None = None
     """The control agent, if the node has one."""
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
@@ -352,7 +352,7 @@ class ProcessCluster(Startable):
                 properties=self._properties_of(node_id),
                 log_level=self._log_level,
                 metrics_port=None if self._metrics_port is None else self._metrics_port + place,
-                agent=None if self._agents is None else AgentAddress.new(next(agent_ports), self._agents),
+                agent=None if self._agents is None else LaunchedAgent.new(next(agent_ports), self._agents),
             )
         # Spare controllers start first: one becomes the active controller, and can be killed without loss of data.
         for spares in (True, False):

@@ -292,7 +292,7 @@ def cluster_state(cluster: ClusterView) -> ClusterStateRow:
 class LiveRows:
     """The rows of a cluster in this process, for conditions."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
 
     def topic(self, name: str) -> TopicRow | None:

@@ -1,4 +1,4 @@
-"""The addresses of the control agents that a launcher starts in its nodes: a port of loopback, and a token for each."""
+"""The control agents that a launcher starts in its nodes: each on a port of loopback, with a token of its own."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class AgentOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentAddress:
-    """The address of a node's control agent, and its token."""
+class LaunchedAgent:
+    """The port and the token of a node's control agent."""
 
     port: int
     token: str = field(repr=False)
@@ -36,8 +36,8 @@ class AgentAddress:
         return f"http://{LOOPBACK}:{self.port}"
 
     @classmethod
-    def new(cls, port: int, options: AgentOptions) -> AgentAddress:
-        """An address with a new token."""
+    def new(cls, port: int, options: AgentOptions) -> LaunchedAgent:
+        """An agent with a new token."""
         return cls(port, secrets.token_urlsafe(TOKEN_BYTES), options)
 
     def environment(self) -> dict[str, str]:
