@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
 from anabranch.broker.node.start_settings import IDS, check_reachable, refuse_twice, start_settings, warn_of_open_doors
 from anabranch.broker.profiles.profile_choice import versions_of
 from anabranch.cluster.in_process import OPTIONS
+from anabranch.cluster.launched_agent import AgentOptions
 from anabranch.cluster.process_registry import LauncherSocket
 from anabranch.cluster.processes import ProcessCluster
 from anabranch.runtime.runner import StopSignal
 from anabranch.state.data_directory import node_command_options, refuse_other_form
+
+if TYPE_CHECKING:
+    from anabranch.control.endpoint import ControlEndpoint
+    from anabranch.control.route import Route
 
 
 async def serve_processes(
@@ -29,6 +35,7 @@ async def serve_processes(
     log_level: str,
     metrics_port: int | None = None,
     kafka: str = "",
+    endpoint: ControlEndpoint | None = None,
 ) -> None:
     """Run a cluster of processes until a signal. A node that ends is reported; `anabranch nodes` can start it again."""
     # Report an invalid property once here, instead of once by each node.
@@ -54,6 +61,7 @@ async def serve_processes(
         metrics_port=metrics_port,
         first_id=settings.node_id,
         kafka=versions,
+        agents=None if endpoint is None else AgentOptions(endpoint.journal_size, endpoint.frames),
     )
     stop = StopSignal()
     async with contextlib.AsyncExitStack() as stack:
@@ -63,13 +71,36 @@ async def serve_processes(
             complain(f"warning: {missing}")
         launcher_socket = LauncherSocket(cluster, complain)
         await launcher_socket.open()
-        sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}\n")
-        sys.stdout.flush()
+        controlled = "" if endpoint is None else f" control={endpoint.url}"
         try:
-            await stop.wait(cluster.zookeeper_ended())
+            async with control_plane(endpoint, cluster, launcher_socket):
+                sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{controlled}\n")
+                sys.stdout.flush()
+                await stop.wait(cluster.zookeeper_ended())
         finally:
             await launcher_socket.close()
             await asyncio.gather(*(node.stop() for node in cluster.nodes.values()))
+
+
+@contextlib.asynccontextmanager
+async def control_plane(
+    endpoint: ControlEndpoint | None, cluster: ProcessCluster, launcher: LauncherSocket
+) -> AsyncIterator[None]:
+    """Serve the control plane of a running cluster while the block runs, if there is one."""
+    if endpoint is None:
+        yield
+        return
+    from anabranch.control.front.launched_front import launched_front
+
+    async with launched_front(cluster, launcher) as front, endpoint.opened(front, front_routes):
+        yield
+
+
+def front_routes() -> Sequence[Route]:
+    """The routes of a front; their modules are loaded at the first request."""
+    from anabranch.control.front.front_routes import FRONT_ROUTES
+
+    return FRONT_ROUTES
 
 
 def complain(line: str) -> None:

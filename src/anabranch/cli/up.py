@@ -51,6 +51,8 @@ Examples:
   anabranch up --clock 10x                      ten times as fast
   anabranch up --rules faults.json              apply fault rules from the start
   anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
+  anabranch up --processes --zookeeper local --control 127.0.0.1:9190
+      kills and freezes real processes, with the same HTTP API
 """,
 )
 @click.option(
@@ -202,7 +204,6 @@ def command(
         metrics_port,
         advertise=advertise,
         racks=racks,
-        control=control,
         clock=clock,
         **{"from": snapshot},
         rules=rules,
@@ -213,10 +214,16 @@ def command(
         from anabranch.broker.config.properties_file import properties_of
 
         options["properties"] = properties_of(config_file, config)
+        endpoint = control_endpoint(
+            control,
+            control_token,
+            control_journal,
+            frames=control_frames,
+            file_bytes_max=control_file_mib << 20,
+        )
         if processes:
-            run_processes(
-                brokers=brokers, zookeeper=zookeeper, metrics_port=metrics_port, log_level=log_level, **options
-            )
+            options |= {"zookeeper": zookeeper, "metrics_port": metrics_port, "endpoint": endpoint}
+            run_processes(brokers=brokers, log_level=log_level, **options)
             return
         pace = clock_pace(clock, control)
         options |= {"advertised_host": advertised_host, "advertised_port": advertised_port}
@@ -225,13 +232,6 @@ def command(
             from anabranch.cli.faults import follow_rules
 
             follow_rules(cluster.faults, rules)
-        endpoint = control_endpoint(
-            control,
-            control_token,
-            control_journal,
-            frames=control_frames,
-            file_bytes_max=control_file_mib << 20,
-        )
         loop = None if endpoint is None and pace is None else clock_loop()
         run(lambda: serve(cluster, host, metrics_port, endpoint, pace), log_level=log_level, loop_factory=loop)
 

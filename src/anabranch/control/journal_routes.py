@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from anabranch.journal.journal import Journal
 
 
+NO_JOURNAL: Final = "there is no journal; start the cluster with --control-journal 1000"
+
+
 class ExchangesQuery(JournalFilter, total=False):
     """The exchanges to get."""
 
@@ -96,7 +99,7 @@ def _needs_bytes(journal: Journal) -> None:
 
 def _journal(on: ControlledCluster) -> Journal:
     if on.journal is None:
-        raise ActionRefused("there is no journal; start the cluster with --control-journal 1000")
+        raise ActionRefused(NO_JOURNAL)
     return on.journal
 
 

@@ -12,12 +12,13 @@ from anabranch.clients.topic_admin import NewTopic
 from anabranch.control import state
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.admin_routes import ADMIN_ROUTES
+from anabranch.control.capabilities import CapabilitiesRow, capabilities_row
 from anabranch.control.clock_routes import CLOCK_ROUTES
 from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.dashboard_routes import SIGHT_ROUTES
 from anabranch.control.events import EventRow
 from anabranch.control.fault_routes import FAULT_ROUTES
-from anabranch.control.journal_routes import JOURNAL_ROUTES
+from anabranch.control.journal_routes import JOURNAL_ROUTES, NO_JOURNAL
 from anabranch.control.record_search import SEARCH_ROUTES
 from anabranch.control.route import TIMEOUT, WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
 from anabranch.control.state_routes import STATE_ROUTES
@@ -25,6 +26,7 @@ from anabranch.control.telemetry_routes import TELEMETRY_ROUTES
 from anabranch.control.topic_routes import TOPIC_ROUTES
 from anabranch.control.tour_routes import TOUR_ROUTES
 from anabranch.control.wait_conditions import WORDS, WaitCondition, condition, wait
+from anabranch.faults.fault_actions import NO_CLOCK
 from anabranch.protocol.topic_partition import TopicPartition
 
 
@@ -142,21 +144,26 @@ async def get_topic(on: ControlledCluster, asked: ControlRequest) -> state.Topic
 
 async def create_topic(on: ControlledCluster, asked: ControlRequest) -> state.TopicRow:
     """Create a topic, and respond when every partition has a leader."""
+    topic = new_topic(asked)
+    async with on.admin() as admin:
+        await admin.create_topics([topic])
+    if missing := await wait(on.cluster, condition({"topic": topic.name}), WAIT_S):
+        raise WaitTimedOut(missing)
+    return state.topic_row(on.cluster, state.newest_image(on.cluster)[topic.name])
+
+
+def new_topic(asked: ControlRequest) -> NewTopic:
+    """The topic that a request describes. Raises ValueError if it describes none."""
     body = asked.body
     name, configs = body.get("topic"), body.get("configs", {})
     if not isinstance(name, str) or not isinstance(configs, dict):
         raise ValueError('a new topic is {"topic": "name", "partitions": 4, "replicas": 3, "configs": {...}}')
-    topic = NewTopic(
+    return NewTopic(
         name=name,
         partitions=count_of(body, "partitions", -1),
         replication_factor=count_of(body, "replicas", -1),
         configs={str(key): str(value) for key, value in configs.items()},
     )
-    async with on.admin() as admin:
-        await admin.create_topics([topic])
-    if missing := await wait(on.cluster, condition({"topic": name}), WAIT_S):
-        raise WaitTimedOut(missing)
-    return state.topic_row(on.cluster, state.newest_image(on.cluster)[name])
 
 
 async def delete_topic(on: ControlledCluster, asked: ControlRequest) -> Done:
@@ -185,9 +192,29 @@ async def get_events(on: ControlledCluster, asked: ControlRequest) -> list[Event
     return [one.row() for one in on.events.after(int(asked.query.get("after", "0")))]
 
 
+async def get_capabilities(on: ControlledCluster, asked: ControlRequest) -> CapabilitiesRow:
+    """Get what is possible here."""
+    no_freeze = "" if on.cluster.can_freeze else NO_CLOCK
+    no_journal = "" if on.journal is not None else NO_JOURNAL
+
+    def reason_against(route: Route) -> str:
+        if route.path.endswith(("/freeze", "/thaw")):
+            return no_freeze
+        return no_journal if route.path.startswith("/v1/journal") else ""
+
+    requests = ((route.method, route.path, reason_against(route)) for route in ROUTES)
+    return capabilities_row(requests, {"node=freeze": no_freeze})
+
+
 ELECTIONS: Final = ("preferred", "unclean")
 ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/state", "Nodes, topics, groups and transactions at one time.", get_state),
+    Route(
+        "GET",
+        "/v1/capabilities",
+        "The requests and rules that are possible here, or why not.",
+        get_capabilities,
+    ),
     Route("GET", "/v1/nodes", "All nodes, running or not.", get_nodes),
     Route("POST", "/v1/nodes/{node}/kill", "Kill a node abruptly.", kill_node),
     Route("POST", "/v1/nodes/{node}/stop", "Stop a node; its leaderships move first.", stop_node),

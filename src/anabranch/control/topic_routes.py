@@ -22,10 +22,12 @@ from anabranch.protocol.records.record import iter_records
 if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import TopicImage
     from anabranch.broker.replication.partition import Partition
+    from anabranch.clients.producer.producer import Producer
     from anabranch.protocol.records.batch import BatchHeader
     from anabranch.protocol.records.record import Record
 
 RECORDS_MAX: Final = 500
+NOT_ORDERED: Final = "{topic} is not ordered: it grows as in Kafka, and keys do not keep their order"
 READ_BYTES: Final = 1 << 20
 DIGITS_MAX: Final = 18
 """The number of digits up to which every number fits an int64."""
@@ -125,15 +127,20 @@ async def get_plan(on: ControlledCluster, asked: ControlRequest) -> PlanRow:
     """Get the plan of a resize."""
     topic = topic_of(on, asked)
     if topic.base <= 0:
-        raise ActionRefused(f"{topic.name} is not ordered: it grows as in Kafka, and keys do not keep their order")
-    plan = plan_resize(Lineage(topic.base, topic.history), _partitions(asked))
+        raise ActionRefused(NOT_ORDERED.format(topic=topic.name))
+    return plan_row(topic.name, Lineage(topic.base, topic.history), partitions_of(asked))
+
+
+def plan_row(topic: str, lineage: Lineage, count: int) -> PlanRow:
+    """The plan of a resize as a JSON row."""
+    plan = plan_resize(lineage, count)
     return {
-        "topic": topic.name,
+        "topic": topic,
         "before": plan.before,
         "after": plan.after,
         "generation": plan.generation,
         "moved_share": plan.moved_share,
-        "parents": [-1, *(parent(index, topic.base) for index in range(1, min(plan.after, DRAWN_MAX)))],
+        "parents": [-1, *(parent(index, lineage.base) for index in range(1, min(plan.after, DRAWN_MAX)))],
         "shares": list(plan.shares_after),
         "imbalance_before": plan.imbalance_before,
         "imbalance_after": plan.imbalance_after,
@@ -152,14 +159,18 @@ async def resize_topic(on: ControlledCluster, asked: ControlRequest) -> state.To
 
 async def write_records(on: ControlledCluster, asked: ControlRequest) -> list[StoredRow]:
     """Write records as a producer does that keeps keys in order; the response has their offsets."""
-    topic, given = topic_of(on, asked), asked.body.get("records")
+    return await write_each(on.producer(), topic_of(on, asked).name, asked.body.get("records"))
+
+
+async def write_each(producing: Producer, topic: str, given: object) -> list[StoredRow]:
+    """Write the records of a body. Raises ValueError for other bodies."""
     if not isinstance(given, list) or not 0 < len(given) <= RECORDS_MAX:
         raise ValueError(f'send {{"records": [{{"key": "a", "value": "b"}}]}}, of 1 to {RECORDS_MAX} records')
     records = [parsed(one) for one in given]
-    async with on.producer() as producer:
+    async with producing as producer:
         sent = [
             await producer.send(
-                topic.name,
+                topic,
                 one.value,
                 one.key,
                 partition=one.partition,
@@ -231,7 +242,8 @@ def leader_of(on: ControlledCluster, topic: TopicImage, index: int) -> Partition
     return leader
 
 
-def _partitions(asked: ControlRequest) -> int:
+def partitions_of(asked: ControlRequest) -> int:
+    """The new number of partitions in the query. Raises ValueError."""
     count = number_of(asked.query, "partitions")
     if count > NEW_PARTITIONS_MAX:
         raise ValueError(f"a topic can have at most {NEW_PARTITIONS_MAX} partitions, not {count}")

@@ -7,7 +7,7 @@ import functools
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypedDict, Union, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, Protocol, TypedDict, Union, cast
 
 from anabranch.clock.spans import parse_seconds
 from anabranch.faults.matching import Matcher
@@ -36,6 +36,9 @@ class RuleRow(TypedDict):
     held: Annotated[int, "the number of requests that wait for `release`"]
     spent: Annotated[bool, "whether it has used up its hits or its time, or was removed"]
     removed: bool
+    waiting_for: NotRequired[
+        Annotated[list[int], "in a cluster of processes: the nodes that are down, and get the rule when they return"]
+    ]
 
 
 class FaultActions(Protocol):

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from anabranch.control.actions import ActionRefused
+from anabranch.control.capabilities import KINDS_OF_RULES, CapabilitiesRow, capabilities_row
 from anabranch.control.route import ControlRequest, Route
 from anabranch.control.routes import ROUTES
 from anabranch.proxy.proxy import ProxyNodeRow
+from anabranch.proxy.unsupported_rules import INSTEAD as RULES_INSTEAD
 
 if TYPE_CHECKING:
     from anabranch.control.events import Events
@@ -25,6 +27,9 @@ T = TypeVar("T")
 
 SERVED: Final = ("/v1/events", "/v1/faults", "/v1/journal")
 NODES: Final = "/v1/nodes"
+CAPABILITIES: Final = "/v1/capabilities"
+OWN: Final = (NODES, CAPABILITIES)
+"""The paths that a proxy answers in its own way."""
 INSTEAD: Final[Mapping[str, str]] = {
     "/v1/nodes/": "a proxy cannot stop a broker; a rule with `brokers` and `disconnect` closes its clients",
     "/v1/topics": "ask the cluster, with any Kafka client through this proxy",
@@ -66,12 +71,31 @@ async def get_nodes(on: ControlledProxy, asked: ControlRequest) -> list[ProxyNod
     return on.proxy.nodes()
 
 
+async def get_capabilities(on: ControlledProxy, asked: ControlRequest) -> CapabilitiesRow:
+    """Get what is possible here."""
+    refused = {kind: RULES_INSTEAD[kind] for kind in KINDS_OF_RULES if kind in RULES_INSTEAD}
+    actions = {
+        kind: RULES_INSTEAD["node"].format(value=kind[5:]) for kind in KINDS_OF_RULES if kind.startswith("node=")
+    }
+    requests = ((route.method, route.path, reason_against(route)) for route in PROXY_ROUTES)
+    return capabilities_row(requests, refused | actions)
+
+
+def reason_against(route: Route) -> str:
+    """Why a proxy refuses a route; empty if it serves the route."""
+    if route.path.startswith(SERVED) or route.path in OWN:
+        return ""
+    return next((why for path, why in INSTEAD.items() if route.path.startswith(path)), OTHERWISE)
+
+
 def _route(route: Route) -> Route:
     if route.path.startswith(SERVED):
         return route
+    if route.path == CAPABILITIES:
+        return dataclasses.replace(route, handler=get_capabilities)
     if route.path == NODES:
         return dataclasses.replace(route, summary="All known brokers, with their proxy ports.", handler=get_nodes)
-    instead = next((why for path, why in INSTEAD.items() if route.path.startswith(path)), OTHERWISE)
+    instead = reason_against(route)
 
     async def refuse(on: ControlledProxy, asked: ControlRequest) -> NoReturn:
         raise ActionRefused(instead)

@@ -72,14 +72,16 @@ class AgentClient:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise AgentUnreachable(f"the control agent at {self.url} does not answer: {error!r}") from None
 
-    async def follow(self, path: str, after: int = 0) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def follow(
+        self, path: str, query: Mapping[str, str] | None = None
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Iterate over server-sent events: kind and data. Raises AgentUnreachable when the connection ends."""
         headers = {**self._headers, "Accept": EVENT_STREAM}
         try:
             async with self._http.get(
                 self.url + path,
                 headers=headers,
-                params={"after": str(after)},
+                params=query,
                 timeout=aiohttp.ClientTimeout(total=None),
             ) as answer:
                 if answer.status >= 400:

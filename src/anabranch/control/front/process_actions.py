@@ -18,9 +18,6 @@ from anabranch.control.actions import ActionRefused, UnknownNode
 NOTICE_S: Final = 2.0
 """How long the kernel may take to show that a process is stopped or goes on."""
 POLL_S: Final = 0.005
-NO_SUSPEND: Final = (
-    "a process cannot be disconnected from ZooKeeper from outside; freeze the node, or expire its session"
-)
 
 Publish = Callable[..., None]
 """Records an event: `publish(kind, **detail)`."""
@@ -69,11 +66,17 @@ class ProcessActions:
         self._zookeeper = zookeeper
         self._publish = publish
         self._turns = {node_id: asyncio.Lock() for node_id in processes}
+        self.frozen_on_request: set[int] = set()
+        """The nodes that are frozen by an action, and not by a rule."""
+        self.killing: set[int] = set()
+        """The nodes whose last end was an action of this object."""
 
     async def kill(self, node_id: int) -> None:
         """Kill a node with SIGKILL. Raises UnknownNode, or ActionRefused if it is not running."""
         async with self._turn(node_id):
             process = self._running(node_id)
+            self.killing.add(node_id)
+            self.frozen_on_request.discard(node_id)
             self._publish("node killed", node=node_id)
             await process.kill()
 
@@ -96,6 +99,7 @@ class ProcessActions:
                 )
             if self._processes[node_id].running:
                 raise ActionRefused(f"node {node_id} is already running")
+            self.killing.discard(node_id)
             self._publish("node starting", node=node_id)
             try:
                 await self._start(node_id)
@@ -109,6 +113,7 @@ class ProcessActions:
             process = self._running(node_id)
             if process.frozen:
                 raise ActionRefused(f"node {node_id} is already frozen")
+            self.frozen_on_request.add(node_id)
             self._publish("node frozen", node=node_id)
             process.signal(signal.SIGSTOP)
             await _until(lambda: process.frozen or not process.running)
@@ -119,6 +124,7 @@ class ProcessActions:
             process = self._processes[node_id]
             if not process.frozen:
                 raise ActionRefused(f"node {node_id} is not frozen")
+            self.frozen_on_request.discard(node_id)
             self._publish("node thawed", node=node_id)
             process.signal(signal.SIGCONT)
             await _until(lambda: not process.frozen)

@@ -110,7 +110,7 @@ async def test_stream_yields_events_after_a_number_until_the_server_ends() -> No
     events.publish("second", text="a: b\nc")
 
     async def follow(agent: AgentClient) -> None:
-        async for kind, row in agent.follow("/v1/events", after=1):
+        async for kind, row in agent.follow("/v1/events", {"after": "1"}):
             found.append((kind, row["number"]))
 
     async with open_http() as http:

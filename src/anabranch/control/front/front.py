@@ -1,0 +1,274 @@
+"""The front: the object that the control plane of a cluster of processes controls.
+
+It links to the agent of every node, renews its lease on each, merges their events, and gives them the rules. A front
+that ends removes its rules; if it cannot, the agents do so when its lease ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import signal
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from anabranch.clients.admin import Admin
+from anabranch.clients.producer.producer import Producer
+from anabranch.control.actions import ActionRefused
+from anabranch.control.events import Events
+from anabranch.control.front.agent_client import ASK_S, AgentUnreachable
+from anabranch.control.front.event_order import EventOrder, NodeEvent
+from anabranch.control.front.front_rules import FrontRules
+from anabranch.control.front.journal_merge import NODES_MAX
+from anabranch.control.front.node_link import NodeLink
+from anabranch.control.front.state_merge import MergedState, merge_nodes, merge_states
+
+if TYPE_CHECKING:
+    from anabranch.clients.security import Security, SecurityArguments
+    from anabranch.control.front.agent_client import AgentClient
+    from anabranch.control.front.node_link import LinkedNode
+    from anabranch.control.front.process_actions import ProcessActions
+    from anabranch.control.state import ClusterStateRow, NodeRow
+    from anabranch.control.wait_conditions import Condition
+
+T = TypeVar("T")
+
+log: Final = logging.getLogger(__name__)
+
+FRONT: Final = -1
+"""The source of the front's own events."""
+WINDOW_S: Final = 0.1
+"""How long an event waits for older ones of other nodes."""
+LOOK_S: Final = 0.1
+"""The pause between two looks at the state, for a wait."""
+RENEW_S: Final = 3.0
+QUESTION: Final = "question"
+"""The kind of message with which an agent asks for a decision."""
+END_NOTICED_S: Final = 1.0
+"""The time in which asyncio learns that a process has ended."""
+
+
+class Front:
+    """The front of one cluster; an async context manager.
+
+    Args:
+        nodes: Node id -> the node.
+        client_of: Makes the client of a node's agent.
+        actions: Makes the actions on nodes, given a function that records events.
+        servers: The inter-broker addresses of all brokers.
+        security: The credentials there.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[int, LinkedNode],
+        client_of: Callable[[int], AgentClient],
+        actions: Callable[[Callable[..., None]], ProcessActions],
+        servers: Callable[[], str],
+        security: Security | None = None,
+    ) -> None:
+        if len(nodes) > NODES_MAX:
+            raise ValueError(f"a front controls at most {NODES_MAX} nodes, not {len(nodes)}")
+        self.name = secrets.token_hex(8)
+        """The name by which agents know this front."""
+        self.events = Events()
+        self.actions = actions(self.publish)
+        self.links = {
+            node_id: NodeLink(node, client_of(node_id), self._on_up, self._on_down, self._on_event)
+            for node_id, node in nodes.items()
+        }
+        self.rules = FrontRules(self.links, self.actions, self._query)
+        self._servers = servers
+        self._security: SecurityArguments = {} if security is None else {"security": security}
+        self._order = EventOrder()
+        self._arrived = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._answering: dict[int, asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> Front:
+        """Link to all nodes that run."""
+        work = [self._publish_in_order(), self._renew_leases()]
+        work += [link.run() for link in self.links.values()]
+        self._tasks = [asyncio.create_task(one) for one in work]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Remove all rules, and give the leases back."""
+        with contextlib.suppress(AgentUnreachable, ActionRefused, ValueError):
+            await self.rules.clear()
+        await self.ask_each(lambda client: client.ask("DELETE", "/v1/agent/lease", query={"front": self.name}))
+        tasks = [*self._tasks, *self._answering.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine."""
+        return await work
+
+    def admin(self) -> Admin:
+        """An admin client with the credentials of a broker."""
+        return Admin(self._servers(), **self._security)
+
+    def producer(self) -> Producer:
+        """A producer that keeps keys in order, with the credentials of a broker."""
+        return Producer(self._servers(), linger_ms=0, **self._security)
+
+    def publish(self, kind: str, **detail: Any) -> None:
+        """Record an event of the front."""
+        self._on_event(NodeEvent(FRONT, asyncio.get_running_loop().time(), kind, detail))
+
+    async def settle(self) -> None:
+        """Wait until the events that have happened so far have their numbers."""
+        await asyncio.sleep(WINDOW_S)
+        self._number_events()
+
+    async def wait_up(self, node_id: int) -> None:
+        """Wait until a node that has started has its rules."""
+        await self.links[node_id].wait_up()
+
+    async def catch_up(self, node_id: int) -> None:
+        """Give a node that was frozen the rules of the meantime."""
+        link = self.links[node_id]
+        with contextlib.suppress(AgentUnreachable):
+            await self._renew(link)
+            await self.rules.on_up(link)
+
+    # --- the state
+
+    async def ask_each(
+        self, ask: Callable[[AgentClient], Coroutine[Any, Any, T]], node_ids: Collection[int] | None = None
+    ) -> dict[int, T]:
+        """Ask all nodes that can answer at the same time; those that do not answer are left out."""
+        links = [one for one in self.links.values() if one.reachable and (node_ids is None or one.node_id in node_ids)]
+        found = await asyncio.gather(*(ask(one.client) for one in links), return_exceptions=True)
+        answers: dict[int, T] = {}
+        for link, answer in zip(links, found, strict=True):
+            if isinstance(answer, BaseException):
+                if not isinstance(answer, AgentUnreachable):
+                    raise answer
+            else:
+                answers[link.node_id] = answer
+        return answers
+
+    async def state(self) -> ClusterStateRow:
+        """The whole state."""
+        return merge_states(await self.ask_each(lambda client: client.ask("GET", "/v1/state")), self.node_rows())
+
+    async def nodes(self) -> list[NodeRow]:
+        """Every node, with what each running node says of itself."""
+        reported = await self.ask_each(lambda client: client.ask("GET", "/v1/nodes"))
+        return merge_nodes(self.node_rows(), reported)
+
+    async def node(self, node_id: int) -> NodeRow:
+        """One node."""
+        return next(row for row in await self.nodes() if row["node"] == node_id)
+
+    def node_rows(self) -> list[NodeRow]:
+        """Every node, as far as the front itself knows it."""
+        return [_node_row(link.node) for link in self.links.values()]
+
+    async def wait(self, awaited: Condition, timeout_s: float) -> str:
+        """Wait until a condition holds. Returns an empty string, or at the timeout the unmet part."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while True:
+            self._changed.clear()
+            left = awaited.missing(MergedState(await self.state()))
+            if not left or loop.time() >= deadline_s:
+                return left
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(min(deadline_s, loop.time() + LOOK_S)):
+                    await self._changed.wait()
+
+    # --- links
+
+    def _query(self, decided: bool) -> Mapping[str, str]:
+        """The parameters of a rule that the front adds."""
+        return {"front": self.name, **({"decided_by": "front"} if decided else {})}
+
+    async def _on_up(self, link: NodeLink) -> None:
+        """Take the lease, and answer the node's questions before it gets rules."""
+        await self._renew(link)
+        listening = asyncio.Event()
+        self._answering[link.node_id] = asyncio.create_task(self._answer_questions(link, listening))
+        async with asyncio.timeout(ASK_S):
+            await listening.wait()
+        await self.rules.on_up(link)
+
+    async def _on_down(self, link: NodeLink) -> None:
+        if (answering := self._answering.pop(link.node_id, None)) is not None:
+            answering.cancel()
+        killed = await _killed_by_signal(link.node) and link.node_id not in self.actions.killing
+        rule = await self.rules.on_down(link, killed=killed)
+        if rule is not None:
+            step = ", ".join(rule.armed.rule.step)
+            self.publish("fault", rule=rule.armed.rule.name, node=link.node_id, hits=rule.hits, step=step)
+        await self.rules.retire_spent()
+
+    def _on_event(self, event: NodeEvent) -> None:
+        if event.kind == "fault" and event.source != FRONT:
+            hits = self.rules.on_hit(event.detail["rule"])
+            event = NodeEvent(event.source, event.at_s, event.kind, {**event.detail, "hits": hits})
+        self._order.add(event)
+        self._arrived.set()
+        self._changed.set()
+
+    async def _publish_in_order(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while (oldest_s := self._order.oldest_s) is not None:
+                await asyncio.sleep(max(oldest_s + WINDOW_S - loop.time(), 0))
+                self._number_events()
+
+    def _number_events(self) -> None:
+        for one in self._order.take(asyncio.get_running_loop().time() - WINDOW_S):
+            self.events.publish_at(one.at_s, one.kind, one.detail)
+
+    async def _renew(self, link: NodeLink) -> None:
+        await link.client.ask("POST", "/v1/agent/lease", {"front": self.name})
+
+    async def _renew_leases(self) -> None:
+        """Renew the lease on every node, and give a node its rules again if it has lost some."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            for link in self.links.values():
+                if not link.reachable:
+                    continue
+                try:
+                    await self._renew(link)
+                    await self.rules.on_up(link)
+                except (AgentUnreachable, ActionRefused, ValueError) as error:
+                    log.warning("node %d: %s", link.node_id, error)
+            await self.rules.retire_spent()
+
+    async def _answer_questions(self, link: NodeLink, listening: asyncio.Event) -> None:
+        """Decide which requests of a node are hit by rules that count over all nodes."""
+        while True:
+            with contextlib.suppress(AgentUnreachable, ActionRefused):
+                async for kind, question in link.client.follow("/v1/agent/decisions"):
+                    listening.set()
+                    if kind == QUESTION:
+                        await self.rules.decide(link, question)
+            await asyncio.sleep(LOOK_S)
+
+
+def _node_row(node: LinkedNode) -> NodeRow:
+    row: NodeRow = {"node": node.node_id, "host": node.host, "port": node.port, "running": node.running}
+    if node.running:
+        row["frozen"] = node.frozen
+    return row
+
+
+async def _killed_by_signal(node: LinkedNode) -> bool:
+    """Whether a node's process has ended by SIGKILL."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_NOTICED_S):
+            while node.running:  # noqa: ASYNC110  # the kernel sets no event here
+                await asyncio.sleep(0.01)
+    return not node.running and node.exit_status == -signal.SIGKILL

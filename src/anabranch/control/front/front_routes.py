@@ -1,0 +1,272 @@
+"""The routes of a front: those of a cluster in one process, answered by the nodes of a cluster of processes.
+
+What such a cluster cannot do is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.admin_routes import ADMIN_ROUTES
+from anabranch.control.capabilities import CapabilitiesRow, capabilities_row
+from anabranch.control.events import EventRow
+from anabranch.control.front.front_journal import FRONT_JOURNAL_HANDLERS
+from anabranch.control.front.front_records import read_partition, topic_named
+from anabranch.control.front.spread_rule import NO_SUSPEND
+from anabranch.control.route import WAIT_S, ControlRequest, Done, Route, WaitTimedOut, count_of, timeout_s
+from anabranch.control.routes import ROUTES, WaitRow, delete_topic, elect_leader, new_topic
+from anabranch.control.state import ClusterStateRow, GroupRow, NodeRow, TopicRow
+from anabranch.control.topic_routes import (
+    NOT_ORDERED,
+    RECORDS_MAX,
+    PlanRow,
+    RecordsRow,
+    StoredRow,
+    number_of,
+    partitions_of,
+    plan_row,
+    write_each,
+)
+from anabranch.control.wait_conditions import condition
+from anabranch.faults.active_rule import RuleRow
+from anabranch.faults.rule_json import from_json
+
+if TYPE_CHECKING:
+    from anabranch.control.front.front import Front
+
+ONE_TOPIC: Final = "/v1/topics/{topic}"
+NO_SEARCH: Final = "records are searched in the logs of one process; read them with GET /v1/topics/{topic}/records"
+NO_DASHBOARD: Final = "the dashboard shows clusters in one process; see GET /v1/state and GET /v1/events"
+REFUSED: Final[Mapping[str, str]] = {
+    "/v1/nodes/{node}/session/suspend": NO_SUSPEND,
+    "/v1/nodes/{node}/session/resume": NO_SUSPEND,
+    "/v1/topics/{topic}/search": NO_SEARCH,
+    "/v1/watch": NO_DASHBOARD,
+    "/v1/history": NO_DASHBOARD,
+    "/v1/zookeeper": "ZooKeeper is a process of its own; ask it with zkCli.sh, or `anabranch zookeeper`",
+    "/v1/tour": "the tour drives clusters in one process: `anabranch tour`",
+    "/v1/state/": "the data of a cluster of processes is in its directories; stop it, and copy them",
+    "/v1/clock": "processes have the time of their machine; rules can delay and hold responses",
+    "/v1/telemetry": "the metrics that clients push stay in their broker, which writes them to its log",
+}
+"""The beginnings of refused paths -> the reason."""
+
+
+async def get_capabilities(on: Front, asked: ControlRequest) -> CapabilitiesRow:
+    """Get what is possible here."""
+    refused = {"node=suspend": NO_SUSPEND}
+    return capabilities_row(((one.method, one.path, reason_against(one)) for one in FRONT_ROUTES), refused)
+
+
+async def get_state(on: Front, asked: ControlRequest) -> ClusterStateRow:
+    """Get the whole state."""
+    return await on.state()
+
+
+async def get_nodes(on: Front, asked: ControlRequest) -> list[NodeRow]:
+    """Get every node."""
+    return await on.nodes()
+
+
+async def kill_node(on: Front, asked: ControlRequest) -> NodeRow:
+    """See ProcessActions.kill."""
+    await on.actions.kill(asked.node)
+    return await on.node(asked.node)
+
+
+async def stop_node(on: Front, asked: ControlRequest) -> NodeRow:
+    """See ProcessActions.stop."""
+    await on.actions.stop(asked.node)
+    return await on.node(asked.node)
+
+
+async def start_node(on: Front, asked: ControlRequest) -> NodeRow:
+    """See ProcessActions.start; respond when the node has its rules."""
+    await on.actions.start(asked.node)
+    await on.wait_up(asked.node)
+    return await on.node(asked.node)
+
+
+async def freeze_node(on: Front, asked: ControlRequest) -> NodeRow:
+    """See ProcessActions.freeze."""
+    await on.actions.freeze(asked.node)
+    return await on.node(asked.node)
+
+
+async def thaw_node(on: Front, asked: ControlRequest) -> NodeRow:
+    """See ProcessActions.thaw; respond when the node has the present rules."""
+    await on.actions.thaw(asked.node)
+    await on.catch_up(asked.node)
+    return await on.node(asked.node)
+
+
+async def expire_session(on: Front, asked: ControlRequest) -> NodeRow:
+    """See ProcessActions.expire_session."""
+    await on.actions.expire_session(asked.node)
+    return await on.node(asked.node)
+
+
+async def get_topics(on: Front, asked: ControlRequest) -> list[TopicRow]:
+    """Get every topic."""
+    return (await on.state())["topics"]
+
+
+async def get_topic(on: Front, asked: ControlRequest) -> TopicRow:
+    """Get one topic."""
+    name = asked.words["topic"]
+    for row in (await on.state())["topics"]:
+        if row["topic"] == name:
+            return row
+    raise UnknownNode(f"there is no topic {name}")
+
+
+async def create_topic(on: Front, asked: ControlRequest) -> TopicRow:
+    """Create a topic, and respond when every partition has a leader."""
+    topic = new_topic(asked)
+    async with on.admin() as admin:
+        await admin.create_topics([topic])
+    if missing := await on.wait(condition({"topic": topic.name}), WAIT_S):
+        raise WaitTimedOut(missing)
+    return await get_topic(on, dataclasses.replace(asked, words={"topic": topic.name}))
+
+
+async def get_plan(on: Front, asked: ControlRequest) -> PlanRow:
+    """Get the plan of a resize."""
+    count = partitions_of(asked)
+    async with on.admin() as admin:
+        topic = await topic_named(admin, asked.words["topic"])
+    if topic.lineage is None:
+        raise ActionRefused(NOT_ORDERED.format(topic=topic.name))
+    return plan_row(topic.name, topic.lineage, count)
+
+
+async def resize_topic(on: Front, asked: ControlRequest) -> TopicRow:
+    """Change a topic's number of partitions, and respond when the resize is published."""
+    count = count_of(asked.body, "partitions")
+    async with on.admin() as admin:
+        topic = await topic_named(admin, asked.words["topic"])
+        await admin.create_partitions(topic.name, count, allow_shrink=True)
+    if missing := await on.wait(condition({"topic": topic.name, "partitions": str(count)}), WAIT_S):
+        raise WaitTimedOut(missing)
+    return await get_topic(on, asked)
+
+
+async def write_records(on: Front, asked: ControlRequest) -> list[StoredRow]:
+    """Write records as a producer does that keeps keys in order; the response has their offsets."""
+    async with on.admin() as admin:
+        topic = await topic_named(admin, asked.words["topic"])
+    return await write_each(on.producer(), topic.name, asked.body.get("records"))
+
+
+async def read_records(on: Front, asked: ControlRequest) -> RecordsRow:
+    """Read records of one partition up to its high watermark: from an offset, or the last ones."""
+    index, limit = number_of(asked.query, "partition"), min(number_of(asked.query, "limit", 50), RECORDS_MAX)
+    first = number_of(asked.query, "offset") if "offset" in asked.query else None
+    async with on.admin() as admin:
+        return await read_partition(admin, await topic_named(admin, asked.words["topic"]), index, first, limit)
+
+
+async def get_groups(on: Front, asked: ControlRequest) -> list[GroupRow]:
+    """Get every group."""
+    return (await on.state())["groups"]
+
+
+async def wait_for_state(on: Front, asked: ControlRequest) -> WaitRow:
+    """Respond when a condition holds."""
+    words = dict(asked.query)
+    patience_s = timeout_s(words.pop("timeout", ""))
+    if missing := await on.wait(condition(words), patience_s):
+        raise WaitTimedOut(f"after {patience_s:g} s {missing}")
+    await on.settle()
+    return {"newest": on.events.newest}
+
+
+async def get_events(on: Front, asked: ControlRequest) -> list[EventRow]:
+    """Get the events after a number, with those that have just happened."""
+    await on.settle()
+    return [one.row() for one in on.events.after(int(asked.query.get("after", "0")))]
+
+
+async def get_faults(on: Front, asked: ControlRequest) -> list[RuleRow]:
+    """Get every rule, in order."""
+    return await on.rules.rows(removed=asked.query.get("removed") == "true")
+
+
+async def add_fault(on: Front, asked: ControlRequest) -> RuleRow:
+    """Add a rule."""
+    return await on.rules.add(from_json(asked.body))
+
+
+async def get_fault(on: Front, asked: ControlRequest) -> RuleRow:
+    """Get one rule."""
+    return await on.rules.row(asked.words["rule"])
+
+
+async def remove_fault(on: Front, asked: ControlRequest) -> RuleRow:
+    """Remove a rule."""
+    return await on.rules.remove(asked.words["rule"])
+
+
+async def remove_faults(on: Front, asked: ControlRequest) -> Done:
+    """Remove all rules."""
+    await on.rules.clear()
+    return {}
+
+
+async def release_fault(on: Front, asked: ControlRequest) -> RuleRow:
+    """Release what a rule holds."""
+    return await on.rules.release(asked.words["rule"])
+
+
+async def wait_for_hits(on: Front, asked: ControlRequest) -> RuleRow:
+    """Respond when a rule has reached a number of hits."""
+    hits = asked.query.get("hits", "1")
+    if not hits.isdecimal():
+        raise ValueError(f"hits is a number, not {hits!r}")
+    return await on.rules.wait_hits(asked.words["rule"], int(hits), timeout_s(asked.query.get("timeout", "")))
+
+
+HANDLERS: Final[Mapping[str, Any]] = {
+    one.__name__: one
+    for one in (
+        *(
+            get_capabilities,
+            get_state,
+            get_nodes,
+            get_topics,
+            get_topic,
+            get_plan,
+            get_groups,
+            wait_for_state,
+            get_events,
+        ),
+        *(kill_node, stop_node, start_node, freeze_node, thaw_node, expire_session),
+        *(create_topic, delete_topic, elect_leader, resize_topic, write_records, read_records),
+        *(get_faults, add_fault, get_fault, remove_fault, remove_faults, release_fault, wait_for_hits),
+        *FRONT_JOURNAL_HANDLERS,
+        *(route.handler for route in ADMIN_ROUTES),
+    )
+}
+"""The name of a route's handler -> the handler that answers it here."""
+
+
+def reason_against(route: Route) -> str:
+    """Why a front refuses a route; empty if it serves the route."""
+    return next((why for path, why in REFUSED.items() if route.path.startswith(path)), "")
+
+
+def _route(route: Route) -> Route:
+    if not (reason := reason_against(route)):
+        return dataclasses.replace(route, handler=HANDLERS[route.handler.__name__])
+
+    async def refuse(on: Front, asked: ControlRequest) -> NoReturn:
+        raise ActionRefused(reason)
+
+    refuse.__name__ = route.handler.__name__
+    return dataclasses.replace(route, summary=f"Refused in a cluster of processes: {reason}.", handler=refuse)
+
+
+FRONT_ROUTES: Final[tuple[Route, ...]] = tuple(map(_route, ROUTES))

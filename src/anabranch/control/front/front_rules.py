@@ -1,0 +1,364 @@
+"""The fault rules of a cluster of processes: given to the nodes that they are about, counted over all of them.
+
+A rule for a node that is down waits for it. A node that returns gets its rules before its return is reported, and loses
+those that were removed meanwhile. See `SpreadRule` for who decides which requests are hit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import quote
+
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.front.agent_client import AgentUnreachable
+from anabranch.control.front.spread_rule import OWN_ACTIONS, SpreadRule, refuse_unsupported
+from anabranch.control.route import WaitTimedOut
+from anabranch.faults.faults import REMOVED_KEPT, Faults
+from anabranch.faults.rule import FREEZE
+from anabranch.faults.rule_json import InvalidRule, to_json
+from anabranch.faults.trigger import Trigger
+
+if TYPE_CHECKING:
+    from anabranch.control.front.agent_client import AgentClient
+    from anabranch.faults.active_rule import RuleRow
+    from anabranch.faults.rule import Rule
+    from anabranch.protocol.topic_partition import TopicPartition
+
+log: Final = logging.getLogger(__name__)
+
+FAULTS: Final = "/v1/faults"
+POLL_S: Final = 0.05
+"""The pause between two looks at the counts of nodes, which report only a rule's first hits as events."""
+
+
+class Linked(Protocol):
+    """The interface of a link to a node."""
+
+    @property
+    def node_id(self) -> int:
+        """The node's id."""
+
+    @property
+    def client(self) -> AgentClient:
+        """The node's agent."""
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the agent can answer now."""
+
+
+class NodeActions(Protocol):
+    """The interface of the actions on nodes."""
+
+    async def kill(self, node_id: int) -> None:
+        """Kill a node."""
+
+    async def stop(self, node_id: int) -> None:
+        """Stop a node."""
+
+    async def start(self, node_id: int) -> None:
+        """Start a node."""
+
+    async def freeze(self, node_id: int) -> None:
+        """Freeze a node."""
+
+    async def thaw(self, node_id: int) -> None:
+        """Resume a frozen node."""
+
+    async def expire_session(self, node_id: int) -> None:
+        """Expire a node's session."""
+
+    @property
+    def frozen_on_request(self) -> Collection[int]:
+        """The nodes that are frozen by an action, and not by a rule."""
+
+
+class RuleActions:
+    """Applies the actions of rules that reach further than the node of the hit; see `FaultActions`."""
+
+    def __init__(self, actions: NodeActions) -> None:
+        self._actions = actions
+        self.hit_at = -1
+        """The node of the present hit: it applies some actions to itself."""
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def check_can_freeze(self) -> None:
+        """Accept: a process can be stopped."""
+
+    def apply(self, what: str, node_id: int) -> None:
+        """Apply an action to a node, unless the node of the hit does it itself."""
+        if node_id == self.hit_at and what in OWN_ACTIONS:
+            return
+        action = self._actions.expire_session if what == "expire" else getattr(self._actions, what)
+        self._begin(action(node_id))
+
+    def undo(self, what: str, node_id: int) -> None:
+        """Thaw a node that a rule froze."""
+        if what == FREEZE:
+            self._begin(self.thaw(node_id))
+
+    async def thaw(self, node_id: int) -> None:
+        """Thaw a node that a rule froze, if it is still frozen."""
+        if node_id not in self._actions.frozen_on_request:
+            with contextlib.suppress(ActionRefused):
+                await self._actions.thaw(node_id)
+
+    def elect(self, how: str, partitions: Collection[TopicPartition]) -> None:
+        """Do nothing: the node of the hit requests the election."""
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run work in the background."""
+        self._begin(work())
+
+    async def settled(self) -> None:
+        """Wait for all actions in the background."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.log(logging.DEBUG if isinstance(error, ActionRefused) else logging.WARNING, "rule: %s", error)
+
+
+class FrontRules:
+    """The rules of one cluster.
+
+    Args:
+        links: Node id -> its link.
+        actions: The actions on nodes.
+        query: The parameters with which the front adds a rule, for rules that it decides and for others.
+    """
+
+    def __init__(
+        self,
+        links: Mapping[int, Linked],
+        actions: NodeActions,
+        query: Callable[[bool], Mapping[str, str]] = lambda decided: {},
+    ) -> None:
+        self._links = links
+        self._query = query
+        self.actions = RuleActions(actions)
+        self._known = Faults(sorted(links), self.actions, refuse=refuse_unsupported)
+        self._rules: dict[str, SpreadRule] = {}
+        self._removed: deque[RuleRow] = deque(maxlen=REMOVED_KEPT)
+        self._turn = asyncio.Lock()
+        self._hit = asyncio.Event()
+
+    async def add(self, rule: Rule) -> RuleRow:
+        """Add a rule, and respond when every node that is up has it. Raises InvalidRule."""
+        async with self._turn:
+            armed = self._known.add(rule)
+            armed.activate()
+            one = self._rules[armed.rule.name] = SpreadRule(armed, sorted(self._links))
+            try:
+                await self._each(one.nodes, lambda link: self._give(one, link))
+            except ValueError as error:
+                await self._withdraw(one)
+                del self._rules[armed.rule.name]
+                self._known.remove(armed.rule.name)
+                raise InvalidRule(str(error)) from None
+            return one.row()
+
+    async def rows(self, *, removed: bool = False) -> list[RuleRow]:
+        """Every rule, in order; on request, first the rules removed last."""
+        await self._look()
+        return [*(self._removed if removed else ()), *(one.row() for one in self._rules.values())]
+
+    async def row(self, name: str) -> RuleRow:
+        """One rule. Raises UnknownNode."""
+        one = self._get(name)
+        await self._look()
+        return one.row()
+
+    async def remove(self, name: str) -> RuleRow:
+        """Remove a rule everywhere, and release what it holds. Raises UnknownNode."""
+        async with self._turn:
+            one = self._get(name)
+            await self._thaw(one)
+            await self._withdraw(one)
+            del self._rules[name]
+            self._known.remove(name)
+            row = one.row()
+            self._removed.append(row)
+            return row
+
+    async def clear(self) -> None:
+        """Remove all rules."""
+        for name in list(self._rules):
+            await self.remove(name)
+
+    async def release(self, name: str) -> RuleRow:
+        """Release what a rule holds on all nodes. Raises UnknownNode."""
+        async with self._turn:
+            one = self._get(name)
+            one.released = True
+            one.armed.release()
+            await self._thaw(one)
+            await self._each(one.applied, lambda link: self._ask(one, link, "POST", "/release"))
+            return one.row()
+
+    async def wait_hits(self, name: str, hits: int, timeout_s: float) -> RuleRow:
+        """Wait until a rule has reached a number of hits. Raises UnknownNode or WaitTimedOut."""
+        one = self._get(name)
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            self._hit.clear()
+            if not one.decided:
+                await self._look()
+            if (one.delivered if one.decided else one.hits) >= hits:
+                await self._look()
+                return one.row()
+            if asyncio.get_running_loop().time() >= deadline_s:
+                raise WaitTimedOut(f"after {timeout_s:g} s {_account(one)}")
+            await _happened(self._hit, min(deadline_s, asyncio.get_running_loop().time() + POLL_S))
+
+    # --- called for links
+
+    async def on_up(self, link: Linked) -> None:
+        """Give a node its rules, and remove those that it should not have."""
+        async with self._turn:
+            await self._reconcile(link)
+
+    async def on_down(self, link: Linked, *, killed: bool) -> SpreadRule | None:
+        """A node has ended; returns the rule that killed it at a step, if any."""
+        killer = None
+        for one in self._rules.values():
+            if one.lost(link.node_id, killed=killed and killer is None):
+                killer = one
+        self._hit.set()
+        return killer
+
+    def on_hit(self, name: str) -> int:
+        """A node reports a hit; returns the number of hits on all nodes, as far as they are known."""
+        self._hit.set()
+        one = self._rules.get(name)
+        if one is None:
+            return 0
+        one.reports += 1
+        return one.hits if one.decided else max(one.hits, one.reports)
+
+    async def retire_spent(self) -> None:
+        """Remove rules from nodes that decide alone, once the hits of all nodes together are used up."""
+        if not any(one.armed.rule.times and not one.decided and one.applied for one in self._rules.values()):
+            return
+        async with self._turn:
+            await self._look()
+            for one in self._rules.values():
+                if not one.decided and one.spent:
+                    await self._withdraw(one)
+
+    async def decide(self, link: Linked, question: Mapping[str, Any]) -> None:
+        """Decide whether a request is hit, and tell its node."""
+        one = self._rules.get(question["rule"])
+        hit = one is not None and one.armed.hit(Trigger(link.node_id, "request", question["api"]))
+        if one is not None and hit:
+            self.actions.hit_at = link.node_id
+            one.armed.apply_action(link.node_id)
+            self.actions.hit_at = -1
+        body = {"hit": hit, "spent": one is None or one.armed.spent}
+        try:
+            await link.client.ask("POST", f"/v1/agent/decisions/{question['id']}", body)
+        except AgentUnreachable as error:  # a node that kills itself may not answer
+            log.debug("%s", error)
+        except ActionRefused as error:
+            log.warning("node %d did not take a decision about rule %s: %s", link.node_id, question["rule"], error)
+        if one is not None and hit:
+            one.delivered += 1
+            self._hit.set()
+
+    # --- one rule, one node
+
+    async def _reconcile(self, link: Linked) -> None:
+        there = {row["name"]: row for row in await link.client.ask("GET", FAULTS)}
+        wanted = {name: one for name, one in self._rules.items() if link.node_id in one.nodes and not one.spent}
+        for name in there.keys() - wanted.keys():
+            await _gone(link.client.ask("DELETE", f"{FAULTS}/{quote(name, safe='')}"))
+        for name, one in wanted.items():
+            if name in there:
+                one.applied.add(link.node_id)
+                continue
+            try:
+                await self._give(one, link)
+            except ValueError as error:
+                log.warning("node %d refuses rule %s: %s", link.node_id, name, error)
+
+    async def _give(self, one: SpreadRule, link: Linked) -> None:
+        body = to_json(one.armed.rule)
+        one.reported(link.node_id, await link.client.ask("POST", FAULTS, body, self._query(one.decided)))
+        one.applied.add(link.node_id)
+        if one.released:
+            await self._ask(one, link, "POST", "/release")
+
+    async def _withdraw(self, one: SpreadRule) -> None:
+        """Remove a rule from all nodes that have it."""
+        await self._each(one.applied, lambda link: self._ask(one, link, "DELETE", ""))
+        one.applied.clear()
+
+    async def _thaw(self, one: SpreadRule) -> None:
+        """Resume the nodes that a rule froze, so that they can answer."""
+        if one.armed.rule.node == FREEZE:
+            one.armed.release()
+            await self.actions.settled()
+            if one.armed.rule.step:
+                for node_id in one.nodes:
+                    await self.actions.thaw(node_id)
+
+    async def _ask(self, one: SpreadRule, link: Linked, method: str, path: str) -> None:
+        name = quote(one.armed.rule.name, safe="")
+        row = await _gone(link.client.ask(method, f"{FAULTS}/{name}{path}"))
+        if row is not None:
+            one.reported(link.node_id, row)
+
+    async def _look(self) -> None:
+        """Read the counts of all nodes."""
+
+        async def look(link: Linked) -> None:
+            for row in await link.client.ask("GET", FAULTS):
+                one = self._rules.get(row["name"])
+                if one is not None and link.node_id in one.applied:
+                    one.reported(link.node_id, row)
+
+        if self._rules:
+            await self._each(self._links, look)
+
+    async def _each(self, node_ids: Collection[int], work: Callable[[Linked], Awaitable[None]]) -> None:
+        """Do something for all of these nodes that can answer. Raises the first error but AgentUnreachable."""
+        links = [self._links[one] for one in node_ids if self._links[one].reachable]
+        for result in await asyncio.gather(*map(work, links), return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(result, AgentUnreachable):
+                raise result
+
+    def _get(self, name: str) -> SpreadRule:
+        if name not in self._rules:
+            raise UnknownNode(f"there is no rule {name}; there are {', '.join(self._rules) or 'none'}")
+        return self._rules[name]
+
+
+def _account(one: SpreadRule) -> str:
+    if not one.met:
+        return f"rule {one.armed.rule.name} matched no request"
+    return f"rule {one.armed.rule.name} has hit {one.hits} of {one.met} matching requests"
+
+
+async def _gone(request: Awaitable[Any]) -> Any:
+    """The response; None if what the request names is not there, or is in that state already."""
+    try:
+        return await request
+    except ActionRefused:
+        return None
+
+
+async def _happened(event: asyncio.Event, deadline_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(deadline_s):
+            await event.wait()

@@ -1,0 +1,141 @@
+"""The connection of the front to one node's agent: it follows the node's events, and connects again after each loss.
+
+A frozen node keeps its connections, and answers nothing: it stays linked, and is left out of requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from anabranch.control.actions import ActionRefused
+from anabranch.control.front.agent_client import AgentUnreachable
+from anabranch.control.front.event_order import NodeEvent
+
+if TYPE_CHECKING:
+    from anabranch.control.front.agent_client import AgentClient
+
+log: Final = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1
+SAME_CLOCK_S: Final = 0.05
+"""Two clocks that differ by less are taken for one: processes of one machine share it."""
+ROW_ONLY: Final = ("number", "at", "kind")
+
+OnUp = Callable[["NodeLink"], Coroutine[Any, Any, None]]
+
+
+class LinkedNode(Protocol):
+    """The interface of a node that a front controls."""
+
+    @property
+    def node_id(self) -> int:
+        """The node's id."""
+
+    @property
+    def host(self) -> str:
+        """The host of its first listener."""
+
+    @property
+    def port(self) -> int:
+        """The port of its first listener."""
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+
+    @property
+    def frozen(self) -> bool:
+        """Whether its process is stopped by SIGSTOP."""
+
+    @property
+    def exit_status(self) -> int | None:
+        """The exit status of its process, or the negative number of a signal; None while it runs, or if unknown."""
+
+
+class NodeLink:
+    """The link to one node.
+
+    Args:
+        node: The node.
+        client: Its agent.
+        on_up: Called when the agent answers, before its events are read.
+        on_down: Called when the agent does not answer any more.
+        on_event: Called for each event, with its time on this process's clock.
+    """
+
+    def __init__(
+        self,
+        node: LinkedNode,
+        client: AgentClient,
+        on_up: OnUp,
+        on_down: OnUp,
+        on_event: Callable[[NodeEvent], None],
+    ) -> None:
+        self.node = node
+        self.client = client
+        self._on_up = on_up
+        self._on_down = on_down
+        self._on_event = on_event
+        self.pid = -1
+        """The process id of the agent that was linked last."""
+        self.offset_s = 0.0
+        """The seconds that this process's clock is ahead of the node's."""
+        self._is_up = asyncio.Event()
+        self._newest = 0
+
+    @property
+    def node_id(self) -> int:
+        """The node's id."""
+        return self.node.node_id
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the agent can answer now."""
+        return self._is_up.is_set() and not self.node.frozen
+
+    async def wait_up(self) -> None:
+        """Wait until the agent answers and has its rules."""
+        await self._is_up.wait()
+
+    async def run(self) -> None:
+        """Keep the link up until cancelled."""
+        while True:
+            try:
+                async for event in self._events():
+                    self._on_event(event)
+            except (AgentUnreachable, ActionRefused, ValueError, TimeoutError) as error:
+                log.debug("node %d: %s", self.node_id, error)
+            finally:
+                await self._lost()
+            await asyncio.sleep(RETRY_S)
+
+    async def _lost(self) -> None:
+        self._is_up.clear()
+        await self._on_down(self)
+
+    async def _events(self) -> AsyncIterator[NodeEvent]:
+        """Connect, and iterate over the node's events. Raises AgentUnreachable when the connection ends."""
+        await self._greet()
+        await self._on_up(self)
+        self._is_up.set()
+        async for kind, row in self.client.follow("/v1/events", {"after": str(self._newest)}):
+            self._newest = row["number"]
+            at_s = min(row["at"] + self.offset_s, asyncio.get_running_loop().time())
+            detail = {name: value for name, value in row.items() if name not in ROW_ONLY}
+            yield NodeEvent(self.node_id, at_s, kind, detail)
+
+    async def _greet(self) -> None:
+        """Learn the agent's process and clock. A node that starts accepts the connection, and answers later."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        row = await self.client.ask("GET", "/v1/agent", timeout_s=None)
+        ahead_s = (began_s + loop.time()) / 2 - row["at"]
+        if loop.time() - began_s > SAME_CLOCK_S:  # the node was starting
+            return await self._greet()
+        self.offset_s = 0.0 if abs(ahead_s) < SAME_CLOCK_S else ahead_s
+        if row["pid"] != self.pid:
+            self.pid, self._newest = row["pid"], 0
+        return None
