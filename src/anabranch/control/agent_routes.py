@@ -26,6 +26,8 @@ from anabranch.control.agent import AgentRow, ControlledNode, LeaseRow
 from anabranch.control.agent_rules import ELSEWHERE, FRONT
 from anabranch.control.capabilities import CapabilitiesRow, capabilities_row
 from anabranch.control.decisions import QuestionRow
+from anabranch.control.events import Event, EventRow
+from anabranch.control.journal_routes import ExplanationRow, explanation
 from anabranch.control.route import ControlRequest, Done, Route
 from anabranch.control.routes import ROUTES
 from anabranch.faults.active_rule import Decision, RuleRow
@@ -50,6 +52,7 @@ RULES_ELSEWHERE: Final[Mapping[str, str]] = {
 }
 OTHERWISE: Final = f"an agent serves one node, not a cluster; {FRONT}"
 BY_FRONT: Final = "front"
+EVENTS_BODY_BYTES_MAX: Final = 16 << 20
 ADD: Final = ("POST", "/v1/faults")
 CAPABILITIES: Final = ("GET", "/v1/capabilities")
 
@@ -71,6 +74,12 @@ class LeaseBody(TypedDict):
     """The front that wants the lease."""
 
     front: Annotated[str, "the name of the front, different for each front and start"]
+
+
+class EventsBody(TypedDict):
+    """The events of a cluster."""
+
+    events: Annotated[list[EventRow], "on the clock of this node"]
 
 
 class DecisionBody(TypedDict):
@@ -140,6 +149,15 @@ async def decide(on: ControlledNode, asked: ControlRequest) -> Done:
     return {}
 
 
+async def explain_with_events(on: ControlledNode, asked: ControlRequest) -> ExplanationRow:
+    """Explain an exchange of this node with the events of the whole cluster."""
+    number, rows = asked.words["number"], asked.body.get("events")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and {"at", "kind"} <= row.keys() for row in rows):
+        raise ValueError("events are the events of the cluster, as rows")
+    events = [Event(0, row["at"], row["kind"], row) for row in rows]
+    return explanation(on.journal, number, events)
+
+
 def reason_against(route: Route) -> str:
     """Why an agent refuses a route; empty if it serves the route."""
     if route.path.startswith(SERVED_BELOW) or (route.method, route.path) in SERVED or route in OWN_ROUTES:
@@ -174,6 +192,14 @@ OWN_ROUTES: Final[tuple[Route, ...]] = (
         stream=follow_decisions,
     ),
     Route("POST", "/v1/agent/decisions/{question}", "Decide whether a rule hits a request.", decide, body=DecisionBody),
+    Route(
+        "POST",
+        "/v1/agent/journal/{number}/explain",
+        "Explain the outcome of one exchange with the events of all nodes, which a front has.",
+        explain_with_events,
+        body=EventsBody,
+        body_bytes_max=EVENTS_BODY_BYTES_MAX,
+    ),
     Route(*CAPABILITIES, "The requests and rules that are possible here, or why not.", get_capabilities),
 )
 AGENT_ROUTES: Final[tuple[Route, ...]] = (

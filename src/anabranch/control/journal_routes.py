@@ -14,8 +14,9 @@ from anabranch.journal.entry import ExchangeRow
 from anabranch.journal.query import WORDS, JournalFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from anabranch.journal.explanation import ClusterEvent
     from anabranch.journal.journal import Journal
 
 
@@ -66,11 +67,16 @@ async def wait_for_exchanges(on: ControlledCluster, asked: ControlRequest) -> li
 
 async def explain_exchange(on: ControlledCluster, asked: ControlRequest) -> ExplanationRow:
     """Explain the outcome of one exchange."""
-    journal, number = _journal(on), asked.words["number"]
+    return explanation(on.journal, asked.words["number"])
+
+
+def explanation(journal: Journal | None, number: str, events: Sequence[ClusterEvent] | None = None) -> ExplanationRow:
+    """Explain an exchange, with these events if there are some. Raises ActionRefused or UnknownNode."""
+    kept = _kept(journal)
     try:
-        return {"number": int(number), "explained": journal.explain(int(number))}
+        return {"number": int(number), "explained": kept.explain(int(number), events)}
     except (KeyError, ValueError):
-        raise UnknownNode(f"no exchange {number} is kept; the newest is {journal.newest}") from None
+        raise UnknownNode(f"no exchange {number} is kept; the newest is {kept.newest}") from None
 
 
 async def get_capture(on: ControlledCluster, asked: ControlRequest) -> bytes:
@@ -98,9 +104,13 @@ def _needs_bytes(journal: Journal) -> None:
 
 
 def _journal(on: ControlledCluster) -> Journal:
-    if on.journal is None:
+    return _kept(on.journal)
+
+
+def _kept(journal: Journal | None) -> Journal:
+    if journal is None:
         raise ActionRefused(NO_JOURNAL)
-    return on.journal
+    return journal
 
 
 JOURNAL_ROUTES: Final[tuple[Route, ...]] = (

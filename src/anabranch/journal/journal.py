@@ -60,8 +60,10 @@ class Journal:
         """Set the source of cluster events for explanations."""
         self._events = events
 
-    def explain(self, exchange: JournalEntry | int) -> list[str]:
+    def explain(self, exchange: JournalEntry | int, events: Sequence[ClusterEvent] | None = None) -> list[str]:
         """Explain an exchange's outcome in sentences. KeyError if no exchange of this number is kept.
+
+        `events` are used in place of the journal's own source of events.
 
         Example: "... was refused with NOT_LEADER_OR_FOLLOWER for orders-3: its leader is broker 2 in epoch 5, since 11
         ms before."
@@ -69,7 +71,7 @@ class Journal:
         kept = list(self)
         if isinstance(exchange, int):
             exchange = {one.number: one for one in kept}[exchange]
-        return explain(exchange, self._events(), kept)
+        return explain(exchange, self._events() if events is None else events, kept)
 
     @property
     def newest(self) -> int:

@@ -44,7 +44,9 @@ WINDOW_S: Final = 0.1
 LOOK_S: Final = 0.1
 """The pause between two looks at the state, for a wait."""
 RENEW_S: Final = 3.0
-QUESTION: Final = "question"
+LEASE: Final = "/v1/agent/lease"
+DECISIONS: Final = "/v1/agent/decisions"
+QUESTION: Final = "decision"
 """The kind of message with which an agent asks for a decision."""
 END_NOTICED_S: Final = 1.0
 """The time in which asyncio learns that a process has ended."""
@@ -97,9 +99,9 @@ class Front:
 
     async def __aexit__(self, *_: object) -> None:
         """Remove all rules, and give the leases back."""
-        with contextlib.suppress(AgentUnreachable, ActionRefused, ValueError):
-            await self.rules.clear()
-        await self.ask_each(lambda client: client.ask("DELETE", "/v1/agent/lease", query={"front": self.name}))
+        await self.rules.actions.settled()
+        with contextlib.suppress(ActionRefused):
+            await self.ask_each(lambda client: client.ask("DELETE", LEASE, query={"front": self.name}))
         tasks = [*self._tasks, *self._answering.values()]
         for task in tasks:
             task.cancel()
@@ -135,7 +137,6 @@ class Front:
         link = self.links[node_id]
         with contextlib.suppress(AgentUnreachable):
             await self._renew(link)
-            await self.rules.on_up(link)
 
     # --- the state
 
@@ -192,12 +193,12 @@ class Front:
 
     async def _on_up(self, link: NodeLink) -> None:
         """Take the lease, and answer the node's questions before it gets rules."""
-        await self._renew(link)
+        await link.client.ask("POST", LEASE, {"front": self.name})
         listening = asyncio.Event()
         self._answering[link.node_id] = asyncio.create_task(self._answer_questions(link, listening))
         async with asyncio.timeout(ASK_S):
             await listening.wait()
-        await self.rules.on_up(link)
+        await self._renew(link)
 
     async def _on_down(self, link: NodeLink) -> None:
         if (answering := self._answering.pop(link.node_id, None)) is not None:
@@ -231,10 +232,12 @@ class Front:
             self.events.publish_at(one.at_s, one.kind, one.detail)
 
     async def _renew(self, link: NodeLink) -> None:
-        await link.client.ask("POST", "/v1/agent/lease", {"front": self.name})
+        """Renew the lease on a node, and give the node the rules that it lacks."""
+        lease = await link.client.ask("POST", LEASE, {"front": self.name})
+        await self.rules.reconcile(link, lease["rules"])
 
     async def _renew_leases(self) -> None:
-        """Renew the lease on every node, and give a node its rules again if it has lost some."""
+        """Renew the lease on every node, before it ends."""
         while True:
             await asyncio.sleep(RENEW_S)
             for link in self.links.values():
@@ -242,7 +245,6 @@ class Front:
                     continue
                 try:
                     await self._renew(link)
-                    await self.rules.on_up(link)
                 except (AgentUnreachable, ActionRefused, ValueError) as error:
                     log.warning("node %d: %s", link.node_id, error)
             await self.rules.retire_spent()
@@ -251,7 +253,7 @@ class Front:
         """Decide which requests of a node are hit by rules that count over all nodes."""
         while True:
             with contextlib.suppress(AgentUnreachable, ActionRefused):
-                async for kind, question in link.client.follow("/v1/agent/decisions"):
+                async for kind, question in link.client.follow(DECISIONS, {"front": self.name}):
                     listening.set()
                     if kind == QUESTION:
                         await self.rules.decide(link, question)

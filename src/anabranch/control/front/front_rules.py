@@ -224,10 +224,20 @@ class FrontRules:
 
     # --- called for links
 
-    async def on_up(self, link: Linked) -> None:
-        """Give a node its rules, and remove those that it should not have."""
+    async def reconcile(self, link: Linked, there: Collection[str]) -> None:
+        """Give a node the rules that it lacks, and remove those that it should not have; `there`: those that it has."""
         async with self._turn:
-            await self._reconcile(link)
+            wanted = {name: one for name, one in self._rules.items() if link.node_id in one.nodes and not one.spent}
+            for name in set(there) - wanted.keys():
+                await _gone(link.client.ask("DELETE", f"{FAULTS}/{quote(name, safe='')}"))
+            for name, one in wanted.items():
+                if name in there:
+                    one.applied.add(link.node_id)
+                    continue
+                try:
+                    await self._give(one, link)
+                except ValueError as error:
+                    log.warning("node %d refuses rule %s: %s", link.node_id, name, error)
 
     async def on_down(self, link: Linked, *, killed: bool) -> SpreadRule | None:
         """A node has ended; returns the rule that killed it at a step, if any."""
@@ -277,20 +287,6 @@ class FrontRules:
             self._hit.set()
 
     # --- one rule, one node
-
-    async def _reconcile(self, link: Linked) -> None:
-        there = {row["name"]: row for row in await link.client.ask("GET", FAULTS)}
-        wanted = {name: one for name, one in self._rules.items() if link.node_id in one.nodes and not one.spent}
-        for name in there.keys() - wanted.keys():
-            await _gone(link.client.ask("DELETE", f"{FAULTS}/{quote(name, safe='')}"))
-        for name, one in wanted.items():
-            if name in there:
-                one.applied.add(link.node_id)
-                continue
-            try:
-                await self._give(one, link)
-            except ValueError as error:
-                log.warning("node %d refuses rule %s: %s", link.node_id, name, error)
 
     async def _give(self, one: SpreadRule, link: Linked) -> None:
         body = to_json(one.armed.rule)
