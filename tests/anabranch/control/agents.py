@@ -52,7 +52,9 @@ async def running_agent(
     node_id: int = 1,
     roles: tuple[str, ...] = ("broker", "controller"),
     journal: int = 0,
+    frames: bool = False,
     lease_s: float = LEASE_S,
+    zookeeper: MemoryZooKeeper | None = None,
     **properties: str,
 ) -> AsyncIterator[RunningAgent]:
     """A node with its agent, wired as `anabranch node --control` does it."""
@@ -60,9 +62,9 @@ async def running_agent(
         BrokerSettings(node_id=node_id, port=0, roles=roles),
         {**SMALL, **{name.replace("_", "."): value for name, value in properties.items()}},
     )
-    zookeeper = MemoryZooKeeper()
+    zookeeper = zookeeper or MemoryZooKeeper()
     endpoint = ControlEndpoint(Address("127.0.0.1", 0), "", journal)
-    agent = ControlledNode(settings, endpoint.url, journal, lease_s=lease_s)
+    agent = ControlledNode(settings, endpoint.url, journal, frames=frames, lease_s=lease_s)
     node = Node(
         settings,
         connect=lambda: zookeeper.connect(6000),

@@ -90,6 +90,7 @@ WALK: Final[tuple[Ask | str, ...]] = (
     Ask("getTopic", TOPIC),
     Ask("getPlan", TOPIC, {"partitions": 4}),
     Ask("resizeTopic", TOPIC, body={"partitions": 4}),
+    Ask("getCapabilities"),
     Ask("getNodes"),
     Ask("getGroups"),
     Ask("getState"),

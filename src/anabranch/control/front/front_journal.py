@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from anabranch.control.actions import UnknownNode
+from anabranch.control.front.front import Front
 from anabranch.control.front.journal_merge import exchange_number, merge_journals, place_of
 from anabranch.control.journal_routes import ExplanationRow
 from anabranch.control.route import ControlRequest, Done, Handler, WaitTimedOut, timeout_s
 from anabranch.journal.entry import ExchangeRow
 from anabranch.journal.query import Query
-
-if TYPE_CHECKING:
-    from anabranch.control.front.front import Front
 
 JOURNAL: Final = "/v1/journal"
 LOOK_S: Final = 0.05

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.admin_routes import ADMIN_ROUTES
 from anabranch.control.capabilities import CapabilitiesRow, capabilities_row
 from anabranch.control.events import EventRow
+from anabranch.control.front.front import Front
 from anabranch.control.front.front_journal import FRONT_JOURNAL_HANDLERS
 from anabranch.control.front.front_records import read_partition, topic_named
 from anabranch.control.front.spread_rule import NO_SUSPEND
@@ -33,9 +34,6 @@ from anabranch.control.topic_routes import (
 from anabranch.control.wait_conditions import condition
 from anabranch.faults.active_rule import RuleRow
 from anabranch.faults.rule_json import from_json
-
-if TYPE_CHECKING:
-    from anabranch.control.front.front import Front
 
 ONE_TOPIC: Final = "/v1/topics/{topic}"
 NO_SEARCH: Final = "records are searched in the logs of one process; read them with GET /v1/topics/{topic}/records"

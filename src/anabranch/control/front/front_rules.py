@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
 from anabranch.control.actions import ActionRefused, UnknownNode
-from anabranch.control.front.agent_client import AgentUnreachable
+from anabranch.control.front.agent_client import ASK_S, AgentUnreachable
 from anabranch.control.front.spread_rule import OWN_ACTIONS, SpreadRule, refuse_unsupported
 from anabranch.control.route import WaitTimedOut
 from anabranch.faults.faults import REMOVED_KEPT, Faults
@@ -34,6 +34,10 @@ log: Final = logging.getLogger(__name__)
 FAULTS: Final = "/v1/faults"
 POLL_S: Final = 0.05
 """The pause between two looks at the counts of nodes, which report only a rule's first hits as events."""
+
+
+STOPS_ITSELF_S: Final = 0.5
+"""How long a node may take to accept a decision after which it stops itself, perhaps before its response."""
 
 
 class Linked(Protocol):
@@ -276,9 +280,11 @@ class FrontRules:
             one.armed.apply_action(link.node_id)
             self.actions.hit_at = -1
         body = {"hit": hit, "spent": one is None or one.armed.spent}
+        stops_itself = one is not None and hit and one.armed.rule.node in OWN_ACTIONS
         try:
-            await link.client.ask("POST", f"/v1/agent/decisions/{question['id']}", body)
-        except AgentUnreachable as error:  # a node that kills itself may not answer
+            path = f"/v1/agent/decisions/{question['id']}"
+            await link.client.ask("POST", path, body, timeout_s=STOPS_ITSELF_S if stops_itself else ASK_S)
+        except AgentUnreachable as error:  # a node that stops itself may not answer
             log.debug("%s", error)
         except ActionRefused as error:
             log.warning("node %d did not take a decision about rule %s: %s", link.node_id, question["rule"], error)

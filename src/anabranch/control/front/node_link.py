@@ -83,6 +83,8 @@ class NodeLink:
         """The process id of the agent that was linked last."""
         self.offset_s = 0.0
         """The seconds that this process's clock is ahead of the node's."""
+        self.refusal = ""
+        """Why the agent refused this front last; empty if it has accepted it since."""
         self._is_up = asyncio.Event()
         self._newest = 0
 
@@ -106,8 +108,12 @@ class NodeLink:
             try:
                 async for event in self._events():
                     self._on_event(event)
-            except (AgentUnreachable, ActionRefused, ValueError, TimeoutError) as error:
+            except (AgentUnreachable, TimeoutError) as error:
                 log.debug("node %d: %s", self.node_id, error)
+            except (ActionRefused, ValueError) as error:
+                if str(error) != self.refusal:
+                    log.warning("node %d refuses this front: %s", self.node_id, error)
+                self.refusal = str(error)
             finally:
                 await self._lost()
             await asyncio.sleep(RETRY_S)
@@ -120,6 +126,7 @@ class NodeLink:
         """Connect, and iterate over the node's events. Raises AgentUnreachable when the connection ends."""
         await self._greet()
         await self._on_up(self)
+        self.refusal = ""
         self._is_up.set()
         async for kind, row in self.client.follow("/v1/events", {"after": str(self._newest)}):
             self._newest = row["number"]

@@ -1,0 +1,105 @@
+"""A front merges what its nodes report, waits for conditions on it, and survives nodes that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from anabranch.control.front.event_order import NodeEvent
+from anabranch.control.front.front import FRONT
+from anabranch.control.wait_conditions import condition
+from anabranch.faults.rule import Rule
+from tests.anabranch.control.front.fronts import front_of, on_agents
+
+
+async def test_state_has_both_replicas_and_the_leaders_high_watermark() -> None:
+    async with on_agents() as on, asyncio.timeout(60):
+        await on.with_topic(replicas=2)
+        async with on.front.producer() as producer:
+            await producer.send_and_wait("t", b"x")
+        assert not await on.front.wait(
+            condition({"topic": "t", "partition": "0", "high_watermark": "1", "isr": "2+"}), 30
+        )
+        state = await on.front.state()
+        (topic,) = [one for one in state["topics"] if one["topic"] == "t"]
+        (partition,) = topic["partitions"]
+        assert partition["replicas"] == [{"node": one, "start": 0, "end": 1} for one in partition["isr"]]
+        assert [one["running"] for one in state["nodes"]] == [True, True]
+        assert sum(bool(one.get("controller")) for one in state["nodes"]) == 1
+
+
+async def test_each_leader_is_one_event_though_both_nodes_report_it() -> None:
+    async with on_agents() as on, asyncio.timeout(60):
+        await on.with_topic(partitions=3, replicas=2)
+        await on.front.settle()
+        found = [
+            (one.detail["partition"], one.detail["leader_epoch"])
+            for one in on.front.events.after(0)
+            if one.kind == "leader" and one.detail["topic"] == "t"
+        ]
+        assert sorted(found) == [(0, 0), (1, 0), (2, 0)]
+        times_s = [one.at_s for one in on.front.events.after(0) if one.kind == "leader"]
+        assert max(times_s) <= asyncio.get_running_loop().time()
+
+
+async def test_wait_that_times_out_names_the_unmet_part() -> None:
+    async with on_agents(1) as on, asyncio.timeout(60):
+        assert await on.front.wait(condition({"topic": "none"}), 0) == "there is no topic none"
+        waiting = asyncio.create_task(on.front.wait(condition({"topic": "t"}), 30))
+        await on.with_topic()
+        assert await waiting == ""
+
+
+async def test_node_that_does_not_answer_is_left_out_of_the_state() -> None:
+    async with on_agents() as on, asyncio.timeout(60):
+        await on.with_topic(replicas=2)
+        on.nodes[1].frozen = True
+        on.nodes[2].running = False
+        frozen, down = await on.front.nodes()
+        assert (frozen["running"], frozen["frozen"], "connections" in frozen) == (True, True, False)
+        assert (down["running"], "frozen" in down) == (False, False)
+
+
+async def test_own_events_are_ordered_with_those_of_nodes() -> None:
+    async with on_agents(1) as on, asyncio.timeout(60):
+        await on.front.settle()
+        newest, now_s = on.front.events.newest, asyncio.get_running_loop().time()
+        on.front.publish("second", node=1)
+        on.front._on_event(NodeEvent(1, now_s - 0.01, "first", {}))
+        await on.front.settle()
+        assert [one.kind for one in on.front.events.after(newest)] == ["first", "second"]
+
+
+async def test_node_that_a_rule_killed_at_a_step_is_reported_as_a_hit() -> None:
+    async with on_agents(1) as on, asyncio.timeout(60):
+        await on.front.rules.add(Rule(name="s", step=("elect",), node="kill"))
+        on.nodes[1].running, on.nodes[1].exit_status = False, -signal.SIGKILL
+        await on.front._on_down(on.front.links[1])
+        await on.front.settle()
+        (hit,) = [one for one in on.front.events.after(0) if one.kind == "fault"]
+        assert hit.detail == {"rule": "s", "node": 1, "hits": 1, "step": "elect"}
+
+
+@pytest.mark.parametrize("by_request", [False, True])
+async def test_node_that_ended_otherwise_is_no_hit(by_request: bool) -> None:
+    async with on_agents(1) as on, asyncio.timeout(60):
+        await on.front.rules.add(Rule(name="s", step=("elect",), node="kill"))
+        on.nodes[1].running, on.nodes[1].exit_status = False, -signal.SIGKILL if by_request else 1
+        if by_request:
+            on.actions.killing.add(1)
+        await on.front._on_down(on.front.links[1])
+        assert (await on.front.rules.rows())[0]["hits"] == 0
+
+
+async def test_front_follows_the_events_of_a_node_from_the_beginning() -> None:
+    async with on_agents(1) as on, asyncio.timeout(60):
+        await on.with_topic()
+        await on.front.settle()
+        first = [one.kind for one in on.front.events.after(0)]
+        assert "elected" in first and on.front.links[1].pid > 0 and FRONT < 0
+        on.agents[1].agent.end_lease(on.front.name)
+        async with front_of(on.agents) as later:
+            await later.front.settle()
+            assert [one.kind for one in later.front.events.after(0)][: len(first)] == first
