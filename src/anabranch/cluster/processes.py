@@ -119,11 +119,6 @@ class NodeProcess:
         return self.process.pid if self.process is not None and self.running else -1
 
     @property
-    def exit_status(self) -> int | None:
-        """The exit status of the process, or the negative number of a signal; None while it runs."""
-        return None if self.process is None else self.process.returncode
-
-    @property
     def frozen(self) -> bool:
         """Whether the process is stopped by SIGSTOP."""
         try:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import signal
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -48,8 +47,6 @@ LEASE: Final = "/v1/agent/lease"
 DECISIONS: Final = "/v1/agent/decisions"
 QUESTION: Final = "decision"
 """The kind of message with which an agent asks for a decision."""
-END_NOTICED_S: Final = 1.0
-"""The time in which asyncio learns that a process has ended."""
 
 
 class Front:
@@ -193,6 +190,8 @@ class Front:
 
     async def _on_up(self, link: NodeLink) -> None:
         """Take the lease, and answer the node's questions before it gets rules."""
+        if link.is_new:
+            self.rules.on_new_process(link)
         await link.client.ask("POST", LEASE, {"front": self.name})
         listening = asyncio.Event()
         self._answering[link.node_id] = asyncio.create_task(self._answer_questions(link, listening))
@@ -203,17 +202,14 @@ class Front:
     async def _on_down(self, link: NodeLink) -> None:
         if (answering := self._answering.pop(link.node_id, None)) is not None:
             answering.cancel()
-        killed = await _killed_by_signal(link.node) and link.node_id not in self.actions.killing
-        rule = await self.rules.on_down(link, killed=killed)
-        if rule is not None:
-            step = ", ".join(rule.armed.rule.step)
-            self.publish("fault", rule=rule.armed.rule.name, node=link.node_id, hits=rule.hits, step=step)
+        self.rules.on_down(link)
         await self.rules.retire_spent()
 
     def _on_event(self, event: NodeEvent) -> None:
         if event.kind == "fault" and event.source != FRONT:
-            hits = self.rules.on_hit(event.detail["rule"])
-            event = NodeEvent(event.source, event.at_s, event.kind, {**event.detail, "hits": hits})
+            hits = self.rules.on_hit(event.detail["rule"], event.source, event.at_s)
+            if hits is not None:
+                event = NodeEvent(event.source, event.at_s, event.kind, {**event.detail, "hits": hits})
         self._order.add(event)
         self._arrived.set()
         self._changed.set()
@@ -265,12 +261,3 @@ def _node_row(node: LinkedNode) -> NodeRow:
     if node.running:
         row["frozen"] = node.frozen
     return row
-
-
-async def _killed_by_signal(node: LinkedNode) -> bool:
-    """Whether a node's process has ended by SIGKILL."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(END_NOTICED_S):
-            while node.running:  # noqa: ASYNC110  # the kernel sets no event here
-                await asyncio.sleep(0.01)
-    return not node.running and node.exit_status == -signal.SIGKILL

@@ -163,7 +163,7 @@ class FrontRules:
         async with self._turn:
             armed = self._known.add(rule)
             armed.activate()
-            one = self._rules[armed.rule.name] = SpreadRule(armed, sorted(self._links))
+            one = self._rules[armed.rule.name] = SpreadRule(armed, sorted(self._links), self._now_s())
             try:
                 await self._each(one.nodes, lambda link: self._give(one, link))
             except ValueError as error:
@@ -214,7 +214,7 @@ class FrontRules:
     async def wait_hits(self, name: str, hits: int, timeout_s: float) -> RuleRow:
         """Wait until a rule has reached a number of hits. Raises UnknownNode or WaitTimedOut."""
         one = self._get(name)
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        deadline_s = self._now_s() + timeout_s
         while True:
             self._hit.clear()
             if not one.decided:
@@ -222,9 +222,9 @@ class FrontRules:
             if (one.delivered if one.decided else one.hits) >= hits:
                 await self._look()
                 return one.row()
-            if asyncio.get_running_loop().time() >= deadline_s:
+            if self._now_s() >= deadline_s:
                 raise WaitTimedOut(f"after {timeout_s:g} s {_account(one)}")
-            await _happened(self._hit, min(deadline_s, asyncio.get_running_loop().time() + POLL_S))
+            await _happened(self._hit, min(deadline_s, self._now_s() + POLL_S))
 
     # --- called for links
 
@@ -243,23 +243,25 @@ class FrontRules:
                 except ValueError as error:
                     log.warning("node %d refuses rule %s: %s", link.node_id, name, error)
 
-    async def on_down(self, link: Linked, *, killed: bool) -> SpreadRule | None:
-        """A node has ended; returns the rule that killed it at a step, if any."""
-        killer = None
+    def on_down(self, link: Linked) -> None:
+        """A node does not answer any more."""
         for one in self._rules.values():
-            if one.lost(link.node_id, killed=killed and killer is None):
-                killer = one
+            one.unlinked(link.node_id)
         self._hit.set()
-        return killer
 
-    def on_hit(self, name: str) -> int:
-        """A node reports a hit; returns the number of hits on all nodes, as far as they are known."""
+    def on_new_process(self, link: Linked) -> None:
+        """A node has started again."""
+        for one in self._rules.values():
+            one.replaced(link.node_id)
+
+    def on_hit(self, name: str, node_id: int, at_s: float) -> int | None:
+        """A node reports a hit; returns the hits on all nodes, as far as they are known; None for an earlier rule."""
         self._hit.set()
         one = self._rules.get(name)
-        if one is None:
-            return 0
-        one.reports += 1
-        return one.hits if one.decided else max(one.hits, one.reports)
+        if one is None or at_s < one.since_s:
+            return None
+        one.hit(node_id)
+        return one.hits
 
     async def retire_spent(self) -> None:
         """Remove rules from nodes that decide alone, once the hits of all nodes together are used up."""
@@ -339,6 +341,9 @@ class FrontRules:
         for result in await asyncio.gather(*map(work, links), return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(result, AgentUnreachable):
                 raise result
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _get(self, name: str) -> SpreadRule:
         if name not in self._rules:

@@ -50,10 +50,6 @@ class LinkedNode(Protocol):
     def frozen(self) -> bool:
         """Whether its process is stopped by SIGSTOP."""
 
-    @property
-    def exit_status(self) -> int | None:
-        """The exit status of its process, or the negative number of a signal; None while it runs, or if unknown."""
-
 
 class NodeLink:
     """The link to one node.
@@ -81,6 +77,8 @@ class NodeLink:
         self._on_event = on_event
         self.pid = -1
         """The process id of the agent that was linked last."""
+        self.is_new = False
+        """Whether the node had another process, or none, when it was linked before."""
         self.offset_s = 0.0
         """The seconds that this process's clock is ahead of the node's."""
         self.refusal = ""
@@ -143,6 +141,7 @@ class NodeLink:
         if loop.time() - began_s > SAME_CLOCK_S:  # the node was starting
             return await self._greet()
         self.offset_s = 0.0 if abs(ahead_s) < SAME_CLOCK_S else ahead_s
-        if row["pid"] != self.pid:
+        self.is_new = row["pid"] != self.pid
+        if self.is_new:
             self.pid, self._newest = row["pid"], 0
         return None

@@ -68,14 +68,11 @@ class ProcessActions:
         self._turns = {node_id: asyncio.Lock() for node_id in processes}
         self.frozen_on_request: set[int] = set()
         """The nodes that are frozen by an action, and not by a rule."""
-        self.killing: set[int] = set()
-        """The nodes whose last end was an action of this object."""
 
     async def kill(self, node_id: int) -> None:
         """Kill a node with SIGKILL. Raises UnknownNode, or ActionRefused if it is not running."""
         async with self._turn(node_id):
             process = self._running(node_id)
-            self.killing.add(node_id)
             self.frozen_on_request.discard(node_id)
             self._publish("node killed", node=node_id)
             await process.kill()
@@ -99,7 +96,6 @@ class ProcessActions:
                 )
             if self._processes[node_id].running:
                 raise ActionRefused(f"node {node_id} is already running")
-            self.killing.discard(node_id)
             self._publish("node starting", node=node_id)
             try:
                 await self._start(node_id)

@@ -55,8 +55,10 @@ def is_about(rule: Rule, node_id: int) -> bool:
 class SpreadRule:
     """A rule, and what is known of it on each node."""
 
-    def __init__(self, armed: ActiveRule, node_ids: Collection[int]) -> None:
+    def __init__(self, armed: ActiveRule, node_ids: Collection[int], since_s: float = 0.0) -> None:
         self.armed = armed
+        self.since_s = since_s
+        """When it was added: earlier hits belong to an earlier rule of the same name."""
         self.decided = is_decided_by_front(armed.rule)
         self.nodes = tuple(one for one in node_ids if is_about(armed.rule, one))
         """The nodes that the rule is about."""
@@ -65,8 +67,8 @@ class SpreadRule:
         self.released = False
         self.delivered = 0
         """The hits that the front decided, and whose nodes know it."""
-        self.reports = 0
-        """The hits that nodes have reported as events."""
+        self._reports: dict[int, int] = {}
+        """Node -> the hits that it has reported as events: a node's last one is in no row, if the node has ended."""
         self._rows: dict[int, RuleRow] = {}
         self._met = self._hits = 0
         """The counts of processes that have ended."""
@@ -74,12 +76,12 @@ class SpreadRule:
     @property
     def hits(self) -> int:
         """The hits on all nodes."""
-        return self.armed.hits if self.decided else self._hits + sum(row["hits"] for row in self._rows.values())
+        return self.armed.hits if self.decided else self._hits + sum(self._count_of(one)[1] for one in self.nodes)
 
     @property
     def met(self) -> int:
         """The matches on all nodes."""
-        return self.armed.met if self.decided else self._met + sum(row["met"] for row in self._rows.values())
+        return self.armed.met if self.decided else self._met + sum(self._count_of(one)[0] for one in self.nodes)
 
     @property
     def spent(self) -> bool:
@@ -96,21 +98,29 @@ class SpreadRule:
         """Take the row that a node reports."""
         self._rows[node_id] = row
 
-    def lost(self, node_id: int, *, killed: bool = False) -> bool:
-        """A node has ended. Returns whether this rule has `killed` it: its last hit was not reported."""
-        if node_id not in self.applied:
-            return False
+    def hit(self, node_id: int) -> None:
+        """A node reports a hit."""
+        self._reports[node_id] = self._reports.get(node_id, 0) + 1
+
+    def unlinked(self, node_id: int) -> None:
+        """A node does not answer any more: it holds nothing that could be released, and is to get the rule again."""
         self.applied.discard(node_id)
-        row = self._rows.pop(node_id, None)
-        if row is not None:
-            self._met += row["met"]
-            self._hits += row["hits"]
-        rule = self.armed.rule
-        if not killed or not rule.step or rule.node != KILL or self.spent:
-            return False
-        self._met += 1
-        self._hits += 1
-        return True
+        if (row := self._rows.get(node_id)) is not None:
+            self._rows[node_id] = {**row, "held": 0}
+
+    def replaced(self, node_id: int) -> None:
+        """A node has a new process, which counts from zero: keep the counts of the old one."""
+        met, hits = self._count_of(node_id)
+        self._met += met
+        self._hits += hits
+        self._rows.pop(node_id, None)
+        self._reports.pop(node_id, None)
+
+    def _count_of(self, node_id: int) -> tuple[int, int]:
+        """The matches and hits of a node's present process."""
+        row, reports = self._rows.get(node_id), self._reports.get(node_id, 0)
+        met, hits = (0, 0) if row is None else (row["met"], row["hits"])
+        return max(met, reports), max(hits, reports)
 
     def row(self) -> RuleRow:
         """The merged row."""

@@ -26,7 +26,6 @@ class LocalNode:
     port: int = 0
     running: bool = True
     frozen: bool = False
-    exit_status: int | None = None
 
 
 @dataclass
@@ -35,7 +34,6 @@ class RecordedActions:
 
     done: list[tuple[str, int]] = field(default_factory=list)
     frozen_on_request: set[int] = field(default_factory=set)
-    killing: set[int] = field(default_factory=set)
 
     def __getattr__(self, name: str) -> Any:
         async def act(node_id: int) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-
-import pytest
 
 from anabranch.control.front.event_order import NodeEvent
 from anabranch.control.front.front import FRONT
@@ -72,25 +69,16 @@ async def test_own_events_are_ordered_with_those_of_nodes() -> None:
         assert [one.kind for one in on.front.events.after(newest)] == ["first", "second"]
 
 
-async def test_node_that_a_rule_killed_at_a_step_is_reported_as_a_hit() -> None:
+async def test_last_hit_of_a_node_that_has_ended_is_known_by_its_event() -> None:
     async with on_agents(1) as on, asyncio.timeout(60):
-        await on.front.rules.add(Rule(name="s", step=("elect",), node="kill"))
-        on.nodes[1].running, on.nodes[1].exit_status = False, -signal.SIGKILL
+        await on.front.rules.add(Rule(name="s", step=("elect",), node="kill", times=1))
+        for at_s in (0.0, asyncio.get_running_loop().time()):  # the first is of an earlier rule of this name
+            on.front._on_event(NodeEvent(1, at_s, "fault", {"rule": "s", "node": 1, "hits": 1, "step": "elect"}))
         await on.front._on_down(on.front.links[1])
+        (row,) = await on.front.rules.rows()
+        assert (row["met"], row["hits"], row["spent"]) == (1, 1, True)
         await on.front.settle()
-        (hit,) = [one for one in on.front.events.after(0) if one.kind == "fault"]
-        assert hit.detail == {"rule": "s", "node": 1, "hits": 1, "step": "elect"}
-
-
-@pytest.mark.parametrize("by_request", [False, True])
-async def test_node_that_ended_otherwise_is_no_hit(by_request: bool) -> None:
-    async with on_agents(1) as on, asyncio.timeout(60):
-        await on.front.rules.add(Rule(name="s", step=("elect",), node="kill"))
-        on.nodes[1].running, on.nodes[1].exit_status = False, -signal.SIGKILL if by_request else 1
-        if by_request:
-            on.actions.killing.add(1)
-        await on.front._on_down(on.front.links[1])
-        assert (await on.front.rules.rows())[0]["hits"] == 0
+        assert [one.detail["hits"] for one in on.front.events.after(0) if one.kind == "fault"] == [1, 1]
 
 
 async def test_front_follows_the_events_of_a_node_from_the_beginning() -> None:

@@ -79,9 +79,10 @@ def test_counts_of_nodes_are_added_up_and_those_of_ended_processes_stay() -> Non
     one.reported(2, counts(2, 2, held=2))
     row = one.row()
     assert (row["met"], row["hits"], row["held"]) == (7, 5, 3)
-    assert not one.lost(1)
+    one.unlinked(1)
     row = one.row()
     assert (row["met"], row["hits"], row["held"], row["waiting_for"]) == (7, 5, 2, [1])
+    one.replaced(1)
     one.applied.add(1)
     one.reported(1, counts(1, 1))
     assert (one.row()["hits"], "waiting_for" in one.row()) == (6, False)
@@ -92,21 +93,22 @@ def test_rule_whose_hits_are_used_up_on_all_nodes_together_is_spent_and_waits_fo
     one.reported(1, counts(2, 2))
     assert not one.spent
     one.reported(2, counts(1, 1))
-    one.lost(2)
+    one.unlinked(2)
     assert one.spent and "waiting_for" not in one.row()
 
 
-def test_node_that_a_rule_killed_at_a_step_counts_as_its_hit_once() -> None:
-    one = spread(name="r", step=("elect",), node="kill", times=1)
-    assert not one.lost(3, killed=False)
-    assert one.lost(1, killed=True)
-    assert (one.hits, one.spent) == (1, True)
-    assert not one.lost(2, killed=True), "its hits are used up"
-
-
-def test_node_that_was_killed_by_another_cause_is_no_hit() -> None:
-    assert not spread(name="r", api=("Produce",), delay_ms=(1.0,)).lost(1, killed=True)
-    frozen = spread(name="r", step=("elect",), node="freeze")
-    assert not frozen.lost(1, killed=True) and frozen.hits == 0
-    other = spread(name="r", step=("elect",), node="kill", brokers=(2,))
-    assert not other.lost(1, killed=True), "it did not have the rule"
+def test_hit_that_a_node_reported_before_its_end_counts_once() -> None:
+    one = spread(name="r", step=("elect",), node="kill", times=2)
+    one.hit(1)
+    assert (one.hits, one.met) == (1, 1)
+    one.reported(1, counts(1, 1))
+    assert one.hits == 1, "the row and the event are about the same hit"
+    one.unlinked(1)
+    assert (one.hits, one.waiting_for) == (1, [1])
+    one.reported(1, counts(1, 1))
+    assert one.hits == 1, "the same process was linked again"
+    one.replaced(1)
+    one.replaced(1)
+    assert (one.hits, one.spent) == (1, False)
+    one.hit(2)
+    assert one.spent
