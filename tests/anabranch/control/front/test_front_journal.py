@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.clients.connection import Connection
 from anabranch.control.actions import UnknownNode
 from anabranch.control.front.front_journal import (
     clear_journal,
@@ -18,6 +19,7 @@ from anabranch.control.front.front_journal import (
 )
 from anabranch.control.route import ControlRequest, WaitTimedOut
 from anabranch.faults.rule_json import InvalidRule
+from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.anabranch.control.front.fronts import OnAgents, on_agents
 
 SECTION = b"\x0a\x0d\x0d\x0a"
@@ -46,6 +48,7 @@ async def test_exchanges_of_all_nodes_are_in_the_order_of_their_times(on: OnAgen
     assert [one["number"] for one in found] == sorted({one["number"] for one in found})
     assert await exchanges(on, after=str(found[0]["number"])) == found[1:]
     assert await exchanges(on, limit="2") == found[1:]
+    assert await exchanges(on, limit="3") == found
     assert await exchanges(on, brokers="2") == found[1:2]
     assert found[0]["request"] and "bytes" not in found[0]
 
@@ -68,16 +71,19 @@ async def test_wait_counts_the_exchanges_of_all_nodes(on: OnAgents) -> None:
         await wait_for_exchanges(on.front, asked(count="x"))
 
 
-async def test_exchange_is_explained_with_the_events_of_all_nodes(on: OnAgents) -> None:
-    on.nodes[1].running = True
-    on.front.publish("node killed", node=1)
-    await on.metadata_error(2, "missing")
-    (missing,) = [one for one in await exchanges(on, brokers="2") if one["errors"]]
-    row = await explain_exchange(on.front, asked(missing["number"]))
-    assert row["number"] == missing["number"]
-    assert "was refused with UNKNOWN_TOPIC_OR_PARTITION for missing: no event names such a topic" in row["explained"][0]
-    elsewhere = [one for one in on.front.events.after(0) if one.kind == "node killed"]
-    assert elsewhere, "the front's own events are sent along"
+async def test_exchange_is_explained_with_the_events_of_other_nodes(on: OnAgents) -> None:
+    """Node 1 is the controller, and only a controller reports its election."""
+    topic = CreatableTopic(name="x", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    connection = await Connection.open("127.0.0.1", on.agents[2].node.port, client_id="test")
+    try:
+        await connection.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+    finally:
+        await connection.close()
+    (refused,) = await get_journal(on.front, asked(api="CreateTopics", client_id="test"))
+    assert (refused["node"], refused["errors"]) == (2, ["NOT_CONTROLLER"])
+    row = await explain_exchange(on.front, asked(refused["number"]))
+    assert row["number"] == refused["number"]
+    assert "was refused with NOT_CONTROLLER: broker 1 became the controller" in row["explained"][0]
 
 
 @pytest.mark.parametrize("number", ["x", "12", "63", "64"])

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from anabranch import Producer
 from anabranch.clients.topic_admin import NewTopic
 from anabranch.control.actions import UnknownNode
 from anabranch.control.front.front_records import read_partition, topic_named
@@ -18,9 +19,11 @@ async def test_last_records_or_those_from_an_offset_on() -> None:
         await on.with_topic()
         topic = await topic_named(admin, "t")
         assert await read_partition(admin, topic, 0, None, 5) == {"start": 0, "end": 0, "records": []}
-        async with on.front.producer() as producer:
-            for number in range(10):
-                await producer.send_and_wait("t", b"%d" % number)
+        async with Producer(on.agents[1].bootstrap_servers, linger_ms=50) as producer:
+            for number in range(10):  # one batch of five, twice
+                await producer.send("t", b"%d" % number)
+                if number % 5 == 4:
+                    await producer.flush()
 
         async def offsets(first: int | None, limit: int) -> list[int]:
             found = await read_partition(admin, topic, 0, first, limit)

@@ -137,6 +137,14 @@ async def test_rule_that_a_node_refuses_is_on_no_node() -> None:
             await on.front.rules.add(rule(delay_ms=(1.0,)))
 
 
+async def test_rule_that_one_node_refuses_is_taken_from_the_others() -> None:
+    async with on_agents() as on, asyncio.timeout(60):
+        on.agents[2].agent.add_rule(METADATA)
+        with pytest.raises(InvalidRule, match="rule r already exists"):
+            await on.front.rules.add(METADATA)
+        assert [len(agent.agent.faults) for agent in on.agents.values()] == [0, 1]
+
+
 async def test_action_on_another_node_is_carried_out_by_the_front() -> None:
     async with on_agents() as on, asyncio.timeout(60):
         await on.with_topic()
