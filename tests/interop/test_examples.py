@@ -40,6 +40,15 @@ def test_python_example_passes(environment: dict[str, str]) -> None:
     assert "16 passed" in told
 
 
+def test_in_python_with_kills_of_real_processes() -> None:
+    if not WHOLE:
+        pytest.skip("not `make interop`: the example in Python on node processes, two minutes, was NOT run")
+    with running("up", "--processes", "--zookeeper", "local", "--port", "0", "--control", "127.0.0.1:0") as told:
+        environment = {**os.environ, "ANABRANCH_CONTROL": told["control"], "PYTHONPATH": str(ROOT / "src")}
+        said = run([sys.executable, "-m", "pytest", "-q", "examples/testing/python"], environment, ROOT)
+    assert "14 passed, 2 skipped" in said, "processes have the time of their machine"
+
+
 def test_go_example_passes(environment: dict[str, str]) -> None:
     if not WHOLE or shutil.which("go") is None:
         pytest.skip("NO GO, or not `make interop`: the example in Go, which has to be compiled, was NOT run")

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from shop import NotPlaced, Shop, Till, read
 
 from anabranch.control.client import ControlClient
+from anabranch.control.clock_client import ClockClient
 
 Open = Callable[..., Till]
 
@@ -95,14 +96,16 @@ def test_a_till_goes_on_where_the_one_before_has_stopped(shop: Shop, till: Open,
     assert billed(servers) == list(range(4))
 
 
-def test_a_till_that_dies_is_replaced(cluster: ControlClient, shop: Shop, servers: str, till: Open) -> None:
+def test_a_till_that_dies_is_replaced(
+    cluster: ControlClient, clock: ClockClient, shop: Shop, servers: str, till: Open
+) -> None:
     dead = till("till-1", **{"group.instance.id": "first"})
     dead.bill(1, 0.1)
     while not dead.partitions:
         dead.bill(1, 0.1)
     dead.close()  # a static member does not leave
     place(shop, 3)
-    cluster.clock.advance("50s")
+    clock.advance("50s")
     cluster.wait_for(group="tills", members=0)
     assert till("till-2").bill(3) == 3
 
@@ -117,11 +120,13 @@ def test_a_till_that_dies_before_its_commit_has_billed_nothing(shop: Shop, till:
     assert billed(servers) == [0]
 
 
-def test_a_transaction_is_not_left_open_for_ever(cluster: ControlClient, shop: Shop, till: Open, servers: str) -> None:
+def test_a_transaction_is_not_left_open_for_ever(
+    cluster: ControlClient, clock: ClockClient, shop: Shop, till: Open, servers: str
+) -> None:
     place(shop, 1)
     till("till-1").begin(1)
     assert cluster.state()["transactions"][0]["state"] == "Ongoing"
-    cluster.clock.advance("80s")
+    clock.advance("80s")
     assert cluster.state()["transactions"][0]["state"] == "CompleteAbort"
     assert billed(servers) == []
 

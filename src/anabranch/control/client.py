@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from anabranch.control.control_error import ControlError as ControlError
 
 if TYPE_CHECKING:
+    from anabranch.control.capabilities import CapabilitiesRow
     from anabranch.control.clock_client import ClockClient
     from anabranch.control.events import EventRow
     from anabranch.control.fault_client import FaultsClient
@@ -171,6 +172,18 @@ class ControlClient:
     def reset(self) -> None:
         """Reset the cluster: same ports, no topics, groups or rules; client connections are closed."""
         self.ask("POST", "/v1/state/reset")
+
+    def reason_against(self, name: str) -> str:
+        """Why a request or a kind of rule is not possible on this cluster; empty if it is possible.
+
+        Args:
+            name: A request as in OpenAPI, such as "POST /v1/clock", or a kind of rule, such as "node=suspend".
+
+        Raises:
+            KeyError: No request or kind of rule has this name.
+        """
+        found: CapabilitiesRow = self.ask("GET", "/v1/capabilities")
+        return {row["name"]: row["reason"] for row in (*found["requests"], *found["rules"])}[name]
 
     def state(self) -> ClusterStateRow:
         """Get nodes, topics, groups and transactions, all at one moment."""
