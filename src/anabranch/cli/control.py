@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from anabranch.cli import completion
+from anabranch.cli import completion, control_serve
 from anabranch.cli.command_group import CommandGroup
 from anabranch.cli.context_store import CONTROL_DEFAULT, chosen_token, current_context
 from anabranch.cli.examples import examples
@@ -80,10 +80,15 @@ Examples:
   anabranch control session expire 1                      a deposed leader that has not learned it yet
   anabranch control events --follow
   anabranch control state | jq .topics
+  anabranch control serve --zookeeper 127.0.0.1:2181 --control 127.0.0.1:9190
+                                                          in front of nodes started with `anabranch node --control`
 """,
 )
 def command() -> None:
     """Kill, stop and start brokers; wait; follow events."""
+
+
+command.add_command(control_serve.command)
 
 
 def _node_action(name: str, help: str, done: str, example: str = "") -> None:

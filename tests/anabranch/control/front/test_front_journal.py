@@ -83,7 +83,7 @@ async def test_exchange_is_explained_with_the_events_of_other_nodes(on: OnAgents
     assert (refused["node"], refused["errors"]) == (2, ["NOT_CONTROLLER"])
     row = await explain_exchange(on.front, asked(refused["number"]))
     assert row["number"] == refused["number"]
-    assert "was refused with NOT_CONTROLLER: broker 1 became the controller" in row["explained"][0]
+    assert "was refused with NOT_CONTROLLER for x: broker 1 became the controller" in row["explained"][0]
 
 
 @pytest.mark.parametrize("number", ["x", "12", "63", "64"])

@@ -1,0 +1,105 @@
+"""A node that was started by hand, as a front finds it: by its agent's address in ZooKeeper, and its process.
+
+The front signals only processes of its own machine and user. It starts a node again only by the launcher that has
+started it before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from anabranch.cluster.processes import STOP_TIMEOUT_S, is_stopped
+from anabranch.control.actions import ActionRefused
+
+if TYPE_CHECKING:
+    from anabranch.control.agent_address import AgentAddress
+
+PROC: Final = Path("/proc")
+POLL_S: Final = 0.02
+
+
+class DiscoveredNode:
+    """A node with an agent, and its process if that is one of this machine.
+
+    Args:
+        address: The address of its agent.
+        host: The host of its first listener.
+        port: The port of its first listener.
+    """
+
+    def __init__(self, address: AgentAddress, host: str, port: int) -> None:
+        self.node_id = address.node_id
+        self.host = host
+        self.port = port
+        self.address: AgentAddress | None = address
+        """The address of its agent; None while ZooKeeper has none."""
+        self._known = address
+
+    def found(self, address: AgentAddress | None) -> None:
+        """Take what ZooKeeper shows now."""
+        self.address = address
+        self._known = address or self._known
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its process is one of this machine."""
+        return self._known.host == socket.gethostname()
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs: by its process on this machine, else by its address in ZooKeeper."""
+        return self._is_alive() if self.is_local else self.address is not None
+
+    @property
+    def frozen(self) -> bool:
+        """Whether its process is stopped by SIGSTOP; False for another machine, where that cannot be seen."""
+        try:
+            return self.is_local and self._is_alive() and is_stopped(self._known.pid)
+        except OSError:
+            return False
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send its process a signal. Raises ActionRefused for a process of another machine or user."""
+        if not self.is_local:
+            raise ActionRefused(
+                f"node {self.node_id} runs on {self._known.host}, and this front on {socket.gethostname()}: "
+                f"a front acts only on processes of its own machine; send the process {number.name} there"
+            )
+        try:
+            os.kill(self._known.pid, number)
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            raise ActionRefused(f"the process of node {self.node_id} belongs to another user") from None
+
+    async def kill(self) -> None:
+        """Send SIGKILL, and wait for the end."""
+        self.signal(signal.SIGKILL)
+        await self._ended()
+
+    async def stop(self) -> None:
+        """Send SIGTERM, and wait for the end. Raises ActionRefused if that takes too long."""
+        self.signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await self._ended()
+        except TimeoutError:
+            raise ActionRefused(f"node {self.node_id} has not stopped within {STOP_TIMEOUT_S:g} s") from None
+
+    async def _ended(self) -> None:
+        while self._is_alive():  # noqa: ASYNC110  # another process's child sets no event here
+            await asyncio.sleep(POLL_S)
+
+    def _is_alive(self) -> bool:
+        """Whether the process exists and is this node: its id may have passed to another process."""
+        try:
+            entry = PROC / str(self._known.pid)
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            return b"node" in words and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
