@@ -8,8 +8,8 @@ client that lost its connection continues from the last number. The newest `KEPT
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import base64
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
