@@ -303,7 +303,7 @@ def _producer(of: Plausible) -> InitProducerIdRequest:
 
 def _fetch(of: Plausible) -> FetchRequest:
     name, topic_id = of.topic()
-    asked = FetchPartition(
+    partition = FetchPartition(
         partition=of.small(2), fetch_offset=of.small(9), partition_max_bytes=of.small(2000), current_leader_epoch=-1
     )
     return FetchRequest(
@@ -312,7 +312,7 @@ def _fetch(of: Plausible) -> FetchRequest:
         isolation_level=of.small(1),
         session_id=of.session(),
         session_epoch=of.small(2),
-        topics=[FetchTopic(topic=name, topic_id=topic_id, partitions=[asked])],
+        topics=[FetchTopic(topic=name, topic_id=topic_id, partitions=[partition])],
     )
 
 

@@ -177,10 +177,10 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
 
 def prepare(victim: Victim) -> None:
     """Write known content, and let the node reach its usual size."""
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
     while True:
-        response: MetadataResponse = victim.ask("Metadata", METADATA_VERSION, asked)
+        response: MetadataResponse = victim.ask("Metadata", METADATA_VERSION, request)
         if response.topics[0].error_code == ErrorCode.NONE:
             break
         assert time.monotonic() < deadline

@@ -41,8 +41,8 @@ def old_topic(victim: Victim) -> None:
     """A topic of its own: what is accepted here must not be taken for damage there."""
     from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
-    while victim.ask("Metadata", METADATA_VERSION, asked).topics[0].error_code != ErrorCode.NONE:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+    while victim.ask("Metadata", METADATA_VERSION, request).topics[0].error_code != ErrorCode.NONE:
         pass
 
 
@@ -56,9 +56,9 @@ def produce(victim: Victim, version: int, records: bytes) -> int:
 
 
 def fetch(victim: Victim, version: int, offset: int, max_bytes: int = 1 << 20) -> tuple[int, int, bytes]:
-    asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
-        replica_id=-1, max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=TOPIC, partitions=[asked])]
+        replica_id=-1, max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=TOPIC, partitions=[partition])]
     )
     response: FetchResponse = victim.ask("Fetch", version, request, victim.witness)
     row = response.responses[0].partitions[0]

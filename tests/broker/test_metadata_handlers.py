@@ -146,14 +146,14 @@ async def test_topics_beyond_the_time_for_creation_are_created_by_later_requests
     monkeypatch.setattr(metadata_module, "SETTLE_MS", 0)
     services = await lone_services(CREATING)
     services.metadata.image = ClusterImage(brokers=IMAGE.brokers, controller_id=2)
-    wanted = [f"new-{number}" for number in range(300)]
+    requested = [f"new-{number}" for number in range(300)]
     for count in (1, 2):
-        rows = (await metadata(context(services, 12), names(*wanted, "no/topic"))).topics
+        rows = (await metadata(context(services, 12), names(*requested, "no/topic"))).topics
         codes = {row.name: row.error_code for row in rows}
         assert codes.pop("no/topic") == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert set(codes.values()) == {ErrorCode.LEADER_NOT_AVAILABLE}
         assert len(await services.session.children("/brokers/topics")) == count
-        wanted = wanted[1:]
+        requested = requested[1:]
 
 
 async def test_automatic_creation_is_charged_to_the_quota_of_the_client() -> None:
@@ -185,8 +185,8 @@ async def test_version_0_omits_offline_replicas() -> None:
 
 async def test_resizes_are_tagged_fields_of_flexible_versions() -> None:
     """The bytes of a flexible and of an older version."""
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], generation_aware=True)
-    response = await ask(metadata, asked, 9)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], generation_aware=True)
+    response = await ask(metadata, request, 9)
     (topic,) = codec.decode(MetadataResponse, 9, codec.encode(response, 9))[0].topics
     assert (topic.generation, topic.base, topic.ordered_delivery, topic.min_insync_replicas) == (2, 2, True, 2)
     assert [(step.generation, step.count) for step in topic.history] == [(0, 2), (2, 3)]
@@ -218,8 +218,8 @@ async def test_cluster_is_described() -> None:
     response = await ask(describe_cluster, DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
     assert (response.controller_id, [one.broker_id for one in response.brokers]) == (2, [1, 2])
     assert response.cluster_authorized_operations == -(2**31), "nobody asked"
-    asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
-    bits = (await ask(describe_cluster, asked, 1)).cluster_authorized_operations
+    request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    bits = (await ask(describe_cluster, request, 1)).cluster_authorized_operations
     assert [number for number in range(32) if bits >> number & 1] == [5, 7, 8, 9, 10, 11, 12]
     codes = {2: ErrorCode.MISMATCHED_ENDPOINT_TYPE, 3: ErrorCode.UNSUPPORTED_ENDPOINT_TYPE}
     for endpoint_type, code in codes.items():

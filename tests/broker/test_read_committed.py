@@ -43,8 +43,8 @@ class Reader:
     """Values in the order in which they came."""
 
     async def poll(self, max_bytes: int = 300) -> bool:
-        asked = FetchPartition(partition=0, fetch_offset=self.position, partition_max_bytes=max_bytes)
-        topic = FetchTopic(topic="t", topic_id=topic_id_of("t"), partitions=[asked])
+        partition = FetchPartition(partition=0, fetch_offset=self.position, partition_max_bytes=max_bytes)
+        topic = FetchTopic(topic="t", topic_id=topic_id_of("t"), partitions=[partition])
         request = FetchRequest(
             max_wait_ms=0,
             min_bytes=1,

@@ -58,11 +58,11 @@ async def test_transaction_over_resizes_ends_in_every_partition(commit: bool) ->
             await (producer.commit_transaction() if commit else producer.abort_transaction())
             async with producer.transaction():
                 await send(producer, 9)
-            wanted = [0, 1, 2, 3, 9] if commit else [9]
-            while sum(map(len, found.values())) < len(KEYS) * len(wanted):
+            expected = [0, 1, 2, 3, 9] if commit else [9]
+            while sum(map(len, found.values())) < len(KEYS) * len(expected):
                 sort_into(found, await consumer.getmany(timeout_ms=200))
                 await consumer.commit()
-            assert found == dict.fromkeys(KEYS, wanted)
+            assert found == dict.fromkeys(KEYS, expected)
 
     async with (
         asyncio.timeout(60),

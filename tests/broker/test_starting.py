@@ -112,7 +112,7 @@ async def test_start_waits_for_a_stalled_zookeeper() -> None:
                 stalls.set()
 
     log = logging.getLogger("anabranch.broker.node.app")
-    log.addHandler(heard := Heard())
+    log.addHandler(handler := Heard())
     zookeeper = LocalZooKeeper()
     await zookeeper.start()
     cluster = Cluster(1, properties={"zookeeper.session.timeout.ms": "1000"})
@@ -131,7 +131,7 @@ async def test_start_waits_for_a_stalled_zookeeper() -> None:
             await starting
         await cluster.stop()
     finally:
-        log.removeHandler(heard)
+        log.removeHandler(handler)
         await zookeeper.stop()
 
 

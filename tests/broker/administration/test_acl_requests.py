@@ -124,8 +124,8 @@ async def test_acl_is_deleted_by_the_first_matching_filter(cluster: Cluster) -> 
 async def test_version_0_describes_literal_patterns_only(cluster: Cluster) -> None:
     creation = {**ENTRY, "resource_name": "ord", "resource_pattern_type": 4}
     await ask(cluster, "CreateAcls", creations=[creation, ENTRY])
-    told = await ask(cluster, "DescribeAcls", 0, **{**FILTER, "pattern_type_filter": 3})
-    assert [one.resource_name for one in told.resources] == ["t"]
+    response = await ask(cluster, "DescribeAcls", 0, **{**FILTER, "pattern_type_filter": 3})
+    assert [one.resource_name for one in response.resources] == ["t"]
 
 
 async def test_acl_znode_of_unknown_version_is_not_overwritten(cluster: Cluster) -> None:

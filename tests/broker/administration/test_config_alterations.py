@@ -33,8 +33,8 @@ def refusal(version: str, name: str, text: str) -> str | None:
 def test_a_property_that_is_described_as_read_only_cannot_be_changed(version: str) -> None:
     """Other refusals have other reasons, and no changeable property is described as fixed."""
     for row in broker_entries(DynamicConfig(BrokerSettings(kafka_version=version))):
-        told = refusal(version, row.name, row.value or "")
-        assert row.read_only == (told is not None and "Cannot update these configs dynamically" in told), row.name
+        error = refusal(version, row.name, row.value or "")
+        assert row.read_only == (error is not None and "Cannot update these configs dynamically" in error), row.name
 
 
 def test_property_of_another_kafka_version_is_accepted_as_unknown_property() -> None:
@@ -46,8 +46,8 @@ def test_property_of_another_kafka_version_is_accepted_as_unknown_property() -> 
 def test_value_is_checked_against_bounds_of_the_kafka_version() -> None:
     name = "remote.log.manager.follower.thread.pool.size"
     assert refusal("4.2", name, "3") is None
-    told = refusal("4.2", name, "x")
-    assert told is not None and "whole number" in told
+    error = refusal("4.2", name, "x")
+    assert error is not None and "whole number" in error
 
 
 def test_append_extends_the_default_of_the_kafka_version() -> None:

@@ -28,8 +28,8 @@ from tests.broker.coordinators.streams_groups.world import subtopology
 
 async def shrink(admin: Admin, *, validate_only: bool = False) -> tuple[ErrorCode, str]:
     """Ask for one partition as any program can, with nothing of our client but its connections."""
-    asked = CreatePartitionsTopic(name=TOPIC, count=1, assignments=None, allow_shrink=True)
-    request = CreatePartitionsRequest(topics=[asked], timeout_ms=20_000, validate_only=validate_only)
+    topic = CreatePartitionsTopic(name=TOPIC, count=1, assignments=None, allow_shrink=True)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=20_000, validate_only=validate_only)
     answer = await admin.network.call_controller(request, lambda one: one.results[0].error_code)
     (row,) = answer.results
     return ErrorCode(row.error_code), row.error_message or ""

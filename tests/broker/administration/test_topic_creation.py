@@ -31,7 +31,7 @@ IMAGE = ClusterImage(
 SETTINGS = BrokerSettings(num_partitions=4, default_replication_factor=2)
 
 
-def asked(name: str = "t", partitions: int = -1, replicas: int = -1, **fields: Any) -> CreatableTopic:
+def creatable(name: str = "t", partitions: int = -1, replicas: int = -1, **fields: Any) -> CreatableTopic:
     fields = {"assignments": [], "configs": [], **fields}
     return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, **fields)
 
@@ -51,28 +51,28 @@ def config(name: str, value: str | None) -> list[CreatableTopicConfig]:
 @pytest.mark.parametrize(
     ("topic", "code"),
     [
-        (asked("my.topic"), ErrorCode.TOPIC_ALREADY_EXISTS),
-        (asked("my_topic"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("a" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("späti"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("line\n"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
-        (asked("my_topic", partitions=0), ErrorCode.INVALID_PARTITIONS),
-        (asked("", configs=config("retention.ms", None)), ErrorCode.INVALID_CONFIG),
-        (asked(partitions=0), ErrorCode.INVALID_PARTITIONS),
-        (asked(partitions=10001), ErrorCode.POLICY_VIOLATION),
-        (asked(replicas=0), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (asked(replicas=4), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (asked(partitions=1, assignments=rows([1])), ErrorCode.INVALID_REQUEST),
-        (asked(assignments=rows([1, 1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (asked(assignments=rows([1], [1, 2])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (asked(assignments=rows([])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (asked(assignments=rows([1], [2])[1:]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (asked(configs=config("retention.ms", None)), ErrorCode.INVALID_CONFIG),
-        (asked(configs=config("retention.ms", "soon")), ErrorCode.INVALID_CONFIG),
-        (asked(configs=config("no.such.thing", "1")), ErrorCode.INVALID_CONFIG),
+        (creatable("my.topic"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (creatable("my_topic"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable("a" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable("späti"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable("line\n"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
+        (creatable("my_topic", partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (creatable("", configs=config("retention.ms", None)), ErrorCode.INVALID_CONFIG),
+        (creatable(partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (creatable(partitions=10001), ErrorCode.POLICY_VIOLATION),
+        (creatable(replicas=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (creatable(replicas=4), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (creatable(partitions=1, assignments=rows([1])), ErrorCode.INVALID_REQUEST),
+        (creatable(assignments=rows([1, 1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (creatable(assignments=rows([1], [1, 2])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (creatable(assignments=rows([])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (creatable(assignments=rows([1], [2])[1:]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (creatable(configs=config("retention.ms", None)), ErrorCode.INVALID_CONFIG),
+        (creatable(configs=config("retention.ms", "soon")), ErrorCode.INVALID_CONFIG),
+        (creatable(configs=config("no.such.thing", "1")), ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_invalid_topic_is_refused(topic: CreatableTopic, code: ErrorCode) -> None:
@@ -82,19 +82,19 @@ def test_invalid_topic_is_refused(topic: CreatableTopic, code: ErrorCode) -> Non
 
 
 def test_missing_counts_default_to_the_brokers() -> None:
-    made = plan(asked())
+    made = plan(creatable())
     assert (len(made.assignment), made.replication_factor) == (4, 2)
-    made = plan(asked(partitions=3))
+    made = plan(creatable(partitions=3))
     assert (len(made.assignment), made.replication_factor) == (3, 2)
 
 
 def test_manual_assignment_may_name_brokers_that_are_not_alive() -> None:
     """As in Kafka: a topic can be created before its brokers start."""
-    assert plan(asked(assignments=rows([3, 9], [1, 2]))).assignment == {0: [3, 9], 1: [1, 2]}
+    assert plan(creatable(assignments=rows([3, 9], [1, 2]))).assignment == {0: [3, 9], 1: [1, 2]}
 
 
 def test_manual_assignment_is_kept() -> None:
-    assert plan(asked(assignments=rows([3, 1], [1, 2]))).assignment == {0: [3, 1], 1: [1, 2]}
+    assert plan(creatable(assignments=rows([3, 1], [1, 2]))).assignment == {0: [3, 1], 1: [1, 2]}
 
 
 def test_topic_ids_are_random_uuids() -> None:
@@ -190,12 +190,12 @@ async def test_waiting_for_many_topics_checks_each_created_topic_once(monkeypatc
     for name in names:
         await asyncio.sleep(0)
         assert not waiting.done()
-        metadata.apply(told(name))
+        metadata.apply(update_of(name))
     assert await waiting
     assert len(looked) <= 2 * len(names) + 1
 
 
-def told(name: str) -> UpdateMetadataRequest:
+def update_of(name: str) -> UpdateMetadataRequest:
     """A topic with one partition that is led."""
     row = UpdateMetadataPartitionState(
         partition_index=0, controller_epoch=1, leader=1, leader_epoch=0, isr=[1], zk_version=0, replicas=[1]

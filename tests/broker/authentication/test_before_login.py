@@ -128,8 +128,8 @@ async def one(cluster: Cluster, rng: random.Random) -> None:
             writer.write(piece(rng))
         writer.write_eof()
         async with asyncio.timeout(30):
-            heard = await reader.read()
-        assert len(heard) < 65_536
+            received = await reader.read()
+        assert len(received) < 65_536
     except ConnectionError:
         pass  # closed with something unread
     finally:
@@ -181,13 +181,13 @@ async def half_finished(address: tuple[str, int], beginnings: list[bytes]) -> li
 @pytest.mark.usefixtures("many_files")
 @pytest.mark.parametrize("protocol", [LISTENER, "SASL_SSL"])
 async def test_two_thousand_unfinished_logins_use_little_memory_and_delay_no_login(protocol: str) -> None:
-    begun = encoded("SaslHandshake", 1, mechanism="SCRAM-SHA-256")
+    handshake_frame = encoded("SaslHandshake", 1, mechanism="SCRAM-SHA-256")
     beginnings = {
         LISTENER: [
             b"",
-            begun[:9],
-            begun,
-            begun + encoded("SaslAuthenticate", 1, auth_bytes=b"n,,n=alice,r=nonce"),
+            handshake_frame[:9],
+            handshake_frame,
+            handshake_frame + encoded("SaslAuthenticate", 1, auth_bytes=b"n,,n=alice,r=nonce"),
             struct.pack(">i", 524_288) + b"claimed",
         ],
         "SASL_SSL": [b"", hello()[:5], hello()[:200], hello()],
@@ -225,9 +225,9 @@ async def test_requests_before_authentication_are_not_handled(caplog: pytest.Log
         for number in range(0, CONNECTIONS, 20):
             rngs = [random.Random(SEED * 1_000_003 + number + each) for each in range(20)]
             await asyncio.gather(*(one(cluster, rng) for rng in rngs))
-        asked = {key for key, count in node.server.dispatcher.requests.items() if count != before[key]}
+        handled = {key for key, count in node.server.dispatcher.requests.items() if count != before[key]}
         internal = {BY_NAME[name].key for name in ("Fetch", "UpdateMetadata", "LeaderAndIsr", "ControlledShutdown")}
-        assert asked - internal <= ALLOWED, "what was dispatched"
+        assert handled - internal <= ALLOWED, "what was dispatched"
         assert set(node.services.metadata.image.topics) == set()
         await until(lambda: node.server.connection_count == idle)
         assert node.server.request_memory.held_bytes == 0
@@ -284,12 +284,12 @@ async def test_replayed_scram_login_is_refused_on_another_connection() -> None:
         async def exchange(*tokens: Callable[[bytes], bytes]) -> list[SaslAuthenticateResponse]:
             connection = await Connection.open(*one.address(1), client_id="test")
             await connection.call(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), version=1)
-            told: list[SaslAuthenticateResponse] = []
+            responses: list[SaslAuthenticateResponse] = []
             for token in tokens:
-                heard = bytes(told[-1].auth_bytes) if told else b""
-                told.append(await connection.call(SaslAuthenticateRequest(auth_bytes=token(heard)), version=1))
+                heard = bytes(responses[-1].auth_bytes) if responses else b""
+                responses.append(await connection.call(SaslAuthenticateRequest(auth_bytes=token(heard)), version=1))
             await connection.close()
-            return told
+            return responses
 
         recorded: list[bytes] = []
 

@@ -76,12 +76,12 @@ async def test_token_with_unknown_key_id_refreshes_the_keys(
     document.text = jwks(Issuer(key_id="old"), Issuer(key_id="new"))
     keys.request_refresh("new")
     await until(lambda: ids(keys) == {"old", "new"})
-    document.text, asked = None, document.asked
+    document.text, request_count = None, document.asked
     keys.request_refresh("newer")
-    await until(lambda: document.asked > asked)
-    document.text, asked = "no keys", document.asked
+    await until(lambda: document.asked > request_count)
+    document.text, request_count = "no keys", document.asked
     keys.request_refresh("newer")
-    await until(lambda: document.asked > asked)
+    await until(lambda: document.asked > request_count)
     assert ids(keys) == {"old", "new"}, "what cannot be read leaves what was"
     document.text = jwks(Issuer(key_id="newer"))
     keys.request_refresh("newer")

@@ -61,7 +61,7 @@ async def one_broker(protocol: str, **more: str) -> AsyncIterator[Cluster]:
         yield one
 
 
-async def asked(cluster: Cluster, arguments: SecurityArguments) -> str:
+async def principal_of(cluster: Cluster, arguments: SecurityArguments) -> str:
     """Return the principal of a client, as a broker authenticates it."""
     host, port = cluster.address(1)
     connection = await Connection.open(host, port, client_id="test", security=make_security(**arguments))
@@ -99,29 +99,29 @@ async def test_client_certificate_determines_the_principal() -> None:
     rules = {"ssl.principal.mapping.rules": "RULE:^CN=(.*?),O=Acme$/$1/L,DEFAULT"}
     async with one_broker("SSL", **{"ssl.client.auth": "required"}, **rules) as cluster:
         arguments: SecurityArguments = {**arguments_of("SSL"), "ssl_certfile": str(files().identity("Alice"))}
-        assert await asked(cluster, arguments) == "User:alice"
+        assert await principal_of(cluster, arguments) == "User:alice"
     async with one_broker("SSL", **{"ssl.client.auth": "requested"}) as cluster:
-        assert await asked(cluster, arguments) == "User:CN=Alice,O=Acme"
-        assert await asked(cluster, arguments_of("SSL")) == "User:ANONYMOUS"
+        assert await principal_of(cluster, arguments) == "User:CN=Alice,O=Acme"
+        assert await principal_of(cluster, arguments_of("SSL")) == "User:ANONYMOUS"
 
 
 async def test_client_without_trusted_certificate_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     async with one_broker("SSL", **{"ssl.client.auth": "required"}) as cluster:
         with pytest.raises(ConnectionError):
-            await asked(cluster, arguments_of("SSL"))
+            await principal_of(cluster, arguments_of("SSL"))
         await until(lambda: "no TLS at SSL: PEER_DID_NOT_RETURN_A_CERTIFICATE" in caplog.text)
     (files().directory / "other").mkdir(exist_ok=True)
     other = Files(files().directory / "other")
     async with one_broker("SSL", **{"ssl.client.auth": "requested"}) as cluster:
         with pytest.raises(ConnectionError):
-            await asked(cluster, {**arguments_of("SSL"), "ssl_certfile": str(other.identity("mallory"))})
+            await principal_of(cluster, {**arguments_of("SSL"), "ssl_certfile": str(other.identity("mallory"))})
         await until(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text)
 
 
 async def test_client_verifies_the_brokers_certificate_and_host_name() -> None:
     async with one_broker("SSL") as cluster:
         with pytest.raises(AuthenticationFailed, match=r"unable to get local issuer|self-signed"):
-            await asked(cluster, {"security_protocol": "SSL"})
+            await principal_of(cluster, {"security_protocol": "SSL"})
         broker = cluster.nodes[1].server.port
         for host in ("localhost", "127.0.0.1"):
             security = make_security(**arguments_of("SSL"))
@@ -129,8 +129,8 @@ async def test_client_verifies_the_brokers_certificate_and_host_name() -> None:
         elsewhere = files().identity("elsewhere", hosts=("kafka.example",))
     async with one_broker("SSL", **{"ssl.keystore.location": str(elsewhere)}, **UNCHECKED) as cluster:
         with pytest.raises(AuthenticationFailed, match="IP address mismatch"):
-            await asked(cluster, arguments_of("SSL"))
-        assert await asked(cluster, {**arguments_of("SSL"), "ssl_check_hostname": False})
+            await principal_of(cluster, arguments_of("SSL"))
+        assert await principal_of(cluster, {**arguments_of("SSL"), "ssl_check_hostname": False})
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
@@ -141,10 +141,10 @@ async def test_only_enabled_tls_versions_are_accepted(version: str) -> None:
             context.minimum_version = context.maximum_version = offered
             arguments: SecurityArguments = {"security_protocol": "SSL", "ssl_context": context}
             if offered.name == version.replace(".", "_"):
-                assert await asked(cluster, arguments)
+                assert await principal_of(cluster, arguments)
             else:
                 with pytest.raises(ConnectionError):
-                    await asked(cluster, arguments)
+                    await principal_of(cluster, arguments)
 
 
 async def test_reloaded_keystore_is_used_from_the_next_handshake(caplog: pytest.LogCaptureFixture) -> None:
@@ -156,12 +156,12 @@ async def test_reloaded_keystore_is_used_from_the_next_handshake(caplog: pytest.
         Admin(cluster.bootstrap_servers, **arguments_of("SSL")) as admin,
     ):
         files().identity("reloaded", hosts=("kafka.example",))
-        assert await asked(cluster, arguments_of("SSL")), "nobody has said that it is another one"
+        assert await principal_of(cluster, arguments_of("SSL")), "nobody has said that it is another one"
         await admin.alter_configs(broker=1, changes=location)
 
         async def refused() -> bool:
             try:
-                await asked(cluster, arguments_of("SSL"))
+                await principal_of(cluster, arguments_of("SSL"))
             except AuthenticationFailed as error:
                 return "IP address mismatch" in str(error)
             return False
@@ -193,7 +193,7 @@ async def test_reloaded_keystore_is_used_from_the_next_handshake(caplog: pytest.
         other.write_text("nothing")  # after the change that named it was tried
         cluster.nodes[1]._reload_key_stores()
         assert "listener SSL keeps its previous certificate" in caplog.text
-        assert await asked(cluster, arguments_of("SSL"))
+        assert await principal_of(cluster, arguments_of("SSL"))
 
 
 async def test_keystore_and_its_password_can_be_changed_dynamically() -> None:
@@ -211,7 +211,7 @@ async def test_keystore_and_its_password_can_be_changed_dynamically() -> None:
             await admin.alter_configs(broker=1, changes={**later, "listener.name.ssl.ssl.keystore.password": "guessed"})
         assert "guessed" not in str(refused.value)
         await admin.alter_configs(broker=1, changes=later)
-        assert await asked(cluster, arguments_of("SSL"))
+        assert await principal_of(cluster, arguments_of("SSL"))
 
 
 async def test_wrong_password_is_answered_after_the_failed_authentication_delay() -> None:
@@ -219,9 +219,9 @@ async def test_wrong_password_is_answered_after_the_failed_authentication_delay(
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         with pytest.raises(AuthenticationFailed, match="Authentication failed: Invalid username or password"):
-            await asked(cluster, {**arguments_of("SASL_PLAINTEXT"), "sasl_plain_password": "guessed"})
+            await principal_of(cluster, {**arguments_of("SASL_PLAINTEXT"), "sasl_plain_password": "guessed"})
         assert loop.time() - began_s > 0.14
-        assert await asked(cluster, arguments_of("SASL_PLAINTEXT")) == "User:alice"
+        assert await principal_of(cluster, arguments_of("SASL_PLAINTEXT")) == "User:alice"
 
 
 async def test_client_with_the_wrong_security_protocol_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -231,15 +231,15 @@ async def test_client_with_the_wrong_security_protocol_is_logged_in_one_line(cap
     ):
         async with one_broker(protocol) as cluster:
             with pytest.raises(ConnectionError) as caught:
-                await asked(cluster, {})
+                await principal_of(cluster, {})
             assert line in caplog.text or protocol == "SASL_PLAINTEXT"
             assert "security_protocol" in str(caught.value) or protocol == "SASL_PLAINTEXT"
     async with Cluster(1) as cluster:
         with pytest.raises(ConnectionError, match="closed in the TLS handshake: its listener may not use TLS"):
-            await asked(cluster, arguments_of("SSL"))
+            await principal_of(cluster, arguments_of("SSL"))
         assert "a TLS handshake; this port is not a TLS port" in caplog.text
         with pytest.raises(AuthenticationFailed, match="has no SASL"):
-            await asked(cluster, arguments_of("SASL_PLAINTEXT"))
+            await principal_of(cluster, arguments_of("SASL_PLAINTEXT"))
 
 
 @contextlib.asynccontextmanager
@@ -293,7 +293,7 @@ async def test_oversized_request_before_authentication_closes_the_connection(cap
             assert await peer.reader.read() == b""
         server = cluster.nodes[1].server
         assert server.request_memory.held_bytes == 0
-        assert await asked(cluster, arguments_of("SASL_PLAINTEXT")) == "User:alice"
+        assert await principal_of(cluster, arguments_of("SASL_PLAINTEXT")) == "User:alice"
 
 
 async def test_large_request_after_authentication_is_accepted() -> None:
@@ -312,7 +312,7 @@ async def test_unfinished_handshakes_do_not_delay_other_connections() -> None:
         for _, writer in idle[::2]:
             writer.write(b"\x16\x03\x01\x02\x00")
         await until(lambda: server.connection_count == before + 200)
-        assert await asked(cluster, arguments_of("SASL_SSL")) == "User:alice"
+        assert await principal_of(cluster, arguments_of("SASL_SSL")) == "User:alice"
         for _, writer in idle:
             writer.close()
         await until(lambda: server.connection_count == before)
@@ -410,10 +410,10 @@ async def test_clients_and_brokers_authenticate_with_signed_tokens(tmp_path: Pat
 
         async with Admin(cluster.bootstrap_servers, **bearing(issuer.token(time.time()))) as admin:
             await admin.create_topics([NewTopic(name="t", replication_factor=2)])
-        assert await asked(cluster, bearing(issuer.token(time.time(), sub="bob"))) == "User:bob"
+        assert await principal_of(cluster, bearing(issuer.token(time.time(), sub="bob"))) == "User:bob"
         for wrong in (Issuer().token(time.time()), issuer.token(time.time() - 3600), "e30.e30."):
             with pytest.raises(AuthenticationFailed, match='"status":"invalid_token"'):
-                await asked(cluster, bearing(wrong))
+                await principal_of(cluster, bearing(wrong))
 
 
 @pytest.mark.parametrize(

@@ -57,14 +57,14 @@ def test_exchange_with_aiokafkas_client_succeeds(mechanism: str) -> None:
         loop=None, sasl_plain_username="a=b,c", sasl_plain_password="s3cret, =", sasl_mechanism=mechanism
     )
     scram = ScramServer(mechanism, {"a=b,c": known}.get, "f" * 26)
-    steps, told = client.authenticator_scram(), None
+    steps, step = client.authenticator_scram(), None
     first, _ = next(steps)
-    told = scram.step(first, 0)
-    final, _ = steps.send(told.answer)
-    told = scram.step(final, 0)
-    assert told.user == "a=b,c"
+    step = scram.step(first, 0)
+    final, _ = steps.send(step.answer)
+    step = scram.step(final, 0)
+    assert step.user == "a=b,c"
     with pytest.raises(StopIteration):
-        steps.send(told.answer)
+        steps.send(step.answer)
 
 
 def test_each_altered_byte_of_the_final_message_is_refused() -> None:

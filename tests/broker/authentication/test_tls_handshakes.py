@@ -35,7 +35,7 @@ def address(cluster: Cluster) -> tuple[str, int]:
     return host, int(port)
 
 
-def heard(where: tuple[str, int], context: ssl.SSLContext) -> str:
+def tls_alert(where: tuple[str, int], context: ssl.SSLContext) -> str:
     """Return the response to data that follows the handshake immediately."""
     with socket.create_connection(where, timeout=30) as plain:
         try:
@@ -58,7 +58,7 @@ def trusting(version: ssl.TLSVersion) -> ssl.SSLContext:
 async def test_client_without_certificate_receives_the_tls_alert(version: ssl.TLSVersion) -> None:
     async with refusing() as cluster:
         for _ in range(5):
-            reason = await asyncio.to_thread(heard, address(cluster), trusting(version))
+            reason = await asyncio.to_thread(tls_alert, address(cluster), trusting(version))
             assert reason in ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE")
 
 
@@ -67,7 +67,7 @@ async def test_client_with_untrusted_certificate_receives_the_tls_alert(tmp_path
     context = trusting(ssl.TLSVersion.TLSv1_3)
     context.load_cert_chain(Files(tmp_path).identity("mallory"))  # type: ignore[arg-type]
     async with refusing() as cluster:
-        assert await asyncio.to_thread(heard, address(cluster), context) == "TLSV1_ALERT_DECRYPT_ERROR"
+        assert await asyncio.to_thread(tls_alert, address(cluster), context) == "TLSV1_ALERT_DECRYPT_ERROR"
 
 
 @on_each_loop

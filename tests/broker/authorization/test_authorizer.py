@@ -161,11 +161,11 @@ def test_allows_some_in_an_open_cluster_unless_all_resources_are_denied() -> Non
 def test_operations_are_returned_as_a_bit_field() -> None:
     deciding = having((literal("t"), entry(READ)), supers="User:root")
     assert deciding.operations("User:alice", HOST, TOPIC, "t") == 1 << READ | 1 << DESCRIBE
-    told = {kind: deciding.operations("User:root", HOST, kind, "x") for kind in ResourceType}
-    assert told[TOPIC] == 3576
-    assert told[GROUP] == 328
-    assert told[ResourceType.CLUSTER] == 8096
-    assert told[ResourceType.TRANSACTIONAL_ID] == 272
+    bits = {kind: deciding.operations("User:root", HOST, kind, "x") for kind in ResourceType}
+    assert bits[TOPIC] == 3576
+    assert bits[GROUP] == 328
+    assert bits[ResourceType.CLUSTER] == 8096
+    assert bits[ResourceType.TRANSACTIONAL_ID] == 272
 
 
 def test_super_users_are_separated_by_semicolons() -> None:

@@ -18,20 +18,20 @@ OTHER = {
 
 @pytest.mark.parametrize(("scope", "settings"), [(Scope.BROKER, BrokerSettings), (Scope.TOPIC, TopicConfig)])
 def test_default_of_every_field_equals_its_propertys(scope: Scope, settings: type) -> None:
-    known, begun = config_def(scope).known(), settings()
+    known, defaults = config_def(scope).known(), settings()
     for field in dataclasses.fields(settings):
         key = known.get(property_name(field.name))
         if key is not None and key.default is not None and key.name not in OTHER:
-            assert text_of(getattr(begun, field.name)) == key.default, field.name
+            assert text_of(getattr(defaults, field.name)) == key.default, field.name
 
 
 @pytest.mark.parametrize("settings", [BrokerSettings, TopicConfig])
 def test_default_of_every_field_has_its_type(settings: type) -> None:
     types = {"int": int, "str": str, "bool": bool, "float": float, "tuple": tuple}
-    begun = settings()
+    defaults = settings()
     for field in dataclasses.fields(settings):
         if expected := types.get(str(field.type).partition("[")[0]):
-            assert type(getattr(begun, field.name)) is expected, field.name
+            assert type(getattr(defaults, field.name)) is expected, field.name
 
 
 def test_the_node_id_is_kafkas_broker_id() -> None:

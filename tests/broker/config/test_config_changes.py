@@ -23,9 +23,9 @@ from anabranch.controller.zk.session import ZkSession
 from tests.broker.serving import until
 
 
-async def watching(session: ZkSession, heard: list[str]) -> ConfigChanges:
+async def watching(session: ZkSession, notified: list[str]) -> ConfigChanges:
     async def topic(name: str) -> None:
-        heard.append(name)
+        notified.append(name)
 
     changes = ConfigChanges({"topics": topic})
     await changes.watch(session)
@@ -36,12 +36,12 @@ async def test_config_change_notifies_every_node() -> None:
     zookeeper = MemoryZooKeeper()
     writer, reader = await zookeeper.connect(), await zookeeper.connect()
     await registration.prepare_parents(writer)
-    heard: list[str] = []
-    changes = await watching(reader, heard)
+    notified: list[str] = []
+    changes = await watching(reader, notified)
     await change_config(writer, "topics/t", lambda before: {**before, "a": "1"})
     await change_config(writer, "topics/t", lambda before: {**before, "b": "2"})
     await change_config(writer, "users/u/clients/c", lambda before: {"producer_byte_rate": "1"})
-    await until(lambda: heard == ["t", "t"])
+    await until(lambda: notified == ["t", "t"])
     assert await read_config(reader, "topics/t") == {"a": "1", "b": "2"}
     data, _ = await reader.get(f"{paths.CONFIG_CHANGE_PREFIX}0000000000")
     assert data == b'{"version":2,"entity_path":"topics/t"}'
@@ -65,22 +65,22 @@ async def test_notifications_before_the_start_are_skipped() -> None:
     session = await MemoryZooKeeper().connect()
     await registration.prepare_parents(session)
     await change_config(session, "topics/old", dict)
-    heard: list[str] = []
-    changes = await watching(session, heard)
+    notified: list[str] = []
+    changes = await watching(session, notified)
     await change_config(session, "topics/new", dict)
-    await until(lambda: heard == ["new"])
+    await until(lambda: notified == ["new"])
     await changes.stop()
 
 
 async def test_expired_notifications_are_deleted() -> None:
     session = await MemoryZooKeeper().connect()
     await registration.prepare_parents(session)
-    heard: list[str] = []
-    changes = await watching(session, heard)
+    notified: list[str] = []
+    changes = await watching(session, notified)
     await change_config(session, "topics/first", dict)
-    await until(lambda: heard == ["first"])
+    await until(lambda: notified == ["first"])
     await change_config(session, "topics/second", dict)
-    await until(lambda: heard == ["first", "second"])
+    await until(lambda: notified == ["first", "second"])
     for name in changes._seen:
         changes._seen[name] -= config_changes.RETENTION_S
     await change_config(session, "topics/third", dict)
@@ -93,12 +93,12 @@ async def test_expired_notifications_are_deleted() -> None:
 async def test_malformed_notification_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     session = await MemoryZooKeeper().connect()
     await registration.prepare_parents(session)
-    heard: list[str] = []
-    changes = await watching(session, heard)
+    notified: list[str] = []
+    changes = await watching(session, notified)
     await session.create(f"{paths.CONFIG_CHANGES}/config_change_x")
     await session.create(paths.CONFIG_CHANGE_PREFIX, b"not json", sequence=True)
     await change_config(session, "topics/t", dict)
-    await until(lambda: heard == ["t"])
+    await until(lambda: notified == ["t"])
     await changes.stop()
     assert "ignoring a malformed change of configuration" in caplog.text
 
@@ -114,29 +114,29 @@ async def test_each_notification_is_handled_once_and_in_order() -> None:
         if data == b"nonsense":
             raise MalformedZnode(path, "planted")
 
-    news = ChangeNotifications("piece of news", "/news/item_", take, "news")
-    await news.watch(session)
+    notifications = ChangeNotifications("piece of news", "/news/item_", take, "news")
+    await notifications.watch(session)
     await session.create("/news/item_x", b"no number")
     for data in (b"first", b"nonsense", b"second"):
         await session.create("/news/item_", data, sequence=True)
     await until(lambda: taken == [b"first", b"nonsense", b"second"])
-    await news.stop()
+    await notifications.stop()
 
 
 async def test_exception_in_the_handler_is_reported_as_a_fatal_node_error() -> None:
     session = await MemoryZooKeeper().connect()
     await session.create("/news")
-    told: list[FatalNodeError] = []
+    bugs: list[FatalNodeError] = []
 
     async def take(path: str, data: bytes) -> None:
         raise RuntimeError("planted")
 
-    news = ChangeNotifications("piece of news", "/news/item_", take, "news")
-    news.on_failure = told.append
-    await news.watch(session)
+    notifications = ChangeNotifications("piece of news", "/news/item_", take, "news")
+    notifications.on_failure = bugs.append
+    await notifications.watch(session)
     await session.create("/news/item_", b"", sequence=True)
-    await until(lambda: bool(told))
-    assert "planted" in str(told[0])
+    await until(lambda: bool(bugs))
+    assert "planted" in str(bugs[0])
 
 
 def test_sequence_number_follows_the_prefix() -> None:

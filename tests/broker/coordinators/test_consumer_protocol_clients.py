@@ -119,8 +119,8 @@ def test_members_join_and_leave_during_coordinator_failovers(kafka: RunningClust
         for member in members:
             member.stop()
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    told = admin.describe_consumer_groups(["g"])["g"].result(PATIENCE_S)
-    assert (told.state.name, told.type.name, told.members) == ("EMPTY", "CONSUMER", [])
+    description = admin.describe_consumer_groups(["g"])["g"].result(PATIENCE_S)
+    assert (description.state.name, description.type.name, description.members) == ("EMPTY", "CONSUMER", [])
 
 
 def test_member_whose_offset_fetch_was_refused_continues(kafka: RunningCluster) -> None:
@@ -154,5 +154,5 @@ def tell(kafka: RunningCluster, topic: str, members: list[Member]) -> None:
         seen = set(leaver.records)  # not earlier: what it reads while it stops is committed, and nobody else gets it
         until(lambda: shared(members), "two share again, at a third one")
         produce(kafka, topic, RECORDS)
-    wanted = {(index, offset) for index in range(6) for offset in range(3 * RECORDS // 6)}
-    until(lambda: seen.union(*(one.records for one in members)) >= wanted, "everything is read")
+    expected = {(index, offset) for index in range(6) for offset in range(3 * RECORDS // 6)}
+    until(lambda: seen.union(*(one.records for one in members)) >= expected, "everything is read")

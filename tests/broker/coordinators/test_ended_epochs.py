@@ -53,7 +53,7 @@ class Story:
         self.ended: list[Identity] = []
         self.late_answers: set[ErrorCode] = set()
 
-    async def told(self) -> None:
+    async def run(self) -> None:
         me = await self.world.begin()
         for _ in range(TRANSACTIONS):
             for index in self.rng.sample(PARTITIONS, self.rng.randint(1, len(PARTITIONS))):
@@ -108,7 +108,7 @@ class Story:
 async def test_batches_of_an_ended_producer_epoch_are_not_appended(seed: int) -> None:
     async with transaction_world(brokers=3, partitions=len(PARTITIONS)) as world:
         story = Story(world, random.Random(seed))
-        await story.told()
+        await story.run()
         assert story.late_answers and NONE not in story.late_answers
         assert story.found() == []
 

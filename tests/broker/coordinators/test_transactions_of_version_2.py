@@ -415,8 +415,8 @@ def test_first_batch_of_a_partition_added_by_the_leader_has_sequence_0() -> None
     from anabranch.protocol.records.batch import read_header
 
     states = ProducerStates()
-    begun = states.begin_verification(7, 0, 3, 0, adds=True)
+    verification = states.begin_verification(7, 0, 3, 0, adds=True)
     header = read_header(transactional_batch("v", producer=(7, 0), sequence=3))
     with pytest.raises(KafkaError) as refused:
-        states.check(header, from_client=True, verification=begun, verified_only=True)
+        states.check(header, from_client=True, verification=verification, verified_only=True)
     assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

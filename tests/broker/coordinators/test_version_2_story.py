@@ -12,7 +12,7 @@ EARLY = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
 
 async def test_each_response_equals_kafkas() -> None:
     async with asyncio.timeout(120), Cluster(1, kafka="4.1", properties=EARLY) as cluster:
-        told = await version_2_story.tell(*cluster.address(1))
+        responses = await version_2_story.tell(*cluster.address(1))
     expected = version_2_story.FILE.read_text().splitlines()
-    assert told == expected
+    assert responses == expected
     assert len(expected) == 75

@@ -335,8 +335,8 @@ async def test_topic_without_describe_right_is_answered_like_a_missing_one(place
     assert [one.name for one in every.topics] == ["t"]
     hidden_id = place.cluster.nodes[1].services.metadata.topic_id("hidden")
     by_id = built(BY_NAME["Metadata"].request, {"topics": [{"name": None, "topic_id": hidden_id}]})
-    (told,) = (await place.alice.call(by_id, version=12)).topics
-    assert (told.error_code, told.name, told.topic_id) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, hidden_id)
+    (topic,) = (await place.alice.call(by_id, version=12)).topics
+    assert (topic.error_code, topic.name, topic.topic_id) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, hidden_id)
 
 
 async def test_coordinated_partitions_are_listed_only_with_a_right_to_the_cluster(place: Place) -> None:
@@ -356,8 +356,8 @@ async def test_authorized_operations_are_those_allowed(place: Place) -> None:
     asking = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
     request = built(BY_NAME["Metadata"].request, {"topics": [{"name": "t"}, {"name": "hidden"}], **asking})
     answer = await place.alice.call(request, version=8)
-    told = {one.name: one.topic_authorized_operations for one in answer.topics}
-    assert told == {"t": 1 << Operation.READ | 1 << Operation.DESCRIBE, "hidden": -(2**31)}
+    authorized = {one.name: one.topic_authorized_operations for one in answer.topics}
+    assert authorized == {"t": 1 << Operation.READ | 1 << Operation.DESCRIBE, "hidden": -(2**31)}
     assert answer.cluster_authorized_operations == 0, "who may not describe the cluster"
     groups = built(BY_NAME["DescribeGroups"].request, {"groups": ["g"], "include_authorized_operations": True})
     (group,) = (await place.alice.call(groups)).groups

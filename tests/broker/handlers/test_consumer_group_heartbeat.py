@@ -16,8 +16,8 @@ async def test_consumer_group_apis_are_advertised_and_refused_when_disabled() ->
             group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"], topic_partitions=[]
         )
         assert (await connection.call(beat)).error_code == ErrorCode.UNSUPPORTED_VERSION
-        asked = ConsumerGroupDescribeRequest(group_ids=["a", "b"], include_authorized_operations=True)
-        rows = (await connection.call(asked)).groups
+        request = ConsumerGroupDescribeRequest(group_ids=["a", "b"], include_authorized_operations=True)
+        rows = (await connection.call(request)).groups
         assert [(row.group_id, ErrorCode(row.error_code)) for row in rows] == [
             ("a", ErrorCode.UNSUPPORTED_VERSION),
             ("b", ErrorCode.UNSUPPORTED_VERSION),

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.timeout(60)
 
 async def elect(cluster: Cluster, *, unclean: bool = False, version: int = 2, at: int | None = None) -> tuple[int, int]:
     """Ask for partition 0 of topic `t`; top-level code and that of the partition."""
-    asked = [TopicPartitions(topic="t", partitions=[0])]
-    request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=asked, timeout_ms=60_000)
+    partitions = [TopicPartitions(topic="t", partitions=[0])]
+    request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=partitions, timeout_ms=60_000)
     response = await ask(cluster, at or active_controller(cluster), request, version=version)
     return response.error_code, response.replica_election_results[0].partition_result[0].error_code
 

@@ -47,7 +47,7 @@ def in_session(
     return request
 
 
-def told(response: FetchResponse) -> dict[str, tuple[int, int, list[str]]]:
+def rows_of(response: FetchResponse) -> dict[str, tuple[int, int, list[str]]]:
     """Per topic of an answer: error, high watermark, records."""
     return {
         (topic.topic or topic.topic_id.decode().rstrip("-")): (row.error_code, row.high_watermark, values(row.records))
@@ -76,7 +76,7 @@ async def test_fetch_session_is_created_on_request(
         request = in_session(session_id, session_epoch, ("t", 0))
         response: FetchResponse = await cluster.call(cluster[1], request)
         assert (response.error_code, response.session_id != 0) == (code, session)
-        assert told(response) == ({} if code else {"t": (0, 1, ["a"])})
+        assert rows_of(response) == ({} if code else {"t": (0, 1, ["a"])})
 
 
 @pytest.mark.parametrize("version", [7, 11, 12, 13, 17])
@@ -91,21 +91,21 @@ async def test_incremental_fetch_returns_changed_partitions_only(version: int) -
 
         first = await ask(0, 0, ("t", 0), ("u", 0), ("v", 0))
         n = first.session_id
-        assert told(first) == {"t": (0, 0, []), "u": (0, 0, []), "v": (0, 0, [])}
-        assert told(await ask(n, 1)) == {}
+        assert rows_of(first) == {"t": (0, 0, []), "u": (0, 0, []), "v": (0, 0, [])}
+        assert rows_of(await ask(n, 1)) == {}
         await cluster.produce(1, batch("a"), topic="u")
         answer = await ask(n, 2)
-        assert (answer.session_id, told(answer)) == (n, {"u": (0, 1, ["a"])})
-        assert told(await ask(n, 3)) == {"u": (0, 1, ["a"])}, "until the offset moves, there are records"
-        assert told(await ask(n, 4, ("u", 1))) == {}
+        assert (answer.session_id, rows_of(answer)) == (n, {"u": (0, 1, ["a"])})
+        assert rows_of(await ask(n, 3)) == {"u": (0, 1, ["a"])}, "until the offset moves, there are records"
+        assert rows_of(await ask(n, 4, ("u", 1))) == {}
         for topic in "tuv":
             await cluster.produce(1, batch(topic), topic=topic)
-        assert list(told(await ask(n, 5, max_wait_ms=0))) == ["t", "v", "u"], "u got records last"
-        assert list(told(await ask(n, 6, ("t", 9), ("u", 2), forgotten=("v",)))) == ["t"]
+        assert list(rows_of(await ask(n, 5, max_wait_ms=0))) == ["t", "v", "u"], "u got records last"
+        assert list(rows_of(await ask(n, 6, ("t", 9), ("u", 2), forgotten=("v",)))) == ["t"]
         repaired = await ask(n, 7, ("t", 1))
-        assert told(repaired) == {"t": (0, 1, [])}, "after an error it is told again, though nothing is new"
+        assert rows_of(repaired) == {"t": (0, 1, [])}, "after an error it is told again, though nothing is new"
         assert (await ask(n, 7)).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        assert told(await ask(n, 8)) == {}
+        assert rows_of(await ask(n, 8)) == {}
         last = await ask(n, 9, forgotten=("t", "u"))
         assert (last.error_code, last.session_id, last.responses) == (0, 0, [])
         assert (await ask(n, 10)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -126,11 +126,11 @@ async def test_fetch_session_returns_a_topic_once_it_is_known() -> None:
         await cluster.lead(1, replicas=(1,))
         opened = await cluster.call(cluster[1], in_session(0, 0, ("t", 0), ("u", 0)))
         n = opened.session_id
-        assert told(opened)["u"][0] == ErrorCode.UNKNOWN_TOPIC_ID
-        assert told(await cluster.call(cluster[1], in_session(n, 1))) == {"u": (ErrorCode.UNKNOWN_TOPIC_ID, -1, [])}
+        assert rows_of(opened)["u"][0] == ErrorCode.UNKNOWN_TOPIC_ID
+        assert rows_of(await cluster.call(cluster[1], in_session(n, 1))) == {"u": (ErrorCode.UNKNOWN_TOPIC_ID, -1, [])}
         await cluster.lead(1, replicas=(1,), topic="u")
         await cluster.produce(1, batch("a"), topic="u")
-        assert told(await cluster.call(cluster[1], in_session(n, 2))) == {"u": (0, 1, ["a"])}
+        assert rows_of(await cluster.call(cluster[1], in_session(n, 2))) == {"u": (0, 1, ["a"])}
 
 
 async def test_fetch_session_returns_log_start_changes_and_partition_errors() -> None:
@@ -138,12 +138,12 @@ async def test_fetch_session_returns_log_start_changes_and_partition_errors() ->
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
         n = (await cluster.call(cluster[1], in_session(0, 0, ("t", 2)))).session_id
-        assert told(await cluster.call(cluster[1], in_session(n, 1))) == {}
+        assert rows_of(await cluster.call(cluster[1], in_session(n, 1))) == {}
         cluster.partition(1).log.increment_log_start_offset(1)
-        assert told(await cluster.call(cluster[1], in_session(n, 2))) == {"t": (0, 2, [])}
-        assert told(await cluster.call(cluster[1], in_session(n, 3))) == {}
+        assert rows_of(await cluster.call(cluster[1], in_session(n, 2))) == {"t": (0, 2, [])}
+        assert rows_of(await cluster.call(cluster[1], in_session(n, 3))) == {}
         cluster[1].replicas.stop_replica("t", 0, -1, delete=False)
-        assert told(await cluster.call(cluster[1], in_session(n, 4)))["t"][0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert rows_of(await cluster.call(cluster[1], in_session(n, 4)))["t"][0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_newer_incremental_fetch_completes_the_waiting_one() -> None:
@@ -159,10 +159,10 @@ async def test_newer_incremental_fetch_completes_the_waiting_one() -> None:
 
         waiting = await parked(1)
         await cluster.produce(1, batch("a"))
-        assert told(await waiting) == {"t": (0, 1, ["a"])}
-        assert told(await cluster.call(cluster[1], in_session(n, 2, ("t", 1)))) == {}
+        assert rows_of(await waiting) == {"t": (0, 1, ["a"])}
+        assert rows_of(await cluster.call(cluster[1], in_session(n, 2, ("t", 1)))) == {}
         waiting = await parked(3)
-        assert told(await cluster.call(cluster[1], in_session(n, 4))) == {}
+        assert rows_of(await cluster.call(cluster[1], in_session(n, 4))) == {}
         await cluster.produce(1, batch("b"))
         assert (await waiting).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
@@ -179,7 +179,7 @@ async def test_incremental_follower_fetch_is_checked_like_a_full_one() -> None:
             request.replica_state = ReplicaState(replica_id=2, replica_epoch=life)
             response = await cluster.call(cluster[1], request)
             n = response.session_id
-            return told(response)
+            return rows_of(response)
 
         follower = cluster.partition(1).followers[2]
         for epoch in range(3):

@@ -164,11 +164,11 @@ async def test_advertised_features_are_those_of_the_kafka_version(
         hello = ApiVersionsRequest(client_software_name="stranger", client_software_version="1")
         newest = 4 if kafka >= "3.9" else 3
         while True:
-            told = await client.ask(hello, newest)
-            if told.finalized_features_epoch >= 0:
+            response = await client.ask(hello, newest)
+            if response.finalized_features_epoch >= 0:
                 break
-        assert {one.name for one in told.supported_features} == supported
-        assert {one.name: one.max_version_level for one in told.finalized_features} == finalized
+        assert {one.name for one in response.supported_features} == supported
+        assert {one.name: one.max_version_level for one in response.finalized_features} == finalized
         if kafka == "4.1":
             early = await client.ask(hello, 3)
             assert {one.name for one in early.supported_features} == {"metadata.version"}
@@ -279,20 +279,20 @@ async def test_config_resources_are_listed_by_type() -> None:
 
 
 async def test_described_quorum_has_all_brokers_and_the_controller_as_leader() -> None:
-    def asked(name: str, index: int) -> DescribeQuorumRequest:
+    def request_of(name: str, index: int) -> DescribeQuorumRequest:
         partition = RequestPartitionData(partition_index=index)
         return DescribeQuorumRequest(topics=[RequestTopicData(topic_name=name, partitions=[partition])])
 
     async with stranger("4.0", 2) as client:
-        first = await client.ask(asked("__cluster_metadata", 0), 2)
+        first = await client.ask(request_of("__cluster_metadata", 0), 2)
         row = first.topics[0].partitions[0]
         assert row.leader_id == controller_of(client.cluster)
         assert [one.replica_id for one in row.current_voters] == [1, 2] == [one.node_id for one in first.nodes]
         await client.create("t")
-        second = (await client.ask(asked("__cluster_metadata", 0), 0)).topics[0].partitions[0]
+        second = (await client.ask(request_of("__cluster_metadata", 0), 0)).topics[0].partitions[0]
         assert second.high_watermark > row.high_watermark
         for name, index in (("t", 0), ("__cluster_metadata", 1)):
-            assert (await client.ask(asked(name, index), 2)).topics[0].partitions[0].error_code == 3
+            assert (await client.ask(request_of(name, index), 2)).topics[0].partitions[0].error_code == 3
         voter = {"voter_id": 9, "voter_directory_id": NOWHERE}
         where = [Listener(name="CONTROLLER", host="h", port=1)]
         add = AddRaftVoterRequest(cluster_id=None, timeout_ms=1, listeners=where, **voter)
@@ -360,11 +360,11 @@ async def test_offset_commit_and_fetch_accept_topic_ids() -> None:
 
 
 async def test_tiered_storage_offset_is_none_in_versions_that_have_it() -> None:
-    asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-6)])
+    topic = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-6)])
     async with stranger("4.2") as client:
         await client.create("t")
         answers = [
-            (await client.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), version)).topics[0].partitions[0]
+            (await client.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), version)).topics[0].partitions[0]
             for version in (10, 11)
         ]
         assert [row.error_code for row in answers] == [ErrorCode.UNSUPPORTED_VERSION, 0]
@@ -395,8 +395,8 @@ async def test_duplicate_resources_are_refused_once() -> None:
         both = [twice[0], DeleteTopicState(name=None, topic_id=known.topic_id)]
         (row,) = (await client.ask(DeleteTopicsRequest(topics=both, timeout_ms=9000), 6)).responses
         assert (row.topic_id, row.error_code) == (known.topic_id, ErrorCode.INVALID_REQUEST)
-        asked = [new_topic("a"), new_topic("b"), new_topic("a")]
-        made = (await client.ask(CreateTopicsRequest(topics=asked, timeout_ms=9000), 7)).topics
+        topics = [new_topic("a"), new_topic("b"), new_topic("a")]
+        made = (await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=9000), 7)).topics
         assert {row.name: row.error_code for row in made} == {"a": ErrorCode.INVALID_REQUEST, "b": 0}
         assert len(made) == 2
         gone = [DeleteTopicState(name="t", topic_id=ZERO_UUID), DeleteTopicState(name="no", topic_id=ZERO_UUID)]

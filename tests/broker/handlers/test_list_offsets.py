@@ -23,14 +23,14 @@ async def ask(
     times: int = 1,
     isolation_level: int = 0,
 ) -> Any:
-    asked = [
+    partitions = [
         ListOffsetsPartition(partition_index=0, current_leader_epoch=epoch, timestamp=timestamp, max_num_offsets=9)
         for _ in range(times)
     ]
     request = ListOffsetsRequest(
         replica_id=replica_id,
         isolation_level=isolation_level,
-        topics=[ListOffsetsTopic(name="t", partitions=asked)],
+        topics=[ListOffsetsTopic(name="t", partitions=partitions)],
     )
     response = await cluster.call(cluster[broker_id], request, version=version)
     return response.topics[0].partitions[0]

@@ -46,8 +46,8 @@ def rows(result: DescribeLogDirsResult) -> list[tuple[int, bool]]:
 
 
 async def move(cluster: Cluster, path: str, *indices: int, topic: str = "t") -> list[int]:
-    asked = AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=list(indices))])
-    response = await ask(cluster, 1, AlterReplicaLogDirsRequest(dirs=[asked]))
+    directory = AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=list(indices))])
+    response = await ask(cluster, 1, AlterReplicaLogDirsRequest(dirs=[directory]))
     return [row.error_code for result in response.results for row in result.partitions]
 
 

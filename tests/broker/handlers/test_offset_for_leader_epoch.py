@@ -16,9 +16,9 @@ async def test_generation_boundaries_are_ends_of_leader_epochs() -> None:
     async with replica_cluster() as cluster:
 
         async def end_of(epoch: int, current: int) -> tuple[int, int, int]:
-            asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+            partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
             request = OffsetForLeaderEpochRequest(
-                replica_id=-1, topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])]
+                replica_id=-1, topics=[OffsetForLeaderTopic(topic="t", partitions=[partition])]
             )
             row = (await cluster.call(cluster[1], request)).topics[0].partitions[0]
             return row.error_code, row.leader_epoch, row.end_offset

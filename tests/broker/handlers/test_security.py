@@ -66,8 +66,8 @@ async def test_acl_requests_are_refused_in_every_version(request_: Any, last: in
             response = await connection.call(request_, version=version)
             if error is ErrorCode.NONE:
                 rows = response.results if isinstance(request_, CreateAclsRequest) else response.filter_results
-                asked = request_.creations if isinstance(request_, CreateAclsRequest) else request_.filters
-                assert [row.error_code for row in rows] == [ErrorCode.SECURITY_DISABLED] * len(asked)
+                entries = request_.creations if isinstance(request_, CreateAclsRequest) else request_.filters
+                assert [row.error_code for row in rows] == [ErrorCode.SECURITY_DISABLED] * len(entries)
             else:
                 assert ErrorCode(response.error_code) is error
         await connection.close()

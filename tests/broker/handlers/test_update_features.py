@@ -54,10 +54,10 @@ async def test_feature_is_finalized_and_downgraded(monkeypatch: pytest.MonkeyPat
         assert level_on(cluster, 1) == 0
         assert (await send(cluster, update(2))).results[0].error_code == 0
         await until_finalized(cluster, 2)
-        told = await ask(cluster, 2, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
-        assert {row.name: (row.min_version, row.max_version) for row in told.supported_features}[NAME] == (1, 3)
-        assert {row.name: row.max_version_level for row in told.finalized_features}[NAME] == 2
-        assert told.finalized_features_epoch == 1
+        response = await ask(cluster, 2, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
+        assert {row.name: (row.min_version, row.max_version) for row in response.supported_features}[NAME] == (1, 3)
+        assert {row.name: row.max_version_level for row in response.finalized_features}[NAME] == 2
+        assert response.finalized_features_epoch == 1
         assert (await send(cluster, update(0, kind=features.SAFE_DOWNGRADE))).results[0].error_code == 0
         await until_finalized(cluster, 0)
 

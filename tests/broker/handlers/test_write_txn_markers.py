@@ -27,7 +27,7 @@ READ_COMMITTED = 1
 T0 = (7, "t", 0)
 
 
-async def begun(cluster: ReplicaCluster, **lead: object) -> ScriptedCoordinator:
+async def open_transaction(cluster: ReplicaCluster, **lead: object) -> ScriptedCoordinator:
     """t-0 with one record of an open transaction."""
     await cluster.lead(1, **lead)  # type: ignore[arg-type]
     coordinator = await coordinate_transactions(cluster, 1, [("t", 0)])
@@ -39,7 +39,7 @@ async def begun(cluster: ReplicaCluster, **lead: object) -> ScriptedCoordinator:
 @pytest.mark.parametrize("commit", [True, False])
 async def test_a_marker_is_a_control_batch_on_all_replicas(version: int, commit: bool) -> None:
     async with replica_cluster() as cluster:
-        await begun(cluster)
+        await open_transaction(cluster)
         assert await end(cluster, marker(commit, coordinator_epoch=5), version=version) == {T0: ErrorCode.NONE}
         for broker_id in (1, 2, 3):
             log = cluster.partition(broker_id).log
@@ -56,7 +56,7 @@ async def test_a_marker_is_a_control_batch_on_all_replicas(version: int, commit:
 
 async def test_marker_errors_are_per_producer_and_partition() -> None:
     async with replica_cluster(2) as cluster:
-        await begun(cluster, replicas=(1,))
+        await open_transaction(cluster, replicas=(1,))
         await cluster.lead(2, replicas=(1, 2), topic="led-elsewhere")
         await cluster.lead(2, replicas=(2,), topic="not-here")
         said = await end(
@@ -78,7 +78,7 @@ async def test_marker_errors_are_per_producer_and_partition() -> None:
 
 async def test_markers_of_stale_coordinators_and_fenced_producers_are_refused() -> None:
     async with replica_cluster(1) as cluster:
-        await begun(cluster, replicas=(1,))
+        await open_transaction(cluster, replicas=(1,))
         assert await end(cluster, marker(True, coordinator_epoch=4)) == {T0: ErrorCode.NONE}
         old = marker(False, coordinator_epoch=3)
         assert await end(cluster, old) == {T0: ErrorCode.TRANSACTION_COORDINATOR_FENCED}
@@ -94,7 +94,7 @@ async def test_markers_of_stale_coordinators_and_fenced_producers_are_refused() 
 async def test_marker_is_written_to_a_sealed_partition() -> None:
     """R6, K512: no generation check; otherwise a read_committed consumer could not reach the cut."""
     async with replica_cluster(1) as cluster:
-        await begun(cluster, replicas=(1,))
+        await open_transaction(cluster, replicas=(1,))
         await cluster.lead(1, replicas=(1,), generation=1, gen_start=((0, 0), (1, 1)), sealed=True)
         refused = await produce(cluster, transactional_batch("b", sequence=1), generation=0)
         assert refused.error_code == ErrorCode.INVALID_PARTITION_METADATA
@@ -116,8 +116,8 @@ async def test_marker_after_the_reported_end_of_a_retiring_partition_is_refused(
         await cluster.lead(1, **sealed)  # type: ignore[arg-type]
         partition = cluster.partition(1)
         row = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=LATEST)
-        asked = ListOffsetsRequest(replica_id=asker, topics=[ListOffsetsTopic(name="t", partitions=[row])])
-        answer = await cluster.call(cluster[1], asked, version=9)
+        request = ListOffsetsRequest(replica_id=asker, topics=[ListOffsetsTopic(name="t", partitions=[row])])
+        answer = await cluster.call(cluster[1], request, version=9)
         assert answer.topics[0].partitions[0].offset == 0
         if asker == CONSUMER:
             assert await end(cluster, marker(True)) == {T0: ErrorCode.NONE}
@@ -131,7 +131,7 @@ async def test_marker_after_the_reported_end_of_a_retiring_partition_is_refused(
 
 async def test_marker_below_min_isr_or_not_replicated_in_time_is_refused() -> None:
     async with replica_cluster(2, min_insync_replicas=2, request_timeout_ms=200) as cluster:
-        await begun(cluster, replicas=(1, 2))
+        await open_transaction(cluster, replicas=(1, 2))
         await cluster.kill(2)
         assert await end(cluster, marker(True)) == {T0: ErrorCode.REQUEST_TIMED_OUT}
         await cluster.lead(1, replicas=(1, 2), isr=(1,))
@@ -141,7 +141,7 @@ async def test_marker_below_min_isr_or_not_replicated_in_time_is_refused() -> No
 
 async def test_marker_completes_a_waiting_read_committed_fetch() -> None:
     async with replica_cluster() as cluster:
-        await begun(cluster)
+        await open_transaction(cluster)
         row = await cluster.fetch(1, 0, isolation_level=READ_COMMITTED)
         assert (values(row.records), row.high_watermark, row.last_stable_offset) == ([], 1, 0)
         assert row.aborted_transactions == []
@@ -158,7 +158,7 @@ async def test_marker_completes_a_waiting_read_committed_fetch() -> None:
 async def test_followers_serve_committed_records_too() -> None:
     """KIP-392: a follower's transaction state comes with its log."""
     async with replica_cluster() as cluster:
-        await begun(cluster)
+        await open_transaction(cluster)
         follower = cluster.partition(3)
         await until(lambda: follower.high_watermark == 1)
         row = await cluster.fetch(3, 0, isolation_level=READ_COMMITTED)
@@ -173,7 +173,7 @@ async def test_followers_serve_committed_records_too() -> None:
 
 async def test_open_transaction_survives_restart_and_failover() -> None:
     async with replica_cluster() as cluster:
-        await begun(cluster)
+        await open_transaction(cluster)
         await until(lambda: cluster.partition(2).high_watermark == 1)
         await cluster.kill(1)
         await cluster.lead(2, isr=(2, 3))

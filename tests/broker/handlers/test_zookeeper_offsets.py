@@ -16,8 +16,10 @@ from tests.broker.replication.replica_cluster import ReplicaCluster, replica_clu
 
 
 async def commit(cluster: ReplicaCluster, offset: int, index: int = 0, group: str = "g", metadata: str = "") -> int:
-    asked = OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata=metadata)
-    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="t", partitions=[asked])])
+    partition = OffsetCommitRequestPartition(
+        partition_index=index, committed_offset=offset, committed_metadata=metadata
+    )
+    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])])
     response = await cluster.call(cluster[1], request, version=0)
     code: int = response.topics[0].partitions[0].error_code
     return code

@@ -68,7 +68,7 @@ async def test_malformed_feature_znode_keeps_the_previous_levels(caplog: pytest.
 
 async def test_unsupported_finalized_feature_is_reported() -> None:
     async with watched(withheld=RESHARD) as (found, session):
-        told: asyncio.Queue[list[str]] = asyncio.Queue()
-        found.too_old = told.put_nowait
+        reported: asyncio.Queue[list[str]] = asyncio.Queue()
+        found.too_old = reported.put_nowait
         await session.create(paths.FEATURE, znodes.encode_feature({RESHARD: 1}))
-        assert await told.get() == [f"{RESHARD} at level 1"]
+        assert await reported.get() == [f"{RESHARD} at level 1"]

@@ -123,7 +123,7 @@ def test_full_update_removes_unnamed_topics() -> None:
 
 def test_image_is_complete_from_the_first_full_update_on() -> None:
     partial, full = update(topic(partition(0))), update(topic(partition(0)), type=2)
-    seen = [image_after(*told).complete for told in ((), (partial,), (full,), (full, partial))]
+    seen = [image_after(*updates).complete for updates in ((), (partial,), (full,), (full, partial))]
     assert seen == [False, False, True, True]
 
 
@@ -282,15 +282,15 @@ def test_update_does_not_iterate_over_other_topics() -> None:
 
 def test_on_gone_receives_deleted_and_replaced_topics() -> None:
     cache = MetadataCache()
-    heard: list[dict[str, bytes]] = []
-    cache.on_gone(lambda lost: heard.append(dict(lost)))
+    notified: list[dict[str, bytes]] = []
+    cache.on_gone(lambda lost: notified.append(dict(lost)))
     cache.apply(update(*(topic(partition(0), name=name, topic_id=name.encode() * 16) for name in "abcd")))
     cache.apply(update(topic(partition(0, epoch=3), name="a", topic_id=b"a" * 16)))
-    assert not heard
+    assert not notified
     cache.apply(update(topic(gone_partition(), name="a"), topic(partition(0), name="b", topic_id=ID_B)))
-    assert heard == [{"a": b"a" * 16, "b": b"b" * 16}]
+    assert notified == [{"a": b"a" * 16, "b": b"b" * 16}]
     cache.apply(update(topic(partition(0), name="d", topic_id=b"d" * 16), type=2))
-    assert heard[1:] == [{"b": ID_B, "c": b"c" * 16}], "a full update names what there is"
+    assert notified[1:] == [{"b": ID_B, "c": b"c" * 16}], "a full update names what there is"
 
 
 NAMES = ["a.b", "a_b", "a.b.c", "a_b.c", "ab", "a-b"]
@@ -301,7 +301,7 @@ def test_colliding_topic_names_are_tracked(changes: list[tuple[str, bool]]) -> N
     image = ClusterImage()
     for name, there in changes:
         image = applied(image, update(topic(partition(0) if there else gone_partition(), name=name)))
-        for wanted in filter(can_collide, NAMES):
-            alike = {other for other in image.topics if spelled(other) == spelled(wanted)}
-            assert set(image.alike.get(spelled(wanted), ())) == alike
+        for candidate in filter(can_collide, NAMES):
+            alike = {other for other in image.topics if spelled(other) == spelled(candidate)}
+            assert set(image.alike.get(spelled(candidate), ())) == alike
         assert all(image.alike.values()), "nothing is kept of topics that are gone"

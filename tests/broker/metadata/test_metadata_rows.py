@@ -60,5 +60,5 @@ async def test_authorized_operations_of_a_client_are_not_cached_for_another() ->
     services.metadata.image = IMAGE
     mine = await metadata(context(services, 12), MetadataRequest(topics=None, include_topic_authorized_operations=True))
     others = await metadata(context(services, 12), MetadataRequest(topics=None))
-    asked = {topic.topic_authorized_operations for topic in mine.topics}
-    assert asked != {topic.topic_authorized_operations for topic in others.topics} == {-(1 << 31)}
+    authorized = {topic.topic_authorized_operations for topic in mine.topics}
+    assert authorized != {topic.topic_authorized_operations for topic in others.topics} == {-(1 << 31)}

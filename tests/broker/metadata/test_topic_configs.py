@@ -12,9 +12,9 @@ async def configs(**topics: dict[str, str]) -> tuple[TopicConfigs, MemorySession
     session = await MemoryZooKeeper().connect()
     for name, properties in topics.items():
         await session.create(paths.topic_config(name), znodes.encode_config(properties), make_parents=True)
-    found, heard = TopicConfigs(BrokerSettings(), lambda: session), list[str]()
-    found.on_change(heard.append)
-    return found, session, heard
+    found, notified = TopicConfigs(BrokerSettings(), lambda: session), list[str]()
+    found.on_change(notified.append)
+    return found, session, notified
 
 
 async def change(session: MemorySession, name: str, **properties: str) -> None:
@@ -23,17 +23,17 @@ async def change(session: MemorySession, name: str, **properties: str) -> None:
 
 
 async def test_config_is_loaded_once_and_again_on_change() -> None:
-    known, session, heard = await configs(t={"retention.ms": "5"})
+    known, session, notified = await configs(t={"retention.ms": "5"})
     assert known.get("t") == known.get("other"), "as far as known"
     assert (await known.load("t")).retention_ms == 5
     await change(session, "t", retention_ms="6")
     assert (await known.load("t")).retention_ms == 5
     await known.changed("t")
     assert (known.get("t").retention_ms, known.properties("t")) == (6, {"retention.ms": "6"})
-    assert heard == ["t"]
+    assert notified == ["t"]
     await known.changed("t")
     await known.changed("not in use")
-    assert heard == ["t"], "nothing is another one now"
+    assert notified == ["t"], "nothing is another one now"
 
 
 async def test_invalid_value_is_ignored() -> None:
@@ -42,19 +42,19 @@ async def test_invalid_value_is_ignored() -> None:
 
 
 async def test_forgotten_topic_is_loaded_again() -> None:
-    known, session, heard = await configs(t={"retention.ms": "5"})
+    known, session, notified = await configs(t={"retention.ms": "5"})
     await known.load("t")
     known.forget_all(["t"])
     assert known.get("t") == known.get("other") and not known.properties("t")
     await change(session, "t", retention_ms="7")
     assert (await known.load("t")).retention_ms == 7
-    assert heard == []
+    assert notified == []
 
 
 async def test_inherited_configs_follow_the_broker() -> None:
-    known, _, heard = await configs(own={"min.insync.replicas": "3"}, plain={})
+    known, _, notified = await configs(own={"min.insync.replicas": "3"}, plain={})
     for name in ("own", "plain"):
         await known.load(name)
     known.adopt(BrokerSettings(min_insync_replicas=2))
     assert (known.get("own").min_insync_replicas, known.get("plain").min_insync_replicas) == (3, 2)
-    assert heard == ["plain"]
+    assert notified == ["plain"]

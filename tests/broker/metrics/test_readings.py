@@ -92,14 +92,14 @@ async def test_resize_under_load_is_measured() -> None:
             assert not any(name == "anabranch_reshard_plan_age_seconds" for name, _ in seen.values)
             loading.cancel()
             await producer.flush()
-            told = producer.metrics()
+            client_metrics = producer.metrics()
             loaded_s = loop.time() - begun_s
         seen = await scrape(endpoint)
-        assert told.records_acknowledged == told.records_sent
-        assert seen.total("anabranch_topic_log_end_offset", topic=TOPIC) == told.records_sent
-        assert seen.total("anabranch_reshard_refused_batches_total", topic=TOPIC) >= told.batches_refused > 0
-        assert (told.switches, told.stalls >= 1) == (2, True)
-        assert 0 < told.longest_stall_ms < loaded_s * 1000
+        assert client_metrics.records_acknowledged == client_metrics.records_sent
+        assert seen.total("anabranch_topic_log_end_offset", topic=TOPIC) == client_metrics.records_sent
+        assert seen.total("anabranch_reshard_refused_batches_total", topic=TOPIC) >= client_metrics.batches_refused > 0
+        assert (client_metrics.switches, client_metrics.stalls >= 1) == (2, True)
+        assert 0 < client_metrics.longest_stall_ms < loaded_s * 1000
         led = {
             str(n): sum(one.is_leader for one in node.services.replicas.partitions())
             for n, node in cluster.nodes.items()
@@ -108,8 +108,10 @@ async def test_resize_under_load_is_measured() -> None:
         assert sum(led.values()) == 6
         assert seen.total("anabranch_partitions_followed") == 6 * (REPLICAS - 1)
         assert seen.total("anabranch_requests_total", api="Produce") > 0
-        assert seen.total("anabranch_received_bytes_total") > 8 * told.records_sent
-        assert seen.total("anabranch_sent_bytes_total") > 8 * told.records_sent, "followers fetch what was produced"
+        assert seen.total("anabranch_received_bytes_total") > 8 * client_metrics.records_sent
+        assert seen.total("anabranch_sent_bytes_total") > 8 * client_metrics.records_sent, (
+            "followers fetch what was produced"
+        )
 
 
 async def two_brokers(cluster: Cluster, admin: Admin) -> None:
@@ -267,14 +269,14 @@ def has_what_is_shown(seen: Scrape) -> None:
         for panel in json.loads(DASHBOARD.read_text())["panels"]
         for target in panel["targets"]
     ]
-    asked = {name for query, _ in queries for name in re.findall(r"anabranch_\w+", query)}
-    assert len(asked) > 20
+    queried = {name for query, _ in queries for name in re.findall(r"anabranch_\w+", query)}
+    assert len(queried) > 20
     labels: dict[str, set[str]] = {}
     for name, found in seen.values:
         labels.setdefault(name, set()).update(label for label, _ in found)
-    assert asked - labels.keys() <= {"anabranch_request_errors_total", "anabranch_reshard_fenced_partitions"}
+    assert queried - labels.keys() <= {"anabranch_request_errors_total", "anabranch_reshard_fenced_partitions"}
     known = {f"anabranch_{family.name}" for family in FAMILIES}
-    assert {re.sub("_(bucket|sum)$", "", name) for name in asked} <= known
+    assert {re.sub("_(bucket|sum)$", "", name) for name in queried} <= known
     for query, legend in queries:
         (name,) = re.findall(r"anabranch_\w+", query)
         by = [label for part in re.findall(r"by \(([^)]*)\)", query) for label in part.split(", ")]

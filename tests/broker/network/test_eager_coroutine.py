@@ -47,10 +47,10 @@ async def test_suspended_coroutine_is_awaited_to_its_result() -> None:
             await asyncio.sleep(0)
         return got
 
-    begun = start_eagerly(work())
-    assert type(begun) is EagerCoroutine
+    started = start_eagerly(work())
+    assert type(started) is EagerCoroutine
     futures[0].set_result(0)  # before anybody waits for it
-    waiting = asyncio.create_task(_await(begun))
+    waiting = asyncio.create_task(_await(started))
     for number in (1, 2):
         await asyncio.sleep(0)
         futures[number].set_result(number)
@@ -71,15 +71,15 @@ async def test_completed_wait_is_stepped_without_a_task() -> None:
             loop.create_future(),
             ReplicationFuture(loop=loop),
         ]
-        begun = start_eagerly(work(futures), lambda: settled.append("settles"))
-        outcome = begun
+        started = start_eagerly(work(futures), lambda: settled.append("settles"))
+        outcome = started
         for number in range(steps):
-            assert outcome is begun and begun.awaited is futures[number]
-            assert begun.awaits_replication is (number != 1) and begun.may_suspend
+            assert outcome is started and started.awaited is futures[number]
+            assert started.awaits_replication is (number != 1) and started.may_suspend
             futures[number].set_result(number)
-            outcome = begun.step()
+            outcome = started.step()
         if steps < len(futures):
-            waiting = asyncio.create_task(_await(begun))
+            waiting = asyncio.create_task(_await(started))
             for number in range(steps, len(futures)):
                 await asyncio.sleep(0)
                 futures[number].set_result(number)
@@ -98,13 +98,13 @@ async def test_exceptions_pass_into_and_out_of_the_coroutine(taken_by: str) -> N
             await future
         raise ValueError("and so")
 
-    begun = start_eagerly(work())
+    started = start_eagerly(work())
     future.set_exception(OSError("disk"))
     with pytest.raises(ValueError, match="and so"):
         if taken_by == "a task":
-            await begun
+            await started
         else:
-            begun.step()
+            started.step()
 
 
 async def test_cancellation_reaches_the_coroutine() -> None:
@@ -151,9 +151,9 @@ async def test_cancellation_before_the_first_await_reaches_the_coroutine(with_a_
             await asyncio.sleep(0)
         return 7
 
-    begun = start_eagerly(work())
-    begun.cancel(asyncio.CancelledError("early"))
-    assert await begun == 7
+    started = start_eagerly(work())
+    started.cancel(asyncio.CancelledError("early"))
+    assert await started == 7
     assert seen == [() if with_a_future else ("early",)]
     assert inner.cancelled() is with_a_future
     inner.cancel()
@@ -200,5 +200,5 @@ async def test_handled_exception_is_released_while_the_coroutine_continues() -> 
         gc.enable()
 
 
-async def _await(begun: EagerCoroutine) -> object:
-    return await begun
+async def _await(started: EagerCoroutine) -> object:
+    return await started

@@ -31,7 +31,7 @@ class Producing:
     """A Produce handler with given behavior, and a client."""
 
     def __init__(self) -> None:
-        self.begun: list[int] = []
+        self.started: list[int] = []
         self.waits: dict[int, asyncio.Future[None]] = {}
         self.given_up: list[int] = []
         self.works: set[int] = set()
@@ -45,7 +45,7 @@ class Producing:
 
     async def __call__(self, ctx: RequestContext, request: Any) -> ProduceResponse:
         number = request.timeout_ms
-        self.begun.append(number)
+        self.started.append(number)
         try:
             if number in self.works:
                 self.waits[number] = asyncio.get_running_loop().create_future()
@@ -99,17 +99,17 @@ async def test_pipelined_produces_start_during_replication_and_are_answered_in_o
     producing.at_once = {3}
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, 1, 2)
-        await until(lambda: producing.begun == [1, 2])
+        await until(lambda: producing.started == [1, 2])
         producing.send(one, 3)
         producing.send(one, 4)
-        await until(lambda: producing.begun == [1, 2, 3, 4])
+        await until(lambda: producing.started == [1, 2, 3, 4])
         producing.release(4, 2)
         await asyncio.sleep(0.01)
         assert server.sent_bytes == 0, "an answer has overtaken one before it"
         producing.release(1)
         await producing.answered(one, 1, 2, 3, 4)
         producing.send(one, 5)
-        await until(lambda: producing.begun[-1] == 5)
+        await until(lambda: producing.started[-1] == 5)
         producing.release(5)
         await producing.answered(one, 5)
 
@@ -124,14 +124,14 @@ async def test_no_request_starts_before_the_previous_produce_has_appended() -> N
         received_bytes = server.received_bytes
         producing.send(one, 5)
         await until(lambda: server.received_bytes > received_bytes)
-        assert producing.begun == [1]
+        assert producing.started == [1]
         producing.release(1)
-        await until(lambda: producing.begun == [1, 2, 3])
+        await until(lambda: producing.started == [1, 2, 3])
         await asyncio.sleep(0.01)
-        assert producing.begun == [1, 2, 3]
+        assert producing.started == [1, 2, 3]
         producing.release(1, 2, 3)
         await producing.answered(one, 1, 2)
-        await until(lambda: producing.begun == [1, 2, 3, 4, 5])
+        await until(lambda: producing.started == [1, 2, 3, 4, 5])
         producing.release(3, 4, 5)
         await producing.answered(one, 3, 4, 5)
 
@@ -142,16 +142,16 @@ async def test_only_produces_are_pipelined_and_up_to_a_limit() -> None:
         producing.send(one, *range(8))
         producing.ask(one)
         producing.send(one, 8)
-        await until(lambda: len(producing.begun) == PIPELINED_PRODUCES_MAX)
+        await until(lambda: len(producing.started) == PIPELINED_PRODUCES_MAX)
         await asyncio.sleep(0.01)
-        assert producing.begun == list(range(PIPELINED_PRODUCES_MAX))
+        assert producing.started == list(range(PIPELINED_PRODUCES_MAX))
         for number in range(8):
             last = min(number + PIPELINED_PRODUCES_MAX, 8)
-            await until(lambda last=last: len(producing.begun) == last)
+            await until(lambda last=last: len(producing.started) == last)
             producing.release(number)
             await producing.answered(one, number)
         assert producing.received(await one.frame()).api_keys
-        await until(lambda: producing.begun[-1] == 8)
+        await until(lambda: producing.started[-1] == 8)
         producing.release(8)
         await producing.answered(one, 8)
 
@@ -160,7 +160,7 @@ async def test_other_request_waits_for_a_pending_produce() -> None:
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, 1)
-        await until(lambda: producing.begun == [1])
+        await until(lambda: producing.started == [1])
         received_bytes = server.received_bytes
         producing.ask(one)
         await until(lambda: server.received_bytes > received_bytes)
@@ -179,7 +179,7 @@ async def test_pending_produces_complete_without_a_switch_to_the_connections_tas
     producing.works = {2}
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, 0)
-        await until(lambda: producing.begun == [0])
+        await until(lambda: producing.started == [0])
         producing.release(0)
         await producing.answered(one, 0)  # whoever answered it, the task waits for bytes now
         (connection,) = server._connections
@@ -187,10 +187,10 @@ async def test_pending_produces_complete_without_a_switch_to_the_connections_tas
         asleep = connection._arrived
         for number in (1, 2, 3):
             producing.send(one, number)
-        await until(lambda: producing.begun == [0, 1, 2])
+        await until(lambda: producing.started == [0, 1, 2])
         producing.release(2)
         producing.release(1)
-        await until(lambda: producing.begun == [0, 1, 2, 3])
+        await until(lambda: producing.started == [0, 1, 2, 3])
         producing.release(2, 3)
         await producing.answered(one, 1, 2, 3)
         assert connection._arrived is asleep and not asleep.done()
@@ -200,7 +200,7 @@ async def test_drained_connection_closes_after_its_pending_responses() -> None:
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, 1)
-        await until(lambda: producing.begun == [1])
+        await until(lambda: producing.started == [1])
         (connection,) = server._connections
         task = connection.drain()
         assert task is not None
@@ -209,7 +209,7 @@ async def test_drained_connection_closes_after_its_pending_responses() -> None:
         producing.release(1)
         await producing.answered(one, 1)
         await task
-        assert await one.closed() and producing.begun == [1]
+        assert await one.closed() and producing.started == [1]
 
 
 async def test_no_request_starts_after_a_throttled_response() -> None:
@@ -223,15 +223,15 @@ async def test_no_request_starts_after_a_throttled_response() -> None:
             limits, clock_ms=lambda: 0, clock_s=asyncio.get_running_loop().time, request_longest_ms=1000
         )
         producing.send(one, 1, 2)
-        await until(lambda: producing.begun == [1])
+        await until(lambda: producing.started == [1])
         producing.release(1)
         await producing.answered(one, 1)
         (connection,) = server._connections
         await until(lambda: connection._muted is not None)
         await asyncio.sleep(0.01)
-        assert producing.begun == [1]
+        assert producing.started == [1]
         connection._unmute()
-        await until(lambda: producing.begun == [1, 2])
+        await until(lambda: producing.started == [1, 2])
         producing.release(2)
         await producing.answered(one, 2)
 
@@ -241,15 +241,15 @@ async def test_stale_wait_does_not_step_the_current_request() -> None:
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, 1)
-        await until(lambda: producing.begun == [1])
+        await until(lambda: producing.started == [1])
         (connection,) = server._connections
         before = ReplicationFuture(loop=asyncio.get_running_loop())
         before.set_result(None)
         waiting = producing.waits[1]
-        told = list(waiting._callbacks)
+        callbacks = list(waiting._callbacks)
         asyncio.get_running_loop().call_soon(connection._on_awaited_done, before)  # outside of any task, as futures do
         await asyncio.sleep(0)
-        assert waiting._callbacks == told
+        assert waiting._callbacks == callbacks
         producing.release(1)
         await producing.answered(one, 1)
 
@@ -291,7 +291,7 @@ async def test_paused_connection_resumes_reading_after_a_pending_produce() -> No
     producing = Producing()
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, *range(PIPELINED_PRODUCES_MAX))
-        await until(lambda: len(producing.begun) == PIPELINED_PRODUCES_MAX)
+        await until(lambda: len(producing.started) == PIPELINED_PRODUCES_MAX)
         (connection,) = server._connections
         server.buffered_bytes_max = 10_000
         more = range(PIPELINED_PRODUCES_MAX, 4000)
@@ -308,7 +308,7 @@ async def test_failed_produce_closes_in_order_and_later_ones_are_abandoned() -> 
     producing.fails[2] = CloseConnection("no more")
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, 1, 2, 3)
-        await until(lambda: producing.begun == [1, 2, 3])
+        await until(lambda: producing.started == [1, 2, 3])
         producing.release(2, 1)
         await producing.answered(one, 1)
         assert await one.closed()
@@ -320,7 +320,7 @@ async def test_malformed_request_does_not_drop_earlier_responses() -> None:
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         producing.send(one, 1, 2)
         one.send(struct.pack(">hhih", 0, VERSION, 9, 1) + b"t" + b"\xff" * 20)
-        await until(lambda: producing.begun == [1, 2])
+        await until(lambda: producing.started == [1, 2])
         producing.release(1, 2)
         await producing.answered(one, 1, 2)
         assert await one.closed()
@@ -346,12 +346,12 @@ async def test_no_response_follows_an_unanswered_request() -> None:
     async with serving({"Produce": producing}) as server, peer(server.port) as one:
         server.dispatcher = Silencing(server.dispatcher)
         producing.send(one, 1, 2, 3)
-        await until(lambda: producing.begun == [1, 2, 3])
+        await until(lambda: producing.started == [1, 2, 3])
         producing.release(1, 2)
         await until(lambda: producing.given_up == [2, 3])
         producing.send(one, 4)
         await asyncio.sleep(0.01)
-        assert producing.begun == [1, 2, 3] and server.sent_bytes == 0
+        assert producing.started == [1, 2, 3] and server.sent_bytes == 0
 
 
 async def test_pending_produces_of_a_closed_connection_are_abandoned_at_shutdown() -> None:
@@ -359,7 +359,7 @@ async def test_pending_produces_of_a_closed_connection_are_abandoned_at_shutdown
     async with serving({"Produce": producing}) as server:
         async with peer(server.port) as one:
             producing.send(one, 1, 2)
-            await until(lambda: producing.begun == [1, 2])
+            await until(lambda: producing.started == [1, 2])
         (connection,) = server._connections
         await until(lambda: connection._transport is None)
         assert not producing.given_up

@@ -89,13 +89,13 @@ async def answers() -> list[tuple[str, str]]:
     async with Cluster(1, seed=1, properties=settings) as cluster:
         host, port = cluster.address(1)
         reader, writer = await asyncio.open_connection(host, port)
-        told = []
+        responses = []
         for number, (request, version) in enumerate(requests()):
             answer = await _ask(reader, writer, number, request, version)
             shown = answer.replace(struct.pack(">i", port), b"port").replace(str(port).encode(), b"port!")
-            told.append((f"{api_of(type(request)).name} v{version} #{number}", shown.hex()))
+            responses.append((f"{api_of(type(request)).name} v{version} #{number}", shown.hex()))
         writer.close()
-        return told
+        return responses
 
 
 async def _ask(

@@ -13,10 +13,10 @@ from tests.broker.profiles import golden
 
 
 async def test_kafka_3_9_responses_equal_the_recorded_ones() -> None:
-    told = dict(await golden.answers())
+    responses = dict(await golden.answers())
     before = json.loads(golden.FILE.read_text())
-    assert list(told) == list(before)
-    different = [name for name, answer in told.items() if answer != before[name]]
+    assert list(responses) == list(before)
+    different = [name for name, answer in responses.items() if answer != before[name]]
     assert not different
 
 

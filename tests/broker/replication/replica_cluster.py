@@ -374,27 +374,27 @@ class ReplicaCluster:
             rows = []
             if topic.has_generations:
                 self.has_generations.add(topic.topic_id.decode().rstrip("-"))
-            for asked in topic.partitions:
+            for partition in topic.partitions:
                 name = next(name for name, _ in self.assigned if topic_id_of(name) == topic.topic_id)
-                one = self.assigned[name, asked.partition_index]
+                one = self.assigned[name, partition.partition_index]
                 code = ErrorCode.NONE
                 if trouble == "one row":
                     code = ErrorCode.NOT_CONTROLLER
-                elif asked.leader_epoch < one.leader_epoch:
+                elif partition.leader_epoch < one.leader_epoch:
                     code = ErrorCode.FENCED_LEADER_EPOCH
-                elif asked.partition_epoch < one.partition_epoch:
+                elif partition.partition_epoch < one.partition_epoch:
                     code = ErrorCode.INVALID_UPDATE_VERSION
                 elif any(
                     member.broker_id not in self.brokers or self.brokers[member.broker_id].epoch != member.broker_epoch
-                    for member in asked.new_isr_with_epochs
+                    for member in partition.new_isr_with_epochs
                 ):
                     code = ErrorCode.INELIGIBLE_REPLICA
                 else:
-                    one.isr = tuple(asked.new_isr)
+                    one.isr = tuple(partition.new_isr)
                     one.partition_epoch += 1
                 rows.append(
                     PartitionDataResult(
-                        partition_index=asked.partition_index,
+                        partition_index=partition.partition_index,
                         error_code=code,
                         leader_id=one.leader,
                         leader_epoch=one.leader_epoch,
@@ -461,7 +461,7 @@ def fetch_request(
     max_bytes: int = 1 << 20,
     isolation_level: int = 0,
 ) -> FetchRequest:
-    asked = FetchPartition(
+    partition = FetchPartition(
         partition=0,
         current_leader_epoch=epoch,
         fetch_offset=offset,
@@ -472,7 +472,7 @@ def fetch_request(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         isolation_level=isolation_level,
-        topics=[FetchTopic(topic=topic, topic_id=topic_id_of(topic), partitions=[asked])],
+        topics=[FetchTopic(topic=topic, topic_id=topic_id_of(topic), partitions=[partition])],
     )
 
 

@@ -153,15 +153,15 @@ def record_with(offset_delta: int, headers: int) -> bytes:
 
 
 def test_negative_record_count_does_not_hide_a_long_batch() -> None:
-    def asked(*batches: bytes) -> ProduceRequest:
+    def request_of(*batches: bytes) -> ProduceRequest:
         data = [PartitionProduceData(index=index, records=records) for index, records in enumerate(batches)]
         return ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
 
     many = long_batch("none", 5000)
-    assert needs_yielding(asked(many))
-    assert needs_yielding(asked(batch_of(b"", -(2**31)), many))
-    assert needs_yielding(asked(*[long_batch("none", 1000)] * 5))
-    assert not needs_yielding(asked(batch_of(b"", -(2**31)), batch("a")))
+    assert needs_yielding(request_of(many))
+    assert needs_yielding(request_of(batch_of(b"", -(2**31)), many))
+    assert needs_yielding(request_of(*[long_batch("none", 1000)] * 5))
+    assert not needs_yielding(request_of(batch_of(b"", -(2**31)), batch("a")))
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

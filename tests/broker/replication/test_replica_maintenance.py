@@ -103,15 +103,15 @@ async def test_unchanged_partitions_are_not_visited(monkeypatch: pytest.MonkeyPa
         for topic in ("busy", "idle"):
             await cluster.lead(1, replicas=(1,), topic=topic)
         replicas = cluster[1].replicas
-        told: list[list[tuple[str, int, int]]] = []
-        monkeypatch.setattr(replicas.logs, "checkpoint", lambda rows: told.append(list(rows)))
+        checkpointed: list[list[tuple[str, int, int]]] = []
+        monkeypatch.setattr(replicas.logs, "checkpoint", lambda rows: checkpointed.append(list(rows)))
         replicas.housekeeping.checkpoint()
         await cluster.produce(1, batch("a"), topic="busy", acks=1)
         replicas.housekeeping.flush_step()  # it sees the change before the checkpoint does
         replicas.housekeeping.checkpoint()
         replicas.housekeeping.checkpoint()
-        assert told[1:] == [[("busy", 0, 1)], []]
-        assert told[0][-1] == ("idle", 0, 0), "what has come to live here is new"
+        assert checkpointed[1:] == [[("busy", 0, 1)], []]
+        assert checkpointed[0][-1] == ("idle", 0, 0), "what has come to live here is new"
 
 
 async def test_failed_flush_resigns_a_leader_and_ignores_a_removed_partition(

@@ -250,15 +250,15 @@ async def test_recreated_index_drops_the_uncommitted_tail_of_its_previous_log(co
 
 async def test_coordinators_append_read_and_receive_leadership_changes() -> None:
     async with replica_cluster() as cluster:
-        heard: list[tuple[object, ...]] = []
+        events: list[tuple[object, ...]] = []
         replicas = cluster[1].replicas
-        replicas.on_leader(lambda topic, index, epoch: heard.append(("leads", topic, index, epoch)))
-        replicas.on_resign(lambda topic, index: heard.append(("resigns", topic, index)))
+        replicas.on_leader(lambda topic, index, epoch: events.append(("leads", topic, index, epoch)))
+        replicas.on_resign(lambda topic, index: events.append(("resigns", topic, index)))
         await cluster.lead(1)
         result = await replicas.append("t", 0, batch("a"), acks=-1, timeout_ms=60_000)
         assert (result.base_offset, result.leader_epoch) == (0, 0)
         assert log_values(cluster.partition(3)) == ["a"]
         assert values(replicas.read_local("t", 0, 0, 1 << 20)) == ["a"]
         await cluster.lead(2)
-        assert heard == [("leads", "t", 0, 0), ("resigns", "t", 0)]
+        assert events == [("leads", "t", 0, 0), ("resigns", "t", 0)]
         assert cluster.partition(1).role is Role.FOLLOWER

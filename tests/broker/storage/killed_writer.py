@@ -80,8 +80,8 @@ def check(plain: PartitionLog, compacted: PartitionLog, promised: Promised, *, e
     first = plain.log_start_offset if everything else max(plain.log_start_offset, promised.end - 500)
     found = records_of(plain, first)
     begins = first - first % RECORDS  # a batch is read as a whole
-    wanted = [(offset, b"k", b"%d" % offset) for offset in range(begins, plain.log_end_offset)]
-    assert found == wanted, f"from {first}: {len(found)} records instead of {len(wanted)}"
+    expected = [(offset, b"k", b"%d" % offset) for offset in range(begins, plain.log_end_offset)]
+    assert found == expected, f"from {first}: {len(found)} records instead of {len(expected)}"
     entry = plain.producers.get(PRODUCER)
     assert plain.log_end_offset == 0 or (entry and entry.last_sequence == plain.log_end_offset - 1)
     newest = {key: int(value) for _, key, value in records_of(compacted, 0)}

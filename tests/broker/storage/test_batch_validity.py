@@ -59,8 +59,8 @@ def test_batches_around_a_damaged_one_are_served(
             if number > victim and position == 8:
                 continue  # nobody knows how far it goes; an entry of the index may
             data = bytes(log.read(2 * number, max_bytes))
-            wanted = max(1, min(max_bytes // size_bytes, (victim if number < victim else SEALED) - number))
-            assert data == sound[number * size_bytes : (number + wanted) * size_bytes]
+            expected_count = max(1, min(max_bytes // size_bytes, (victim if number < victim else SEALED) - number))
+            assert data == sound[number * size_bytes : (number + expected_count) * size_bytes]
         assert len(log.read(2 * SEALED, 1 << 20)) == len(sound), "the segment behind"
     assert len([line for line in caplog.messages if "is damaged at byte" in line]) == 1
 

@@ -69,12 +69,12 @@ def filled(files: Files, keys: int = 5, count: int = 200) -> PartitionLog:
 
 def test_latest_record_of_each_key_is_kept(files: Files) -> None:
     log = filled(files)
-    before, wanted, end = records(log), view(log), log.log_end_offset
+    before, expected, end = records(log), view(log), log.log_end_offset
     active = log.segments.active
     untouched = active.file.read(0, active.file.size_bytes)
     clean(files, log)
     after = records(log)
-    assert view(log) == wanted
+    assert view(log) == expected
     assert log.log_end_offset == end
     assert set(after) <= set(before)
     sealed = [key for offset, key, _ in after if offset < active.base_offset]
@@ -245,9 +245,9 @@ def test_compaction_is_abandoned_when_its_segments_change(change: str, monkeypat
                 log.increment_log_start_offset(100)
             case _:
                 log.truncate_fully_and_start_at(1000)
-        wanted = records(log)
+        expected = records(log)
         assert not cleaning.step()
-        assert records(log) == wanted
+        assert records(log) == expected
         assert log.cleaned_to == 0
         assert not [name for name in files.names("c-0") if name.endswith((".cleaned", ".swap"))]
 
@@ -258,7 +258,7 @@ def test_crash_at_any_write_of_a_compaction_loses_no_key() -> None:
     while True:
         files = FaultyFiles(MemoryFiles())
         log = filled(files, count=60)
-        wanted = view(log)
+        expected = view(log)
         files.crash_after = crashes
         try:
             clean(files, log)
@@ -267,24 +267,24 @@ def test_crash_at_any_write_of_a_compaction_loses_no_key() -> None:
         else:
             break
         again = opened(files.inner)
-        assert view(again) == wanted, f"after {crashes} operations"
+        assert view(again) == expected, f"after {crashes} operations"
         assert again.log_end_offset == log.log_end_offset
         clean(files.inner, again)
-        assert view(again) == wanted
+        assert view(again) == expected
     assert crashes > 30
 
 
 def test_full_disk_ends_only_the_compaction() -> None:
     files = FaultyFiles(MemoryFiles())
     log = filled(files)
-    wanted = records(log)
+    expected = records(log)
     files.full = True
     with pytest.raises(OSError, match="space"):
         clean(files, log)
-    assert records(log) == wanted
+    assert records(log) == expected
     files.full = False
     clean(files, log)
-    assert len(records(log)) < len(wanted)
+    assert len(records(log)) < len(expected)
 
 
 def test_damaged_batch_stops_the_compaction() -> None:

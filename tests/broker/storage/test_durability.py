@@ -83,12 +83,12 @@ def test_attempt_moves_the_recovery_point_forward_only() -> None:
 def test_truncation_below_the_recovery_point_notifies_once() -> None:
     log = filled(2)
     log.flush()
-    told: list[int] = []
+    notified: list[int] = []
     known: Durability = log.durability
-    known.on_cut = lambda: told.append(known.recovery_point)
+    known.on_cut = lambda: notified.append(known.recovery_point)
     known.cut_back(log.log_end_offset)
-    assert told == []
+    assert notified == []
     known.cut_back(3)
     known.cut_back(3)
     known.cut_back(5)
-    assert (told, known.recovery_point) == ([3], 3)
+    assert (notified, known.recovery_point) == ([3], 3)

@@ -242,8 +242,8 @@ def test_full_disk_leaves_the_file_unchanged_and_is_logged_once(
     disk.write_file("checkpoint", b"there is room again")
     with pytest.raises(OSError, match="no space left"):
         disk.open("another").append(b"lost", b"too")
-    told = f"{tmp_path} is full: produce requests fail until space is free: No space left on device"
-    assert caplog.messages == [told] * 2
+    message = f"{tmp_path} is full: produce requests fail until space is free: No space left on device"
+    assert caplog.messages == [message] * 2
     monkeypatch.undo()
     assert (file.size_bytes, (tmp_path / "f").read_bytes()) == (4, b"kept")
     file.append(b"!")

@@ -437,20 +437,20 @@ def test_every_change_of_end_start_and_epochs_notifies_the_listener(change: Call
     log = opened(MemoryFiles(), LogSettings(retention_ms=1))
     for _ in range(3):
         append(log, batch(), epoch=4)
-    told: list[str] = []
-    log.changed = lambda: told.append(f"{log.log_start_offset}..{log.log_end_offset}")
+    notified: list[str] = []
+    log.changed = lambda: notified.append(f"{log.log_start_offset}..{log.log_end_offset}")
     change(log)
-    assert told and told[-1] == f"{log.log_start_offset}..{log.log_end_offset}"
+    assert notified and notified[-1] == f"{log.log_start_offset}..{log.log_end_offset}"
 
 
 def test_truncated_epoch_without_records_notifies_the_listener() -> None:
     log = opened(MemoryFiles())
     append(log, batch(), epoch=4)
     log.epochs.assign(5, 1)
-    told: list[int] = []
-    log.changed = lambda: told.append(log.epochs.latest_epoch)
+    notified: list[int] = []
+    log.changed = lambda: notified.append(log.epochs.latest_epoch)
     assert not log.truncate_to(1)
-    assert told == [4]
+    assert notified == [4]
 
 
 def with_offset(log: PartitionLog) -> bytes:

@@ -112,7 +112,7 @@ def test_truncated_last_segment_ends_the_log(files: Files) -> None:
 def test_damaged_or_missing_index_files_are_rebuilt(files: Files, suffix: str, damage: str) -> None:
     log = written(files)
     log.close()
-    wanted = state(log)
+    expected = state(log)
     for name in [name for name in files.names("t-0") if name.endswith(f".{suffix}")]:
         content = files.read_file(f"t-0/{name}")
         assert content is not None
@@ -121,7 +121,7 @@ def test_damaged_or_missing_index_files_are_rebuilt(files: Files, suffix: str, d
         elif content:
             files.write_file(f"t-0/{name}", content[:-3] if damage == "torn" else b"\xff" + content[1:-1] + b"\xff")
     again = reopened(files, log.recovery_point)
-    assert state(again) == wanted
+    assert state(again) == expected
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 100, -1])
@@ -182,12 +182,12 @@ def test_impossible_batch_length_ends_a_walk(files: Files) -> None:
 
 def test_truncation_restores_producers_from_a_snapshot(files: Files) -> None:
     log = written(files)
-    wanted = PartitionLog.open(files, "u-0", SMALL, NOW_MS)
+    expected = PartitionLog.open(files, "u-0", SMALL, NOW_MS)
     for number in range(10):
-        append(wanted, batch(2, producer=(7, 0, 2 * number)), epoch=number // 8)
+        append(expected, batch(2, producer=(7, 0, 2 * number)), epoch=number // 8)
     log.truncate_to(20)
-    assert state(log)[:4] == state(wanted)[:4]
-    assert everything(log) == everything(wanted)
+    assert state(log)[:4] == state(expected)[:4]
+    assert everything(log) == everything(expected)
     assert max(snapshot_offsets(files, "t-0")) <= 20
     notes: list[int] = []
     log.flush()

@@ -45,12 +45,12 @@ def test_snapshot_bytes_equal_kafkas_in_kafkas_part() -> None:
         struct.pack(">qhiqiqiq", 2**40, 3, 1, 53, 3, 1_700_000_000_000, 8, 50),
         struct.pack(">qhiqiqiq", 9, 3, -1, -1, 0, 1_700_000_000_000, 8, -1),
     ]
-    wanted = struct.pack(">i", 3) + b"".join(rows)
+    expected = struct.pack(">i", 3) + b"".join(rows)
     content = encode_snapshot([FULL, WRAPPED, MARKER_ONLY])
     assert content[:2] == b"\0\1"
     assert content[2:6] == struct.pack(">I", crc32c(content[6:]))
-    assert content[6:].startswith(wanted)
-    kafkas = b"\0\1" + struct.pack(">I", crc32c(wanted)) + wanted
+    assert content[6:].startswith(expected)
+    kafkas = b"\0\1" + struct.pack(">I", crc32c(expected)) + expected
     again = decode_snapshot(kafkas)
     assert [list(one.batches) for one in again] == [[FULL.batches[-1]], [WRAPPED.batches[-1]], []]
 

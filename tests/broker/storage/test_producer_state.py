@@ -161,11 +161,13 @@ def first_batch(states: ProducerStates, epoch: int, sequence: int, **options: ob
 def test_first_batch_of_a_transaction_needs_a_verification() -> None:
     states = ProducerStates()
     assert first_batch(states, 0, 0) is ErrorCode.INVALID_TXN_STATE
-    begun = states.begin_verification(PID, 0, 0, NOW_MS)
-    assert begun is not None
+    verification = states.begin_verification(PID, 0, 0, NOW_MS)
+    assert verification is not None
     assert first_batch(states, 0, 0) is ErrorCode.INVALID_TXN_STATE
-    assert first_batch(states, 0, 0, verification=begun) is None
-    assert states.begin_verification(PID, 0, 0, NOW_MS) is begun, "a second request asks about the same beginning"
+    assert first_batch(states, 0, 0, verification=verification) is None
+    assert states.begin_verification(PID, 0, 0, NOW_MS) is verification, (
+        "a second request asks about the same beginning"
+    )
     states.append(header(0, 0, transactional=True), 100)
     assert first_batch(states, 0, 1) is None, "the transaction is open"
     assert states.begin_verification(PID, 0, 1, NOW_MS) is None
@@ -174,32 +176,32 @@ def test_first_batch_of_a_transaction_needs_a_verification() -> None:
 def test_marker_invalidates_earlier_verifications() -> None:
     """Verified, aborted, begun again: the old verification must not admit a batch (KIP-890)."""
     states = ProducerStates()
-    begun = states.begin_verification(PID, 0, 0, NOW_MS)
+    verification = states.begin_verification(PID, 0, 0, NOW_MS)
     states.end_transaction(header(0, -1, transactional=True), 100, ControlRecord(ControlType.ABORT, 1))
-    assert first_batch(states, 0, 0, verification=begun) is ErrorCode.INVALID_TXN_STATE
+    assert first_batch(states, 0, 0, verification=verification) is ErrorCode.INVALID_TXN_STATE
     again = states.begin_verification(PID, 0, 0, NOW_MS)
-    assert again is not begun
-    assert first_batch(states, 0, 0, verification=begun) is ErrorCode.INVALID_TXN_STATE
+    assert again is not verification
+    assert first_batch(states, 0, 0, verification=verification) is ErrorCode.INVALID_TXN_STATE
     assert first_batch(states, 0, 0, verification=again) is None
 
 
 def test_batch_verified_before_an_earlier_sequence_is_out_of_order() -> None:
     states = ProducerStates()
-    begun = states.begin_verification(PID, 1, 4, NOW_MS)
+    verification = states.begin_verification(PID, 1, 4, NOW_MS)
     states.begin_verification(PID, 1, 2, NOW_MS)
     states.begin_verification(PID, 1, 3, NOW_MS)
-    assert first_batch(states, 1, 4, verification=begun) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert first_batch(states, 1, 2, verification=begun) is None
+    assert first_batch(states, 1, 4, verification=verification) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert first_batch(states, 1, 2, verification=verification) is None
     states.begin_verification(PID, 2, 9, NOW_MS)
     states.begin_verification(PID, 1, 0, NOW_MS)
-    assert first_batch(states, 2, 9, verification=begun) is None, "a new epoch counts from where it begins"
+    assert first_batch(states, 2, 9, verification=verification) is None, "a new epoch counts from where it begins"
 
 
 def test_epoch_is_checked_before_the_sequence() -> None:
     states = ProducerStates()
-    begun = states.begin_verification(PID, 2, 0, NOW_MS)
+    verification = states.begin_verification(PID, 2, 0, NOW_MS)
     states.append(header(3, 0, 5), 100)
-    assert first_batch(states, 2, 9, verification=begun) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert first_batch(states, 2, 9, verification=verification) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_verification_of_an_older_epoch_than_the_log_has_is_refused() -> None:
@@ -213,11 +215,11 @@ def test_verification_of_an_older_epoch_than_the_log_has_is_refused() -> None:
 
 def test_unused_verification_expires() -> None:
     states = ProducerStates()
-    begun = states.begin_verification(PID, 0, 0, 1000)
+    verification = states.begin_verification(PID, 0, 0, 1000)
     states.expire(1999, 1000)
-    assert first_batch(states, 0, 0, verification=begun) is None
+    assert first_batch(states, 0, 0, verification=verification) is None
     states.expire(2000, 1000)
-    assert first_batch(states, 0, 0, verification=begun) is ErrorCode.INVALID_TXN_STATE
+    assert first_batch(states, 0, 0, verification=verification) is ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_producer_without_an_epoch_is_older_than_all_others() -> None:

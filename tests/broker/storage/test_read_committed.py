@@ -291,26 +291,26 @@ class ReadCommittedMachine(RuleBasedStateMachine):
         for log in (self.leader, self.copy):
             known = [(one.producer_id, one.last_offset) for one in log.producers.aborted]
             ended = [one for one in self.transactions if one.commit is False and one.marker is not None]
-            wanted = {
+            expected = {
                 (one.producer_id, one.marker)
                 for one in ended
                 if one.first_offset >= log.log_start_offset and (one.marker or 0) < log.log_end_offset
             }
             assert sorted(set(known), key=lambda one: one[1]) == known, "in the order of their markers"
-            assert wanted <= set(known) <= {(one.producer_id, one.marker) for one in ended}
+            assert expected <= set(known) <= {(one.producer_id, one.marker) for one in ended}
 
     @invariant()
     def readers_have_exactly_what_was_committed(self) -> None:
         if not hasattr(self, "leader"):
             return
         for reader in self.readers.values():
-            wanted = [
+            expected = [
                 (one.offset, one.value)
                 for one in self.written
                 if one.offset < reader.position and (one.transaction is None or one.transaction.commit)
             ]
-            skipped = {offset for offset, _ in wanted} - {offset for offset, _ in reader.got}
-            assert set(reader.got) <= set(wanted), "aborted, undecided or unknown"
+            skipped = {offset for offset, _ in expected} - {offset for offset, _ in reader.got}
+            assert set(reader.got) <= set(expected), "aborted, undecided or unknown"
             assert reader.got == sorted(reader.got), "out of order, or twice"
             # What was deleted before the reader came there is not missing.
             assert all(offset < max(self.leader.log_start_offset, self.copy.log_start_offset) for offset in skipped)

@@ -28,7 +28,7 @@ from anabranch.controller.zk.session import SessionEvent
 
 
 async def test_only_an_unexpected_exception_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[FatalNodeError] = []
+    bugs: list[FatalNodeError] = []
 
     async def fails() -> None:
         raise ValueError("oops")
@@ -36,12 +36,12 @@ async def test_only_an_unexpected_exception_is_reported(caplog: pytest.LogCaptur
     async def ends() -> None:
         return
 
-    tasks = [supervised_task(work, f"task {number}", told.append) for number, work in enumerate((fails(), ends()))]
-    tasks.append(supervised_task(asyncio.Event().wait(), "task 2", told.append))
+    tasks = [supervised_task(work, f"task {number}", bugs.append) for number, work in enumerate((fails(), ends()))]
+    tasks.append(supervised_task(asyncio.Event().wait(), "task 2", bugs.append))
     await asyncio.wait(tasks[:2])
     tasks[2].cancel()
     await asyncio.wait(tasks)
-    [bug] = told
+    [bug] = bugs
     assert str(bug) == "task 0 has a bug: ValueError('oops')"
     assert bug.__cause__ is tasks[0].exception()
     [record] = caplog.records

@@ -74,14 +74,14 @@ async def test_invalid_subscription_is_refused(kafka: str, name: str, configs: d
 async def test_malformed_subscription_znode_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     async with asyncio.timeout(60), Cluster(1, kafka="4.1") as cluster:
         configs = cluster.nodes[1].services.client_metrics
-        told: list[list[tuple[str, ...]]] = []
-        configs.on_change(lambda subscriptions: told.append([one.metrics for one in subscriptions]))
+        notified: list[list[tuple[str, ...]]] = []
+        configs.on_change(lambda subscriptions: notified.append([one.metrics for one in subscriptions]))
         await subscribe(cluster, "good", metrics="m.")
         session = cluster.nodes[1].session
         await change_config(session, "client-metrics/bad", lambda _: {"interval.ms": "never"})
         await until(lambda: "bad" in configs.names)
-        assert told[-1] == [("m.",)]
+        assert notified[-1] == [("m.",)]
         assert "malformed client metrics subscription bad" in caplog.text
-        count = len(told)
+        count = len(notified)
         await configs.load()
-        assert len(told) == count, "nothing has changed"
+        assert len(notified) == count, "nothing has changed"

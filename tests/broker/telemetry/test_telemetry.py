@@ -41,16 +41,16 @@ async def taking(**properties: str) -> AsyncIterator[tuple[Cluster, Received]]:
 async def test_client_gets_an_instance_id_and_pushes_subscribed_metrics() -> None:
     async with taking(telemetry_max_bytes="500000") as (cluster, received), client_of(cluster) as client:
         await subscribe(cluster, "all", metrics="*", interval_ms="100", match="client_software_name=rdkafka")
-        told = await get(client)
-        assert (told.error_code, told.push_interval_ms, told.requested_metrics) == (0, 100, ["*"])
-        assert (told.telemetry_max_bytes, told.delta_temporality) == (500_000, True)
-        assert told.accepted_compression_types == [4, 3, 1, 2]
-        assert told.client_instance_id != ZERO_UUID and told.client_instance_id[6] >> 4 == 4, "a random uuid"
-        pushed = await client.call(push_of(told, compress(Compression.ZSTD, b"OTLP"), Compression.ZSTD))
+        response = await get(client)
+        assert (response.error_code, response.push_interval_ms, response.requested_metrics) == (0, 100, ["*"])
+        assert (response.telemetry_max_bytes, response.delta_temporality) == (500_000, True)
+        assert response.accepted_compression_types == [4, 3, 1, 2]
+        assert response.client_instance_id != ZERO_UUID and response.client_instance_id[6] >> 4 == 4, "a random uuid"
+        pushed = await client.call(push_of(response, compress(Compression.ZSTD, b"OTLP"), Compression.ZSTD))
         assert pushed.error_code == 0
         ((who, push, metrics),) = received
         assert (who.client_id, who.software_name, metrics) == ("shop", "rdkafka", b"OTLP")
-        assert who.client_instance_id == uuid_to_text(told.client_instance_id)
+        assert who.client_instance_id == uuid_to_text(response.client_instance_id)
         assert (push.compression, push.terminating) == (Compression.ZSTD, False)
         (known,) = cluster.nodes[1].services.telemetry.clients()
         assert (known.pushes, known.client) == (1, who)
@@ -61,15 +61,15 @@ async def test_push_is_accepted_in_every_codec(codec: Compression) -> None:
     metrics = bytes(3 << 20)  # so much that it is unpacked in the thread
     async with taking(telemetry_max_bytes=str(4 << 20)) as (cluster, received), client_of(cluster) as client:
         await subscribe(cluster, "all", metrics="*", interval_ms="100")
-        told = await get(client)
-        assert (await client.call(push_of(told, compress(codec, metrics), codec))).error_code == 0
+        response = await get(client)
+        assert (await client.call(push_of(response, compress(codec, metrics), codec))).error_code == 0
         assert [one for *_, one in received] == [metrics]
 
 
 async def test_empty_push_is_accepted() -> None:
     async with taking() as (cluster, received), client_of(cluster) as client:
-        told = await get(client)
-        assert (await client.call(push_of(told, b"", Compression.ZSTD))).error_code == 0
+        response = await get(client)
+        assert (await client.call(push_of(response, b"", Compression.ZSTD))).error_code == 0
         (known,) = cluster.nodes[1].services.telemetry.clients()
         assert (known.pushes, [one for *_, one in received]) == (1, [b""])
 
@@ -85,8 +85,8 @@ async def test_empty_push_is_accepted() -> None:
 )
 async def test_push_that_does_not_decompress_is_refused(metrics: bytes) -> None:
     async with taking() as (cluster, received), client_of(cluster) as client:
-        told = await get(client)
-        assert (await client.call(push_of(told, metrics, Compression.ZSTD))).error_code == ErrorCode.INVALID_RECORD
+        response = await get(client)
+        assert (await client.call(push_of(response, metrics, Compression.ZSTD))).error_code == ErrorCode.INVALID_RECORD
         (known,) = cluster.nodes[1].services.telemetry.clients()
         assert (known.pushes, known.failed_with, received) == (0, ErrorCode.INVALID_RECORD, [])
 
@@ -108,9 +108,9 @@ async def test_push_too_large_after_decompression_is_refused_in_every_codec(code
     """The broker never holds more than the bound, and keeps serving."""
     bomb = compress(codec, bytes(8 * UNCOMPRESSED_BYTES_MAX))
     async with taking(telemetry_max_bytes=str(len(bomb))) as (cluster, received), client_of(cluster) as client:
-        told = await get(client)
+        response = await get(client)
         before_bytes = reset_peak_bytes()
-        pushing = asyncio.ensure_future(client.call(push_of(told, bomb, codec)))
+        pushing = asyncio.ensure_future(client.call(push_of(response, bomb, codec)))
         async with client_of(cluster, client_id="other") as other:
             assert (await get(other)).error_code == 0
         assert (await pushing).error_code == ErrorCode.INVALID_RECORD
@@ -134,12 +134,12 @@ async def test_subscription_matches_the_clients_software_name_and_version() -> N
 async def test_subscriptions_follow_changes_and_survive_a_lost_session() -> None:
     async with taking() as (cluster, received), client_of(cluster) as client:
         await subscribe(cluster, "one", metrics="m.", interval_ms="100")
-        told = await get(client)
+        response = await get(client)
         await subscribe(cluster, "one", metrics="n.")
-        refused = await client.call(push_of(told))
+        refused = await client.call(push_of(response))
         assert (refused.error_code, received) == (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, [])
-        again = await get(client, told.client_instance_id)
-        assert (again.requested_metrics, again.client_instance_id) == (["n."], told.client_instance_id)
+        again = await get(client, response.client_instance_id)
+        assert (again.requested_metrics, again.client_instance_id) == (["n."], response.client_instance_id)
         node, sessions = cluster.nodes[1], cluster.zookeeper
         sessions.expire(node.session)  # type: ignore[arg-type]
         assert await node.ready(30_000)

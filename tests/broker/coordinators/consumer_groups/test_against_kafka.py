@@ -58,7 +58,7 @@ def group(rng: random.Random, assignor: str, *, alike: bool) -> tuple[GroupSpec,
     instances = {name: f"i{rng.randint(0, 99)}{name}" for name in names if rng.random() < 0.3}
     made = spec(counts, subscribed, targets, instances)
     columns = [
-        f"{name}|{instances.get(name, '-')}|{','.join(subscribed[name]) or '-'}|{told(made.members[name].target)}"
+        f"{name}|{instances.get(name, '-')}|{','.join(subscribed[name]) or '-'}|{rendered(made.members[name].target)}"
         for name in names
     ]
     kind = "even" if made.is_homogeneous else "uneven"
@@ -84,7 +84,7 @@ def spec(
     )
 
 
-def told(target: Assignment) -> str:
+def rendered(target: Assignment) -> str:
     rows = (f"{chr(topic[-1])}:{'.'.join(map(str, sorted(target[topic])))}" for topic in sorted(target))
     return ";".join(rows) or "-"
 
@@ -104,11 +104,11 @@ def stays(made: GroupSpec, targets: Mapping[str, str]) -> int:
 )
 def test_target_assignments_equal_kafkas(assignor: str, alike: bool) -> None:
     jars, rng = jars_or_skip(), random.Random(f"{assignor} {alike}")
-    asked = [group(rng, assignor, alike=alike) for _ in range(GROUPS)]
+    groups = [group(rng, assignor, alike=alike) for _ in range(GROUPS)]
     program = str(Path(__file__).with_name("AssignorOracle.java"))
     ran = subprocess.run(
         [java.find(module=java.COMPILER).command, "-cp", f"{jars}/*", program],
-        input="".join(line + "\n" for _, line in asked),
+        input="".join(line + "\n" for _, line in groups),
         capture_output=True,
         encoding="utf-8",
         timeout=110,
@@ -116,10 +116,10 @@ def test_target_assignments_equal_kafkas(assignor: str, alike: bool) -> None:
     assert ran.returncode == 0, ran.stderr[-4000:]
     answers = [line for line in ran.stdout.splitlines() if "|" in line]
     assert len(answers) == GROUPS
-    for (made, line), answer in zip(asked, answers, strict=True):
+    for (made, line), answer in zip(groups, answers, strict=True):
         theirs = dict(row.split("|") for row in answer.split(" "))
         targets = ASSIGNORS[assignor](made)
-        ours = {name: told(target) for name, target in targets.items()}
+        ours = {name: rendered(target) for name, target in targets.items()}
         if assignor == "uniform" and made.is_homogeneous:
             sizes = {
                 name: sum(len(row.split(".")) for row in row.split(";")) if row != "-" else 0

@@ -209,12 +209,12 @@ class Lives(RuleBasedStateMachine):
         self.a_partition_has_one_owner()
         group = self.drive.group
         assert group.state is ConsumerGroupState.STABLE, group.describe()
-        wanted = {
+        subscribed = {
             (topic_id(name), index)
             for name in group.subscribed_topics()
             for index in self.drive.topics.known.get(name, ())
         }
-        assert wanted == {one for client in alive for one in each(client.owned)}
+        assert subscribed == {one for client in alive for one in each(client.owned)}
 
 
 def run(examples: int, *, shrink: bool = True) -> None:

@@ -124,7 +124,7 @@ def test_group_with_classic_members_only_is_downgraded() -> None:
         assert not conversion.may_downgrade(drive.group, going, ConsumerGroupLimits(**forbidding))  # type: ignore[arg-type]
     value = conversion.downgraded(drive.group, going, drive.topics, 5)
     assert (value.generation, value.protocol, [one.member_id for one in value.members]) == (3, "range", ["b", "c"])
-    told = [decode_assignment(one.assignment).assigned_partitions for one in value.members]
-    assert sum(len(row.partitions) for rows in told for row in rows) > 0
+    assigned = [decode_assignment(one.assignment).assigned_partitions for one in value.members]
+    assert sum(len(row.partitions) for rows in assigned for row in rows) > 0
     left = classic(value)
     assert left.subscribed_topics() == {"t"}

@@ -255,9 +255,9 @@ def test_dropped_regular_expression_bumps_the_epoch_from_kafka_4_2_on(at_once: b
     a.join()
     assert a.beat().assignment == partitions(t=range(6))
     before = drive.group.epoch
-    told = dataclasses.replace(a, topics=None, regex="").beat(full=True)
+    response = dataclasses.replace(a, topics=None, regex="").beat(full=True)
     assert drive.group.epoch == before + epochs
-    assert (told.assignment == {}) is at_once
+    assert (response.assignment == {}) is at_once
 
 
 def test_invalid_regular_expression_is_refused() -> None:
@@ -385,8 +385,8 @@ def test_new_coordinator_with_shorter_session_keeps_the_granted_session_timeout(
     ours, stock = client(drive, "ours"), client(drive, "stock")
     for one in (ours, stock):
         one.join()
-    told = drive.send(dataclasses.replace(ours.request(), asks_session_timeout=True))
-    assert told.session_timeout_ms == 45_000
+    response = drive.send(dataclasses.replace(ours.request(), asks_session_timeout=True))
+    assert response.session_timeout_ms == 45_000
     successor = after_failover(drive, session_timeout_ms=6_000)
     successor.now_ms += 6_000
     assert successor.expire() == ["stock"]

@@ -96,9 +96,9 @@ def groups(draw: st.DrawFn, *, alike: bool) -> GroupSpec:
 
 def check(group: GroupSpec, targets: Mapping[str, Assignment]) -> None:
     """Each assignable partition has one owner, which subscribes to it."""
-    wanted = set().union(*(member.topics for member in group.members.values()))
+    subscribed = set().union(*(member.topics for member in group.members.values()))
     given_out = Counter(one for target in targets.values() for one in each(target))
-    assert given_out == Counter((topic, index) for topic in wanted for index in group.partitions[topic])
+    assert given_out == Counter((topic, index) for topic in subscribed for index in group.partitions[topic])
     assert targets.keys() == group.members.keys()
     for name, target in targets.items():
         assert target.keys() <= group.members[name].topics and frozenset() not in target.values()

@@ -32,7 +32,7 @@ def image(*counts: int, epochs: Mapping[int, int] | None = None) -> TopicImage:
     return TopicImage("t", b"t" * 16, partitions, generation=len(counts) - 1, history=history, base=1)
 
 
-def told(ends: Mapping[KeyEpoch, int], *, start: int = 0, epoch: int = 9) -> LeaderAnswer:
+def leader_answer(ends: Mapping[KeyEpoch, int], *, start: int = 0, epoch: int = 9) -> LeaderAnswer:
     return LeaderAnswer(epoch, start, ends, ends)
 
 
@@ -45,7 +45,7 @@ def test_unknown_key_epoch_end_keeps_a_gate_closed() -> None:
     topic = GatedTopic(image(1, 2))
     assert topic.unknown_key_epochs() == [0, 1]
     assert withheld(topic, p0=99) == {1: ["0@0 to reach an end not yet known (committed: 99)"]}
-    topic.record_answer(0, told({PARENT: 5}))
+    topic.record_answer(0, leader_answer({PARENT: 5}))
     assert topic.unknown_key_epochs() == [1]
     assert withheld(topic, p0=4) == {1: ["0@0 to reach offset 5 (committed: 4)"]}
     assert withheld(topic, p0=5) == {}
@@ -53,7 +53,7 @@ def test_unknown_key_epoch_end_keeps_a_gate_closed() -> None:
 
 def test_answer_of_an_older_leader_epoch_is_ignored() -> None:
     topic = GatedTopic(image(1, 2))
-    topic.record_answer(0, told({PARENT: 5}, epoch=1))
+    topic.record_answer(0, leader_answer({PARENT: 5}, epoch=1))
     assert withheld(topic, p0=5) == {}
     topic.refresh(image(1, 2, epochs={0: 2}))
     assert topic.unknown_key_epochs() == [0, 1]
@@ -80,7 +80,7 @@ def test_children_start_for_groups_with_a_commit_on_their_parents() -> None:
     assert starts(p0=3) is None, "it is not known where their logs begin"
     assert starts() == {}, "it has committed nothing: its reset policy decides"
     for index, start in ((1, 7), (2, 0), (3, 0)):
-        topic.record_answer(index, told({}, start=start))
+        topic.record_answer(index, leader_answer({}, start=start))
     assert starts(p0=3) == {1: 7, 2: 0, 3: 0}
     assert starts(p0=3, p2=5) == {1: 7, 3: 0}
     assert starts(p0=3, p1=1, p2=0, p3=0) == {}, "what has expired is not the coordinator's to skip"
@@ -89,7 +89,7 @@ def test_children_start_for_groups_with_a_commit_on_their_parents() -> None:
 
 def test_stale_commit_of_a_recreated_index_is_moved_to_the_log_start() -> None:
     topic = GatedTopic(image(2, 1, 2))
-    topic.record_answer(1, told({}, start=30))
+    topic.record_answer(1, leader_answer({}, start=30))
     children = topic.children(1)
     assert children == {KeyEpoch(1, 2): 0}
     committed = {0: 9, 1: 12}
@@ -99,7 +99,7 @@ def test_stale_commit_of_a_recreated_index_is_moved_to_the_log_start() -> None:
 def test_deleted_ahead_returns_log_starts_beyond_the_commit() -> None:
     topic = GatedTopic(image(1, 4))
     for index, start in ((0, 7), (1, 5), (2, 0)):
-        topic.record_answer(index, told({}, start=start))
+        topic.record_answer(index, leader_answer({}, start=start))
     committed = {0: 6, 1: 5, 2: UNKNOWN, 3: UNKNOWN}
     assert topic.deleted_ahead(range(4), committed.__getitem__) == {0: 7}, "3 has not been asked about"
     assert topic.deleted_ahead([0], lambda _: UNKNOWN) == {0: 7}

@@ -106,18 +106,23 @@ async def test_two_members_share_a_topic() -> None:
         assert assigned(await connection.call(beat("b", 2))) is None
         assert (await connection.call(beat("a", 1, owned={topic: [0, 1]}))).member_epoch == 2
         assert assigned(await connection.call(beat("b", 2))) == {topic: [2, 3]}
-        told = await describe(connection)
-        assert (told.group_state, told.group_epoch, told.assignment_epoch, told.assignor_name) == (
+        description = await describe(connection)
+        assert (
+            description.group_state,
+            description.group_epoch,
+            description.assignment_epoch,
+            description.assignor_name,
+        ) == (
             "Stable",
             2,
             2,
             "uniform",
         )
-        assert {one.member_id: one.assignment.topic_partitions[0].partitions for one in told.members} == {
+        assert {one.member_id: one.assignment.topic_partitions[0].partitions for one in description.members} == {
             "a": [0, 1],
             "b": [2, 3],
         }
-        assert all(one.member_type == 1 and one.assignment == one.target_assignment for one in told.members)
+        assert all(one.member_type == 1 and one.assignment == one.target_assignment for one in description.members)
 
 
 async def test_rebalance_continues_after_a_coordinator_failover() -> None:
@@ -146,16 +151,16 @@ async def test_responses_wait_for_replication() -> None:
         await connection.call(beat("a"))
         await world.kill(2)
         describing = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
-        asked = [asyncio.create_task(connection.call(beat("b")))]
+        pending = [asyncio.create_task(connection.call(beat("b")))]
         await until(lambda: group_of(world).epoch == 2)
         for request in (describing, beat("a", 1)):
-            asked.append(asyncio.create_task((await wire.connect()).call(request)))
+            pending.append(asyncio.create_task((await wire.connect()).call(request)))
         leader = world.partition(1, CONSUMER_OFFSETS_TOPIC)
         await until(lambda: group_of(world).members["a"].state is UNREVOKED)
-        assert leader.high_watermark < leader.log.log_end_offset and not any(one.done() for one in asked)
+        assert leader.high_watermark < leader.log.log_end_offset and not any(one.done() for one in pending)
         await world.coordinate(1, isr=(1,))
-        joined, told, stayed = await asyncio.gather(*asked)
-        assert (joined.member_epoch, told.groups[0].group_epoch, stayed.member_epoch) == (2, 2, 1)
+        joined, description, stayed = await asyncio.gather(*pending)
+        assert (joined.member_epoch, description.groups[0].group_epoch, stayed.member_epoch) == (2, 2, 1)
 
 
 async def test_change_refused_by_the_log_is_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,9 +239,9 @@ async def test_list_and_describe_distinguish_group_types() -> None:
         only = await connection.call(ListGroupsRequest(states_filter=["STABLE"], types_filter=["Consumer"]))
         assert [one.group_id for one in only.groups] == ["g"]
         for version, state, code in ((5, "Dead", ErrorCode.NONE), (6, "Dead", ErrorCode.GROUP_ID_NOT_FOUND)):
-            asked = DescribeGroupsRequest(groups=["g"], include_authorized_operations=False)
-            (told,) = (await connection.call(asked, version=version)).groups
-            assert (told.group_state, told.error_code) == (state, code)
+            request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=False)
+            (group,) = (await connection.call(request, version=version)).groups
+            assert (group.group_state, group.error_code) == (state, code)
 
 
 async def test_empty_group_changes_its_type() -> None:
@@ -295,8 +300,8 @@ async def test_classic_group_is_upgraded_while_members_run() -> None:
         member_id, generation = await classic_member(connection)
         joined = await connection.call(beat("new"))
         assert (joined.member_epoch, assigned(joined)) == (generation + 1, {})
-        told = await connection.call(heartbeat_request(member_id, generation))
-        assert told.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        response = await connection.call(heartbeat_request(member_id, generation))
+        assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
         describing = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
         (row,) = (await connection.call(describing)).groups
         assert {one.member_id: one.member_type for one in row.members} == {member_id: 0, "new": 1}
@@ -308,8 +313,8 @@ async def test_classic_group_is_upgraded_while_members_run() -> None:
         left = world.groups(2).group("g")
         assert isinstance(left, ClassicGroup) and left.state.value == "PreparingRebalance"
         assert left.members.by_id.keys() == {member_id}
-        told = await connection.call(heartbeat_request(member_id, generation + 2))
-        assert told.error_code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
+        response = await connection.call(heartbeat_request(member_id, generation + 2))
+        assert response.error_code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
         await world.restart(2)
         await world.coordinate(2, isr=(2,))
         again = world.groups(2).group("g")
@@ -338,8 +343,8 @@ async def test_disabled_migration_policy_refuses_an_upgrade() -> None:
         connection = await wire.connect()
         member_id, generation = await classic_member(connection)
         assert (await connection.call(beat("new"))).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        told = await connection.call(heartbeat_request(member_id, generation))
-        assert told.error_code == ErrorCode.NONE
+        response = await connection.call(heartbeat_request(member_id, generation))
+        assert response.error_code == ErrorCode.NONE
 
 
 async def test_empty_consumer_group_becomes_a_classic_group() -> None:
@@ -368,8 +373,8 @@ async def test_no_partition_is_gated_when_all_members_support_gates() -> None:
         joined = await connection.call(beat("a", holds_gates=True))
         assert list((assigned(joined) or {}).values()) == every
         await connection.call(beat("stock"))
-        told = await connection.call(beat("a", 1, holds_gates=True))
-        assert sum(map(len, (assigned(told) or {}).values())) == 1
+        response = await connection.call(beat("a", 1, holds_gates=True))
+        assert sum(map(len, (assigned(response) or {}).values())) == 1
         await world.kill(1)
         await world.coordinate(2, isr=(2,))
         assert group_of(world, 2).gated_by_broker() and not group_of(world, 2).gated_by_broker(but="stock")
@@ -377,8 +382,8 @@ async def test_no_partition_is_gated_when_all_members_support_gates() -> None:
         connection = await wire.connect(2)
         await connection.call(beat("stock", -1))
         topic = world.brokers[2].services.metadata.topic_id(TOPIC)
-        told = await connection.call(beat("a", 1, owned={topic: [0]}, holds_gates=True))
-        assert list((assigned(told) or {}).values()) == every
+        response = await connection.call(beat("a", 1, owned={topic: [0]}, holds_gates=True))
+        assert list((assigned(response) or {}).values()) == every
 
 
 @pytest.mark.parametrize(("version", "epochs"), [("4.1", 0), ("4.2", 1)])
@@ -388,10 +393,10 @@ async def test_dropped_expression_bumps_the_epoch_in_the_kafka_4_2_profile(versi
         by_expression = {"subscribed_topic_names": None, "subscribed_topic_regex": f"{TOPIC}.*"}
         epoch = (await connection.call(beat("a", **by_expression))).member_epoch
         async with asyncio.timeout(60):
-            while not assigned(told := await connection.call(beat("a", epoch, owned={}))):
-                epoch = told.member_epoch
-        dropped = await connection.call(beat("a", told.member_epoch, subscribed_topic_regex="", owned={}))
-        assert dropped.member_epoch == told.member_epoch + epochs
+            while not assigned(response := await connection.call(beat("a", epoch, owned={}))):
+                epoch = response.member_epoch
+        dropped = await connection.call(beat("a", response.member_epoch, subscribed_topic_regex="", owned={}))
+        assert dropped.member_epoch == response.member_epoch + epochs
 
 
 async def test_session_timeout_is_sent_only_on_request() -> None:

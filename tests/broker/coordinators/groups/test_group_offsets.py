@@ -155,8 +155,8 @@ async def test_group_error_of_offset_deletion_is_top_level(group: str, error: Er
         connection = await world[1].connect()
         if group == "connect":
             await consume(connection, TOPIC, protocol_type="connect")
-        asked = delete_request(0, 99, group="g" if group == "connect" else group)
-        response = await connection.call(asked)
+        request = delete_request(0, 99, group="g" if group == "connect" else group)
+        response = await connection.call(request)
         assert ErrorCode(response.error_code) is error
         assert errors_in(response) == {}, "Kafka leaves out what it has found out about partitions"
         await connection.close()

@@ -36,7 +36,7 @@ OFFSETS = (CONSUMER_OFFSETS_TOPIC, 0)
 OK = [ErrorCode.NONE]
 
 
-async def begun(world: GroupWorld) -> tuple[Connection, ScriptedCoordinator]:
+async def begin_transaction(world: GroupWorld) -> tuple[Connection, ScriptedCoordinator]:
     """A transaction that the group's partition is part of."""
     return await world[1].connect(), await coordinate_transactions(world, 1, [OFFSETS])
 
@@ -50,7 +50,7 @@ async def fetched(connection: Connection, *, stable: bool = False) -> tuple[int,
 @pytest.mark.parametrize("version", range(5))
 async def test_offsets_are_visible_once_the_transaction_is_committed(version: int) -> None:
     async with group_world() as world:
-        connection, coordinator = await begun(world)
+        connection, coordinator = await begin_transaction(world)
         assert codes_of(await connection.call(commit_request({0: 10}))) == OK
         said = await connection.call(txn_commit_request({0: 20}), version=version)
         assert codes_of(said) == OK
@@ -68,7 +68,7 @@ async def test_offsets_are_visible_once_the_transaction_is_committed(version: in
 
 async def test_later_plain_commit_overrides_an_earlier_transactional_commit() -> None:
     async with group_world() as world:
-        connection, _ = await begun(world)
+        connection, _ = await begin_transaction(world)
         await connection.call(txn_commit_request({0: 20}))
         await connection.call(commit_request({0: 25}))
         await end(world, marker(True, OFFSETS))
@@ -78,24 +78,24 @@ async def test_later_plain_commit_overrides_an_earlier_transactional_commit() ->
 @pytest.mark.parametrize("commit", [True, False])
 async def test_pending_transactional_offsets_survive_a_failover(commit: bool) -> None:
     async with group_world(brokers=2) as world:
-        connection, _ = await begun(world)
+        connection, _ = await begin_transaction(world)
         await connection.call(commit_request({0: 10}))
         await connection.call(txn_commit_request({0: 20, 1: 21}))
         await world.coordinate(2)
         other = await world[2].connect()
         assert await fetched(other, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         await end(world, marker(commit, OFFSETS), broker_id=2)
-        wanted = {0: 20, 1: 21} if commit else {0: 10}
+        expected = {0: 20, 1: 21} if commit else {0: 10}
         for broker_id in (2, 1):
             await world.coordinate(broker_id)
             said = await (await world[broker_id].connect()).call(fetch_offsets_request(8, None))
-            assert offsets_in(said, 8) == wanted, "live, and read from the log"
+            assert offsets_in(said, 8) == expected, "live, and read from the log"
 
 
 async def test_watch_completes_at_the_commit_marker() -> None:
     """K603: a staged boundary may never be committed, so gates stay closed."""
     async with group_world() as world:
-        connection, _ = await begun(world)
+        connection, _ = await begin_transaction(world)
         await connection.call(commit_request({0: 10}))
         watching = asyncio.create_task((await world[1].connect()).call(watch_request({0: 20})))
         slot = world.groups(1).table.slots["g"]
@@ -111,7 +111,7 @@ async def test_watch_completes_at_the_commit_marker() -> None:
 
 async def test_members_are_fenced_from_v3_on() -> None:
     async with group_world() as world:
-        connection, _ = await begun(world)
+        connection, _ = await begin_transaction(world)
         member_id, generation = await join_alone(connection)
 
         async def said(version: int = 4, **who: Any) -> ErrorCode:
@@ -133,7 +133,7 @@ async def test_replaced_static_member_is_fenced() -> None:
     async with group_world() as world:
         from tests.broker.coordinators.world import join_request, sync_request
 
-        connection, _ = await begun(world)
+        connection, _ = await begin_transaction(world)
         joined = await connection.call(join_request(instance_id="i"))
         await connection.call(sync_request(joined.member_id, joined.generation_id, {joined.member_id: b"mine"}))
         request = txn_commit_request({0: 1}, member=("older life", joined.generation_id), instance_id="i")
@@ -142,7 +142,7 @@ async def test_replaced_static_member_is_fenced() -> None:
 
 async def test_errors_of_transaction_coordinator_and_log_are_returned() -> None:
     async with group_world() as world:
-        connection, coordinator = await begun(world)
+        connection, coordinator = await begin_transaction(world)
 
         async def said(version: int = 4, **more: Any) -> ErrorCode:
             return codes_of(await connection.call(txn_commit_request({0: 20}, **more), version=version))[0]
@@ -173,22 +173,22 @@ async def test_unreachable_transaction_coordinator_fails_the_commit() -> None:
 
 async def test_partition_errors_are_individual_and_group_errors_apply_to_all() -> None:
     async with group_world() as world:
-        connection, coordinator = await begun(world)
+        connection, coordinator = await begin_transaction(world)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert codes_of(await connection.call(txn_commit_request({0: 1, 9: 1}))) == [ErrorCode.NONE, unknown]
         assert codes_of(await connection.call(txn_commit_request({0: 1}, topic="no"))) == [unknown]
-        asked = len(coordinator.asked)
+        request_count = len(coordinator.asked)
         long = "x" * 4097
         too_large = [ErrorCode.OFFSET_METADATA_TOO_LARGE, unknown]
         assert codes_of(await connection.call(txn_commit_request({0: 1, 9: 1}, metadata=long))) == too_large
-        assert len(coordinator.asked) == asked
+        assert len(coordinator.asked) == request_count
         refused = txn_commit_request({0: 1, 9: 1}, metadata=long, member=("who", 1))
         assert codes_of(await connection.call(refused)) == [ErrorCode.UNKNOWN_MEMBER_ID, unknown]
 
 
 async def test_commit_to_wrong_coordinator_is_refused() -> None:
     async with group_world(brokers=2) as world:
-        await begun(world)
+        await begin_transaction(world)
         await world.coordinate(2)
         said = await (await world[1].connect()).call(txn_commit_request({0: 1}))
         assert codes_of(said) == [ErrorCode.NOT_COORDINATOR]
@@ -196,7 +196,7 @@ async def test_commit_to_wrong_coordinator_is_refused() -> None:
 
 async def test_a_deleted_group_stays_deleted_when_its_transaction_is_committed() -> None:
     async with group_world(brokers=2) as world:
-        connection, _ = await begun(world)
+        connection, _ = await begin_transaction(world)
         await connection.call(txn_commit_request({0: 20}))
         deleted = await connection.call(DeleteGroupsRequest(groups_names=["g"]))
         assert [row.error_code for row in deleted.results] == [0]
@@ -211,7 +211,7 @@ async def test_a_deleted_group_stays_deleted_when_its_transaction_is_committed()
 async def test_commit_not_replicated_in_time_stays_pending() -> None:
     """The client gets an error and aborts; the record is in the log, and a replay stages it."""
     async with group_world(brokers=2, offsets_commit_timeout_ms=100) as world:
-        connection, _ = await begun(world)
+        connection, _ = await begin_transaction(world)
         await world.kill(2)
         assert codes_of(await connection.call(txn_commit_request({0: 20}))) == [ErrorCode.REQUEST_TIMED_OUT]
         assert await fetched(connection, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -223,7 +223,7 @@ async def test_commit_not_replicated_in_time_stays_pending() -> None:
 async def test_marker_arriving_during_a_load_is_applied() -> None:
     """The staged offset is on brokers 1 and 2, its marker arrives at 2, and then broker 3 catches up."""
     async with group_world(brokers=3) as world:
-        connection, _ = await begun(world)
+        connection, _ = await begin_transaction(world)
         world[3].replicas.fetchers.forget(world.partition(3, CONSUMER_OFFSETS_TOPIC))
         staging = asyncio.ensure_future(connection.call(txn_commit_request({0: 20})))
         await until(lambda: world.partition(2, CONSUMER_OFFSETS_TOPIC).log.log_end_offset == 1)
@@ -257,7 +257,7 @@ async def test_a_plain_commit_is_unstable_until_it_is_replicated() -> None:
 
 async def test_offsets_of_an_open_transaction_do_not_expire() -> None:
     async with group_world(offsets_retention_minutes=1) as world:
-        connection, _ = await begun(world)
+        connection, _ = await begin_transaction(world)
         await connection.call(commit_request({0: 10, 1: 11}))
         await connection.call(txn_commit_request({0: 20}))
         world.late_ms += 61_000

@@ -51,9 +51,9 @@ async def ask(member: Member, request: Any) -> Any:
 async def offsets(member: Member) -> list[tuple[int, int, int]]:
     """Partition, start offset and lag, as in DescribeShareGroupOffsets."""
     group = DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
-    (told,) = (await ask(member, DescribeShareGroupOffsetsRequest(groups=[group]))).groups
-    assert told.error_code == ErrorCode.NONE, told
-    return [(row.partition_index, row.start_offset, row.lag) for topic in told.topics for row in topic.partitions]
+    (described,) = (await ask(member, DescribeShareGroupOffsetsRequest(groups=[group]))).groups
+    assert described.error_code == ErrorCode.NONE, described
+    return [(row.partition_index, row.start_offset, row.lag) for topic in described.topics for row in topic.partitions]
 
 
 async def test_group_is_listed_described_altered_and_deleted() -> None:
@@ -64,8 +64,8 @@ async def test_group_is_listed_described_altered_and_deleted() -> None:
         assert [(one.group_id, one.protocol_type, one.group_state) for one in listed.groups] == [
             ("g", "share", "Stable")
         ]
-        (told,) = (await ask(admin, ShareGroupDescribeRequest(group_ids=["g"]))).groups
-        assert [member.member_id for member in told.members] == ["a"]
+        (described,) = (await ask(admin, ShareGroupDescribeRequest(group_ids=["g"]))).groups
+        assert [member.member_id for member in described.members] == ["a"]
         await send(cluster, 5)
         await a.fetch()
         await a.acknowledge(0, 4, ACCEPT, ACCEPT, RELEASE, ACCEPT, RELEASE)

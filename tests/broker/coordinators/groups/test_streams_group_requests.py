@@ -104,8 +104,8 @@ async def test_rebalance_continues_after_a_coordinator_failover() -> None:
         assert dealt(await second.call(beat("b", 3))) is None
         assert (await second.call(beat("a", 2, owned=[0, 1]))).member_epoch == 3
         assert dealt(await second.call(beat("b", 3))) == [2, 3]
-        told = await described(second)
-        assert (told.group_state, told.group_epoch, told.assignment_epoch) == ("Stable", 3, 3)
+        description = await described(second)
+        assert (description.group_state, description.group_epoch, description.assignment_epoch) == ("Stable", 3, 3)
         await second.close()
 
 
@@ -114,16 +114,16 @@ async def test_responses_wait_for_replication() -> None:
     async with wired(2) as (world, connection):
         await connection.call(beat("a"))
         await world.kill(2)
-        asked = [asyncio.create_task(connection.call(beat("b")))]
+        pending = [asyncio.create_task(connection.call(beat("b")))]
         await until(lambda: group_of(world).epoch == 3)
         for request in (StreamsGroupDescribeRequest(group_ids=["g"]), beat("a", 2)):
-            asked.append(asyncio.create_task((await world[1].connect()).call(request)))
+            pending.append(asyncio.create_task((await world[1].connect()).call(request)))
         leader = world.partition(1, CONSUMER_OFFSETS_TOPIC)
         await until(lambda: bool(group_of(world).members["a"].revoking))
-        assert leader.high_watermark < leader.log.log_end_offset and not any(one.done() for one in asked)
+        assert leader.high_watermark < leader.log.log_end_offset and not any(one.done() for one in pending)
         await world.coordinate(1, isr=(1,))
-        joined, told, stayed = await asyncio.gather(*asked)
-        assert (joined.member_epoch, told.groups[0].group_epoch, dealt(stayed)) == (3, 3, [0, 1])
+        joined, description, stayed = await asyncio.gather(*pending)
+        assert (joined.member_epoch, description.groups[0].group_epoch, dealt(stayed)) == (3, 3, [0, 1])
 
 
 async def test_change_refused_by_the_log_is_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +243,8 @@ async def test_streams_group_is_refused_for_other_group_types() -> None:
         joined = await connection.call(join_request(), version=3)
         assert joined.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert (await connection.call(heartbeat_request("a", 2))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        (told,) = (await connection.call(DescribeGroupsRequest(groups=["g"]), version=6)).groups
-        assert (told.error_code, told.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+        (group,) = (await connection.call(DescribeGroupsRequest(groups=["g"]), version=6)).groups
+        assert (group.error_code, group.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
         listed = await connection.call(ListGroupsRequest(types_filter=["Streams"], states_filter=["stable"]))
         assert [(one.group_type, one.protocol_type, one.group_state) for one in listed.groups] == [
             ("streams", "streams", "Stable")
@@ -302,12 +302,12 @@ async def test_internal_topics_are_created_from_the_topology() -> None:
         await admin.create_topics([NewTopic(name="t", partitions=3, replication_factor=1)])
         await admin.wait_for_topic("t")
         connection = await admin.network.connection(await admin.network.coordinator("g"))
-        told = await connection.call(beat("a", parts=COUNTS))
-        assert [one.status_code for one in told.status] == [3], told
+        response = await connection.call(beat("a", parts=COUNTS))
+        assert [one.status_code for one in response.status] == [3], response
         for name in ("words", "counts"):
             await admin.wait_for_topic(name)
-        told = await connection.call(beat("a", told.member_epoch))
-        assert dealt(told) == [0, 1, 2, 0, 1, 2] and told.status == []
+        response = await connection.call(beat("a", response.member_epoch))
+        assert dealt(response) == [0, 1, 2, 0, 1, 2] and response.status == []
         refused = await connection.call(beat("b", parts=[subtopology("0", CONSUMER_OFFSETS_TOPIC)], group_id="h"))
         assert refused.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
 

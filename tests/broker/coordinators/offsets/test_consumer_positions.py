@@ -23,7 +23,7 @@ def exchange(positions: Positions, member: str, *rows: Row, generation: int = 1)
 
 
 def request(member: str, generation: int, rows: Any, max_wait_ms: int = 0) -> ConsumerGroupPositionRequest:
-    asked = [
+    partitions = [
         ConsumerGroupPositionRequestPartition(
             partition=one[0], need_position=one[1], position=one[2], awaited_offset=one[3] if len(one) > 3 else -1
         )
@@ -33,7 +33,7 @@ def request(member: str, generation: int, rows: Any, max_wait_ms: int = 0) -> Co
         group_id="g",
         generation_id=generation,
         member_id=member,
-        topics=[ConsumerGroupPositionRequestTopic(topic="t", partitions=asked)],
+        topics=[ConsumerGroupPositionRequestTopic(topic="t", partitions=partitions)],
         max_wait_ms=max_wait_ms,
     )
 
@@ -66,8 +66,8 @@ def test_position_is_dropped_with_its_member() -> None:
 
 def watching(committed: dict[tuple[str, int], int], *rows: Any, max_wait_ms: int = 100) -> tuple[Positions, list[Any]]:
     positions = Positions()
-    asked = request("m", 1, rows, max_wait_ms)
-    return positions, positions.watch("ticket", asked, lambda one: committed.get(one, -1), 1000)
+    event = request("m", 1, rows, max_wait_ms)
+    return positions, positions.watch("ticket", event, lambda one: committed.get(one, -1), 1000)
 
 
 def test_watch_with_reached_position_or_no_wait_completes_immediately() -> None:

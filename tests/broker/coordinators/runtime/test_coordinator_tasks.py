@@ -26,8 +26,8 @@ async def test_tasks_end_with_their_owner() -> None:
 
 
 async def test_exception_in_a_task_reaches_the_exception_handler() -> None:
-    heard: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: heard.append(context))
+    contexts: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: contexts.append(context))
     background = CoordinatorTasks("a test")
 
     async def work() -> None:
@@ -36,7 +36,7 @@ async def test_exception_in_a_task_reaches_the_exception_handler() -> None:
     background.spawn(work())
     await asyncio.sleep(0)
     await background.stop()
-    (context,) = heard
+    (context,) = contexts
     assert context["message"] == "a test has a bug" and isinstance(context["exception"], ValueError)
 
 

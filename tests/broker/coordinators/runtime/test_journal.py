@@ -98,9 +98,9 @@ async def test_unreadable_records_are_skipped(records: bytes, caplog: pytest.Log
         junk.append(b"\0", b"a key that is none", timestamp_ms=0)
         log.append_as_follower(stored_at(junk.build(), log.log_end_offset))
         last = await mine.append(0, [(encode_key(OFFSET_KEY), b"2")], {})
-        told: list[JournalRecord | TransactionEnd] = []
-        assert await mine.replay(0, told.append) == last + 1
-        assert told == [JournalRecord(OFFSET_KEY, b"1", 0), JournalRecord(OFFSET_KEY, b"2", last)]
+        received: list[JournalRecord | TransactionEnd] = []
+        assert await mine.replay(0, received.append) == last + 1
+        assert received == [JournalRecord(OFFSET_KEY, b"1", 0), JournalRecord(OFFSET_KEY, b"2", last)]
         assert "skipping" in caplog.text
 
         def refuse(_: JournalRecord | TransactionEnd) -> None:

@@ -172,9 +172,9 @@ def test_malformed_heartbeat_is_refused(wrong: dict[str, Any]) -> None:
 def test_a_group_is_described_and_deleted(driver: Driver) -> None:
     driver.beat("a", rack_id="r")
     driver.beat("a", 1)
-    told = share_administration.described(driver.group, driver.topics)
-    (member,) = told.members
-    assert (told.group_state, told.group_epoch, told.assignor_name) == ("Stable", 2, "simple")
+    described = share_administration.described(driver.group, driver.topics)
+    (member,) = described.members
+    assert (described.group_state, described.group_epoch, described.assignor_name) == ("Stable", 2, "simple")
     assert (member.rack_id, member.subscribed_topic_names) == ("r", ["t"])
     assert [(row.topic_name, row.partitions) for row in member.assignment.topic_partitions] == [("t", [0, 1])]
     with pytest.raises(KafkaError, match="Stable"):

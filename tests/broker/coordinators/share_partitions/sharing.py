@@ -64,9 +64,9 @@ class Member:
         return known
 
     async def coordinator(self) -> Connection:
-        asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
         while True:
-            found = (await (await self.at(min(self.cluster.nodes))).call(asked, version=6)).coordinators[0]
+            found = (await (await self.at(min(self.cluster.nodes))).call(request, version=6)).coordinators[0]
             if found.error_code == ErrorCode.NONE and found.node_id in self.cluster.nodes:
                 return await self.at(found.node_id)
             await asyncio.sleep(0.01)

@@ -78,13 +78,13 @@ async def test_coordinator_without_metadata_keeps_known_states() -> None:
     async with keeping() as (cluster, persister, key):
         (node,) = cluster.nodes.values()
         keeper, metadata = node.services.shares.coordinator, node.services.metadata
-        heard, metadata.image = metadata.image, ClusterImage()
+        image, metadata.image = metadata.image, ClusterImage()
         change = {"state_epoch": 3, "leader_epoch": 5, "start_offset": 5, "batches": [], "complete_count": 0}
         await keeper.write(key, **change)
         with pytest.raises(KafkaError) as refused:
             await keeper.write(ShareKey("other", key.topic_id, 0), **change)
         assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "it cannot know"
-        metadata.image = heard
+        metadata.image = image
         assert (await persister.read(key, 5)).start_offset == 5
 
 

@@ -284,8 +284,8 @@ def test_last_delivery_of_a_record_is_acquired_alone() -> None:
         acquire(one, "b", [(2, 7)])
         one.complete(one.release("b"))
     one.complete(one.release("a"))
-    told = [acquire(one, "b", [(0, 7)], strict=strict) for strict in (False, True, False)]
-    assert told == [[Acquired(0, 1, 2)], [Acquired(2, 2, 5)], [Acquired(3, 3, 5)]]
+    acquired = [acquire(one, "b", [(0, 7)], strict=strict) for strict in (False, True, False)]
+    assert acquired == [[Acquired(0, 1, 2)], [Acquired(2, 2, 5)], [Acquired(3, 3, 5)]]
     one = shared(0, [StateBatch(0, 1, RecordState.AVAILABLE, 3), StateBatch(2, 2, RecordState.AVAILABLE, 4)], limit=5)
     assert acquire(one, "a", [(0, 2)]) == [Acquired(0, 1, 4), Acquired(2, 2, 5)], "Kafka 4.1"
 

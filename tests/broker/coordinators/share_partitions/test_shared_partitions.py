@@ -27,7 +27,7 @@ from tests.broker.coordinators.share_partitions.sharing import (
 )
 
 
-async def begun(*ones: Member) -> None:
+async def open_sessions(*ones: Member) -> None:
     """Let the members join, and their group begin at the end of the partition."""
     for one in ones:
         await one.join()
@@ -36,7 +36,7 @@ async def begun(*ones: Member) -> None:
 
 async def test_members_share_a_partition_record_by_record() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
-        await begun(a, b)
+        await open_sessions(a, b)
         await send(cluster, 4)
         assert (await a.fetch(max_records=2)).values == {0: b"0", 1: b"1"}
         assert (await b.fetch()).values == {2: b"2", 3: b"3"}
@@ -48,7 +48,7 @@ async def test_members_share_a_partition_record_by_record() -> None:
 
 async def test_share_fetch_waits_for_new_and_released_records() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
-        await begun(a, b)
+        await open_sessions(a, b)
         waiting = asyncio.create_task(a.fetch(wait_ms=60_000))
         await send(cluster, 1)
         assert (await waiting).acquired == [(0, 0, 1)]
@@ -60,7 +60,7 @@ async def test_share_fetch_waits_for_new_and_released_records() -> None:
 
 async def test_closed_connection_or_session_releases_acquired_records() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
-        await begun(a, b)
+        await open_sessions(a, b)
         await send(cluster, 1)
         assert (await a.fetch()).acquired == [(0, 0, 1)]
         waiting = asyncio.create_task(b.fetch(wait_ms=60_000))
@@ -73,7 +73,7 @@ async def test_closed_connection_or_session_releases_acquired_records() -> None:
 
 async def test_pending_share_fetch_of_a_closed_session_acquires_nothing() -> None:
     async with sharing() as cluster, members(cluster, "a", "a") as (a, again):
-        await begun(a)
+        await open_sessions(a)
         (node,) = cluster.nodes.values()
         waiting = asyncio.create_task(a.fetch(wait_ms=60_000))
         await until(lambda: len(node.services.replicas.rooms.fetches) > 0)
@@ -86,7 +86,7 @@ async def test_pending_share_fetch_of_a_closed_session_acquires_nothing() -> Non
 
 async def test_pending_share_fetch_acquires_nothing_of_a_reloaded_partition() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
-        await begun(a, b)
+        await open_sessions(a, b)
         (node,) = cluster.nodes.values()
         waiting = asyncio.create_task(a.fetch(wait_ms=60_000))
         await until(lambda: len(node.services.replicas.rooms.fetches) > 0)
@@ -103,7 +103,7 @@ async def test_partition_without_sessions_is_unloaded_after_its_state_is_stored(
 ) -> None:
     """Otherwise the next reader would get an old delivery count."""
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
-        await begun(a, b)
+        await open_sessions(a, b)
         await send(cluster, 2)
         assert (await b.fetch()).acquired == [(0, 1, 1)]
         (node,) = cluster.nodes.values()
@@ -134,20 +134,20 @@ async def test_state_read_in_an_earlier_leader_epoch_is_not_served(monkeypatch: 
         await send(cluster, 1)
         (node,) = cluster.nodes.values()
         persister, partition = node.services.shares.persister, node.services.replicas.leader_of(TOPIC, 0)
-        asked: list[int] = []
+        leader_epochs: list[int] = []
         read = persister.read
 
         async def reading(key: ShareKey, leader_epoch: int) -> ShareState:
             found = await read(key, leader_epoch)
-            if not asked:
+            if not leader_epochs:
                 partition.leader_epoch += 1
-            asked.append(leader_epoch)
+            leader_epochs.append(leader_epoch)
             return found
 
         monkeypatch.setattr(persister, "read", reading)
         assert (await a.fetch()).errors == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
         assert (await a.fetch()).error == 0
-        assert asked == [partition.leader_epoch - 1, partition.leader_epoch], "it fences the earlier epoch"
+        assert leader_epochs == [partition.leader_epoch - 1, partition.leader_epoch], "it fences the earlier epoch"
 
 
 async def test_acquisition_lock_expires_unless_renewed() -> None:
@@ -155,7 +155,7 @@ async def test_acquisition_lock_expires_unless_renewed() -> None:
         sharing(group_share_record_lock_duration_ms="1000") as cluster,
         members(cluster, "a", "b") as (a, b),
     ):
-        await begun(a, b)
+        await open_sessions(a, b)
         await send(cluster, 1)
         await a.fetch()
         assert (await b.fetch(wait_ms=60_000)).acquired == [(0, 0, 2)]
@@ -189,7 +189,7 @@ async def test_failover_keeps_acknowledgements_and_redelivers_acquired_records()
 
 async def test_invalid_requests_change_nothing() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
-        await begun(a, b)
+        await open_sessions(a, b)
         await send(cluster, 2)
         await a.fetch()
         assert await b.acknowledge(0, 0, ACCEPT) == (0, ErrorCode.INVALID_RECORD_STATE)
@@ -213,7 +213,7 @@ async def test_invalid_requests_change_nothing() -> None:
 
 async def test_batches_not_acquired_are_not_returned() -> None:
     async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
-        await begun(a, b)
+        await open_sessions(a, b)
         for _ in range(4):
             await send(cluster, 1)
         assert (await a.fetch(max_records=1)).acquired == [(0, 0, 1)]
@@ -226,7 +226,7 @@ async def test_batches_not_acquired_are_not_returned() -> None:
 
 async def test_strict_acquire_mode_returns_at_most_max_records() -> None:
     async with sharing() as cluster, members(cluster, "a") as (a,):
-        await begun(a)
+        await open_sessions(a)
         await send(cluster, 3)
         assert (await a.fetch(max_records=2, share_acquire_mode=1)).acquired == [(0, 1, 1)]
         assert (await a.fetch(max_records=2, share_acquire_mode=1)).acquired == [(2, 2, 1)]
@@ -235,13 +235,13 @@ async def test_strict_acquire_mode_returns_at_most_max_records() -> None:
 async def test_failing_record_is_isolated() -> None:
     """As in Kafka 4.2: half of its batch at the fourth delivery, alone at the fifth and last one."""
     async with sharing() as cluster, members(cluster, "a") as (a,):
-        await begun(a)
+        await open_sessions(a)
         await send(cluster, 8)
-        told = []
+        acquired = []
         for _ in range(3):
-            told.append((await a.fetch()).acquired)
+            acquired.append((await a.fetch()).acquired)
             assert await a.acknowledge(0, 7, RELEASE) == (0, 0)
-        assert told == [[(0, 7, 1)], [(0, 7, 2)], [(0, 7, 3)]]
+        assert acquired == [[(0, 7, 1)], [(0, 7, 2)], [(0, 7, 3)]]
         assert (await a.fetch()).acquired == [(0, 3, 4)]
         assert await a.acknowledge(0, 3, RELEASE) == (0, 0)
         assert [(await a.fetch()).acquired for _ in range(5)] == [[(n, n, 5)] for n in range(4)] + [[(4, 7, 4)]]
@@ -279,7 +279,7 @@ async def test_read_committed_group_skips_records_of_aborted_transactions() -> N
 async def test_delayed_state_write_does_not_override_a_later_one() -> None:
     """Its leader has retried or given up meanwhile; later acknowledged changes must persist."""
     async with sharing(request_timeout_ms="2000") as cluster, members(cluster, "a", "b") as (a, b):
-        await begun(a, b)
+        await open_sessions(a, b)
         await send(cluster, 2)
         assert list((await a.fetch()).values) == [0, 1]
         late = cluster.faults.add(api="WriteShareGroupState", between_brokers=True, times=1, hold=True)

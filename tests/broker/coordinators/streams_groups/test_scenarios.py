@@ -34,12 +34,12 @@ def test_task_assigned_before_its_revocation_fails_the_scenarios(monkeypatch: py
 
     monkeypatch.setattr(streams_heartbeat, "reconcile", hasty)
     texts = {path.stem: path.read_text() for path in FILES}
-    changed = {name: now for name, text in texts.items() if (now := heard(text)) != text}
+    changed = {name: now for name, text in texts.items() if (now := rendered(text)) != text}
     assert {"second_instance_joins", "member_never_gives_up"} <= changed.keys()
     assert "BOTH" in changed["second_instance_joins"]
 
 
-def heard(text: str) -> str:
+def rendered(text: str) -> str:
     try:
         return retold(text, StreamsStage())
     except NotUnderstood as error:  # it goes another way altogether

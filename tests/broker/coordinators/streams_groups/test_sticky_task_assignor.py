@@ -111,7 +111,7 @@ def test_random_membership_keeps_one_owner_and_standbys_per_task(
     lives: list[set[str]], counts: dict[str, int], standbys: int
 ) -> None:
     parts = topology(**counts)
-    wanted = {(name, index) for name, one in parts.items() for index in range(one.task_count)}
+    all_tasks = {(name, index) for name, one in parts.items() for index in range(one.task_count)}
     members: Group = {}
     dealt: dict[str, Tasks] = {}
     for alive in lives:
@@ -119,14 +119,14 @@ def test_random_membership_keeps_one_owner_and_standbys_per_task(
         dealt = assign(members, parts, standbys)
         processes = len({process for process, _ in members.values()})
         actives, copies = held(dealt, ACTIVE), held(dealt, STANDBY)
-        assert actives.keys() == wanted and all(len(one) == 1 for one in actives.values())
-        for task in wanted:
+        assert actives.keys() == all_tasks and all(len(one) == 1 for one in actives.values())
+        for task in all_tasks:
             holders = [member[0] for member in (*actives[task], *copies.get(task, []))]
             assert len(holders) == len(set(holders)), f"{task} twice in an instance"
             stateful = parts[task[0]].stateful
             assert len(holders) == 1 + (min(standbys, processes - 1) if stateful else 0)
         if not standbys:
-            assert max(sizes(dealt, ACTIVE)) <= -(-len(wanted) // len(members))
+            assert max(sizes(dealt, ACTIVE)) <= -(-len(all_tasks) // len(members))
             assert assign(after(members, dealt), parts, 0) == dealt, "nothing moves while nothing changes"
 
 
