@@ -23,7 +23,7 @@ PLAIN = Security(None, "PLAIN", "alice", "secret")
 LISTENER = "SASL_PLAINTEXT://127.0.0.1:0"
 
 
-async def told(*answers: Any) -> float | None:
+async def log_in_with(*answers: Any) -> float | None:
     """The outcome of a login that is answered like this."""
     queue = iter(answers)
 
@@ -42,8 +42,8 @@ def believed(**more: Any) -> SaslAuthenticateResponse:
 
 
 async def test_session_lifetime_determines_reauthentication_time() -> None:
-    assert await told(shaken(), believed()) is None
-    assert await told(shaken(), believed(session_lifetime_ms=10_000)) == 8.5
+    assert await log_in_with(shaken(), believed()) is None
+    assert await log_in_with(shaken(), believed(session_lifetime_ms=10_000)) == 8.5
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ async def test_session_lifetime_determines_reauthentication_time() -> None:
 )
 async def test_refused_authentication_names_reason(answers: Any, says: str) -> None:
     with pytest.raises(AuthenticationFailed, match=says):
-        await told(*answers)
+        await log_in_with(*answers)
 
 
 def short_sessions(ms: int) -> dict[str, str]:

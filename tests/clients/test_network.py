@@ -202,7 +202,6 @@ async def test_leader_of_waits_for_a_leader() -> None:
 
 
 async def test_leader_of_missing_partition_times_out() -> None:
-    """A lookup of a removed partition ends with an error."""
     async with connected(request_timeout_ms=50) as (_, network):
         with pytest.raises(TimeoutError):
             await network.leader_of(TopicPartition("t", 99))

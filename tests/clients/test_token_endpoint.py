@@ -25,7 +25,7 @@ LISTENER = "SASL_PLAINTEXT"
 VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 
 
-def asking(url: str, user: str, secret: str) -> dict[str, str]:
+def client_properties(url: str, user: str, secret: str) -> dict[str, str]:
     """The properties of a client."""
     return {
         "security.protocol": LISTENER,
@@ -46,17 +46,17 @@ async def test_token_is_fetched_once_in_its_lifetime(tmp_path: Path) -> None:
             "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "keys").as_uri(),
             "sasl.oauthbearer.token.endpoint.url": endpoint.url,
             f"{prefix}.sasl.server.callback.handler.class": VALIDATOR,
-            f"{prefix}.sasl.jaas.config": asking(endpoint.url, "broker", "planted")["sasl.jaas.config"],
+            f"{prefix}.sasl.jaas.config": client_properties(endpoint.url, "broker", "planted")["sasl.jaas.config"],
         }
         async with Cluster(2, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=properties) as cluster:
             begun = len(endpoint.asked)
-            security = security_of(asking(endpoint.url, "alice", "planted too"))
+            security = security_of(client_properties(endpoint.url, "alice", "planted too"))
             for _ in range(3):
                 async with Admin(cluster.bootstrap_servers, security=security) as admin:
                     assert await admin.list_topics() == []
             assert len(endpoint.asked) == begun + 1
             assert endpoint.asked[-1] == {"grant_type": "client_credentials", "scope": "kafka"}
-            wrong = security_of(asking(endpoint.url, "alice", "planted wrongly"))
+            wrong = security_of(client_properties(endpoint.url, "alice", "planted wrongly"))
             with pytest.raises(AuthenticationFailed, match="issued no token: 401") as refused:
                 await Admin(cluster.bootstrap_servers, security=wrong).start()
             assert "planted" not in str(refused.value) and "planted" not in repr(wrong)

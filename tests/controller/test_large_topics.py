@@ -18,7 +18,7 @@ from anabranch.controller.zk.session import ConnectionLoss, Create, Delete, Op, 
 from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, ZNODE_BYTES_MAX, bytes_of, multi_bytes
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.controller.cluster import TestCluster
-from tests.controller.test_resize_requests import ask, wish
+from tests.controller.test_resize_requests import ask, topic_request
 from tests.controller.test_znode_writer import desk, write
 from tests.controller.world import started
 
@@ -99,19 +99,19 @@ async def test_deletion_is_finished_by_next_controller_from_any_step(died_after:
 def test_too_large_topic_znode_is_refused_before_write(count: int) -> None:
     world, term = started(partitions=4)
     before = world.topics["t"]
-    row = ask(term, wish(count)).results[0]
+    row = ask(term, topic_request(count)).results[0]
     assert row.error_code == ErrorCode.POLICY_VIOLATION
     assert f"{ZNODE_BYTES_MAX:,} bytes (three quarters of jute.maxbuffer)" in row.error_message
     assert world.topics["t"] == before
-    assert ask(term, wish(6)).results[0].error_code == ErrorCode.NONE
+    assert ask(term, topic_request(6)).results[0].error_code == ErrorCode.NONE
 
 
 def test_manual_assignments_count_for_znode_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_size, "ZNODE_BYTES_MAX", 500)
     _, term = started(partitions=4)
-    asked = wish(40, assignments=[[1, 2]] * 36)
+    asked = topic_request(40, assignments=[[1, 2]] * 36)
     assert ask(term, asked).results[0].error_code == ErrorCode.POLICY_VIOLATION
-    assert ask(term, wish(8, assignments=[[1, 2]] * 4)).results[0].error_code == ErrorCode.NONE
+    assert ask(term, topic_request(8, assignments=[[1, 2]] * 4)).results[0].error_code == ErrorCode.NONE
 
 
 def test_merge_is_refused_without_room_for_tombstones(
@@ -119,10 +119,10 @@ def test_merge_is_refused_without_room_for_tombstones(
 ) -> None:
     """Otherwise a drained partition's tombstone would not fit (R13)."""
     world, term = started(partitions=1, replication=1)
-    assert ask(term, wish(32)).results[0].error_code == ErrorCode.NONE
+    assert ask(term, topic_request(32)).results[0].error_code == ErrorCode.NONE
     monkeypatch.setattr(topic_size, "ZNODE_BYTES_MAX", 1500)
-    assert ask(term, wish(1, shrink=True)).results[0].error_code == ErrorCode.POLICY_VIOLATION
-    assert ask(term, wish(28, shrink=True)).results[0].error_code == ErrorCode.NONE
+    assert ask(term, topic_request(1, shrink=True)).results[0].error_code == ErrorCode.POLICY_VIOLATION
+    assert ask(term, topic_request(28, shrink=True)).results[0].error_code == ErrorCode.NONE
     body = world.topics["t"].body
     tombstone = Retired(7, 1 << 40, ((0, 0), (1, 0), (2, 1)))
     whole = {**body.retired, **dict.fromkeys(range(28, 32), tombstone)}

@@ -113,7 +113,7 @@ def create_small(world: World, term: Term, name: str, **config: str) -> None:
     term.happen(events.TopicsRead(frozenset(world.topics), (world.snapshot(name),)))
 
 
-def begun(happens: Callable[[World, Term], None]) -> tuple[World, Term, Queues]:
+def started_with(happens: Callable[[World, Term], None]) -> tuple[World, Term, Queues]:
     world, term = started()
     queues = Queues(world, term)
     happens(world, term)
@@ -138,7 +138,7 @@ STEPS = pytest.mark.parametrize("happens", [create, grow, grow_plainly, shrink])
 
 @STEPS
 def test_next_piece_follows_responses(happens: Callable[[World, Term], None]) -> None:
-    world, _, queues = begun(happens)
+    world, _, queues = started_with(happens)
     queues.fire()
     assert not is_done(happens, world), "nobody has answered yet"
     queues.answer_all()
@@ -148,7 +148,7 @@ def test_next_piece_follows_responses(happens: Callable[[World, Term], None]) ->
 
 @STEPS
 def test_another_topic_waits_for_one_piece_only(happens: Callable[[World, Term], None]) -> None:
-    world, term, queues = begun(happens)
+    world, term, queues = started_with(happens)
     for _ in range(3):
         for broker in world.brokers:
             queues.answer(broker)
@@ -163,7 +163,7 @@ def test_another_topic_waits_for_one_piece_only(happens: Callable[[World, Term],
 
 @STEPS
 def test_dead_leader_does_not_block_pieces(happens: Callable[[World, Term], None]) -> None:
-    world, _, queues = begun(happens)
+    world, _, queues = started_with(happens)
     queues.answer_all(but=2)
     queues.lose(2)
     queues.answer_all()
@@ -176,7 +176,7 @@ def create_without_replicas(world: World, term: Term) -> None:
 
 
 def test_topic_creation_continues_after_death_of_a_leading_broker() -> None:
-    world, _, queues = begun(create_without_replicas)
+    world, _, queues = started_with(create_without_replicas)
     queues.answer_all(but=2)
     assert len(world.states_of("large")) < LARGE // 2, "the pieces wait for it"
     queues.lose(2)
@@ -186,7 +186,7 @@ def test_topic_creation_continues_after_death_of_a_leading_broker() -> None:
 
 
 def test_topic_creation_continues_after_disk_failure_of_a_leader() -> None:
-    world, _, queues = begun(create_without_replicas)
+    world, _, queues = started_with(create_without_replicas)
     lead = world._lead
 
     def fails(broker: int, request: LeaderAndIsrRequest) -> Any:

@@ -27,7 +27,9 @@ def ask(term: Term, *topics: CreatePartitionsTopic, timeout_ms: int = 1000, vali
     return term.replies.pop(5, None)
 
 
-def wish(count: int, name: str = "t", *, shrink: bool = False, assignments: Any = None) -> CreatePartitionsTopic:
+def topic_request(
+    count: int, name: str = "t", *, shrink: bool = False, assignments: Any = None
+) -> CreatePartitionsTopic:
     rows = None if assignments is None else [CreatePartitionsAssignment(broker_ids=one) for one in assignments]
     return CreatePartitionsTopic(name=name, count=count, assignments=rows, allow_shrink=shrink)
 
@@ -35,15 +37,15 @@ def wish(count: int, name: str = "t", *, shrink: bool = False, assignments: Any 
 @pytest.mark.parametrize(
     ("topic", "code", "says"),
     [
-        (wish(4), ErrorCode.INVALID_PARTITIONS, "already has 4"),
-        (wish(3), ErrorCode.INVALID_PARTITIONS, "anabranch topics alter t --partitions 3"),
-        (wish(0, shrink=True), ErrorCode.INVALID_PARTITIONS, "the minimum is one"),
-        (wish(5, name="nope"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "does not exist"),
-        (wish(6, assignments=[[1, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "by 2 but 1"),
-        (wish(5, assignments=[[1, 9]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "live brokers"),
-        (wish(5, assignments=[[1, 1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "distinct"),
-        (wish(5, assignments=[[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partition 0 has"),
-        (wish(5, assignments=[[]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "live brokers"),
+        (topic_request(4), ErrorCode.INVALID_PARTITIONS, "already has 4"),
+        (topic_request(3), ErrorCode.INVALID_PARTITIONS, "anabranch topics alter t --partitions 3"),
+        (topic_request(0, shrink=True), ErrorCode.INVALID_PARTITIONS, "the minimum is one"),
+        (topic_request(5, name="nope"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "does not exist"),
+        (topic_request(6, assignments=[[1, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "by 2 but 1"),
+        (topic_request(5, assignments=[[1, 9]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "live brokers"),
+        (topic_request(5, assignments=[[1, 1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "distinct"),
+        (topic_request(5, assignments=[[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partition 0 has"),
+        (topic_request(5, assignments=[[]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "live brokers"),
     ],
 )
 def test_refused_resize_has_code_and_message(topic: CreatePartitionsTopic, code: ErrorCode, says: str) -> None:
@@ -59,15 +61,15 @@ def test_r17_topic_is_resized_only_when_every_broker_fences_old_generations() ->
     world.add_topic("plain", {0: (1,)}, enable_ordered_delivery="false")
     term.happen(events.TopicsRead(frozenset(world.topics), (world.snapshot("plain"),)))
     term.state.brokers[2] = replace(term.state.brokers[2], features=())
-    row = ask(term, wish(6)).results[0]
+    row = ask(term, topic_request(6)).results[0]
     assert (row.error_code, "Brokers [2] do not support" in row.error_message) == (ErrorCode.UNSUPPORTED_VERSION, True)
-    assert ask(term, wish(2, "plain")).results[0].error_code == 0, "such a topic is fenced by nobody"
+    assert ask(term, topic_request(2, "plain")).results[0].error_code == 0, "such a topic is fenced by nobody"
     term.state.brokers[2] = broker(2, term.state.brokers[2].epoch)
     term.state.features = Features()
-    row = ask(term, wish(6)).results[0]
+    row = ask(term, topic_request(6)).results[0]
     assert (row.error_code, "not finalized" in row.error_message) == (ErrorCode.UNSUPPORTED_VERSION, True)
     term.state.features = Features({RESHARD: 1}, 1)
-    assert ask(term, wish(6)).results[0].error_code == 0
+    assert ask(term, topic_request(6)).results[0].error_code == 0
     back = FeatureUpdateKey(feature=RESHARD, max_version_level=0, upgrade_type=SAFE_DOWNGRADE)
     term.happen(events.FeaturesRequested(7, UpdateFeaturesRequest(feature_updates=[back])))
     code, says = term.replies.pop(7)[RESHARD]
@@ -78,9 +80,9 @@ def test_r17_topic_is_resized_only_when_every_broker_fences_old_generations() ->
 def test_topic_shrinks_to_any_count_of_at_least_one(initial: int) -> None:
     _, term = started(partitions=initial)
     for count in range(initial - 1, 0, -1):
-        assert ask(term, wish(count, shrink=True)).results[0].error_code == 0, count
+        assert ask(term, topic_request(count, shrink=True)).results[0].error_code == 0, count
     for nonsense in (0, -1):
-        row = ask(term, wish(nonsense, shrink=True)).results[0]
+        row = ask(term, topic_request(nonsense, shrink=True)).results[0]
         assert (row.error_code, "the minimum is one" in row.error_message) == (ErrorCode.INVALID_PARTITIONS, True)
 
 
@@ -88,32 +90,32 @@ def test_duplicates_are_refused_and_others_resized() -> None:
     world, term = started(partitions=4)
     world.add_topic("u", {0: (1,)})
     term.happen(events.TopicsRead(frozenset({"t", "u"}), (world.snapshot("u"),)))
-    answer = ask(term, wish(5), wish(6), wish(2, name="u"))
+    answer = ask(term, topic_request(5), topic_request(6), topic_request(2, name="u"))
     assert {row.name: row.error_code for row in answer.results} == {"t": ErrorCode.INVALID_REQUEST, "u": 0}
 
 
 def test_unordered_topics_grow_as_in_kafka() -> None:
     world, term = started(partitions=4, enable_ordered_delivery="false")
-    assert ask(term, wish(6)).results[0].error_code == 0
+    assert ask(term, topic_request(6)).results[0].error_code == 0
     body = world.topics["t"].body
     assert (body.undeleted_partition_count, body.generation, body.plan) == (6, 0, None)
     assert {(state.generation, state.leader_epoch) for state in world.states_of("t").values()} == {(0, 0)}
-    row = ask(term, wish(3, shrink=True)).results[0]
+    row = ask(term, topic_request(3, shrink=True)).results[0]
     assert row.error_code == ErrorCode.INVALID_PARTITIONS and "enable.ordered.delivery=false" in row.error_message
 
 
 def test_compacted_topics_do_not_shrink() -> None:
     """R15: the last record of each key never expires, so a retiring partition would never drain."""
     _, term = started(partitions=4, cleanup_policy="compact")
-    row = ask(term, wish(2, shrink=True)).results[0]
+    row = ask(term, topic_request(2, shrink=True)).results[0]
     assert row.error_code == ErrorCode.INVALID_PARTITIONS and "compact" in row.error_message
-    assert ask(term, wish(5)).results[0].error_code == 0
+    assert ask(term, topic_request(5)).results[0].error_code == 0
 
 
 def test_validate_only_changes_nothing() -> None:
     world, term = started(partitions=4)
     before = world.topics["t"]
-    assert ask(term, wish(6), validate_only=True).results[0].error_code == 0
+    assert ask(term, topic_request(6), validate_only=True).results[0].error_code == 0
     assert world.topics["t"] == before
 
 
@@ -139,12 +141,14 @@ def test_resizes_of_one_topic_run_in_sequence() -> None:
 def test_queued_request_that_became_a_shrink_is_refused(barred: bool) -> None:
     world, term = started(partitions=4)
     held_up(world)
-    assert not is_shrink_request(term.state, wish(5, shrink=True))
-    assert is_shrink_request(term.state, wish(3, shrink=True)) and not is_shrink_request(term.state, wish(3))
+    assert not is_shrink_request(term.state, topic_request(5, shrink=True))
+    assert is_shrink_request(term.state, topic_request(3, shrink=True)) and not is_shrink_request(
+        term.state, topic_request(3)
+    )
     assert term.resize("t", 6) is None
-    assert is_shrink_request(term.state, wish(5, shrink=True)), "more than now, and fewer than then"
-    assert not is_shrink_request(term.state, wish(5, "no such topic", shrink=True))
-    request = CreatePartitionsRequest(topics=[wish(5, shrink=True)], timeout_ms=1000, validate_only=False)
+    assert is_shrink_request(term.state, topic_request(5, shrink=True)), "more than now, and fewer than then"
+    assert not is_shrink_request(term.state, topic_request(5, "no such topic", shrink=True))
+    request = CreatePartitionsRequest(topics=[topic_request(5, shrink=True)], timeout_ms=1000, validate_only=False)
     refusals = {"t": KafkaError(ErrorCode.POLICY_VIOLATION, "somebody reads it")} if barred else {}
     term.happen(events.PartitionsRequested(5, request, refusals))
     leader = world.state("t", 0).leader
@@ -158,7 +162,7 @@ def test_queued_request_that_became_a_shrink_is_refused(barred: bool) -> None:
 
 def test_request_barred_from_shrinking_may_grow() -> None:
     _, term = started(partitions=4)
-    request = CreatePartitionsRequest(topics=[wish(5, shrink=True)], timeout_ms=1000, validate_only=False)
+    request = CreatePartitionsRequest(topics=[topic_request(5, shrink=True)], timeout_ms=1000, validate_only=False)
     term.happen(events.PartitionsRequested(5, request, {"t": KafkaError(ErrorCode.POLICY_VIOLATION)}))
     assert term.replies[5].results[0].error_code == 0
 
@@ -166,7 +170,7 @@ def test_request_barred_from_shrinking_may_grow() -> None:
 def test_timed_out_resize_continues() -> None:
     world, term = started(partitions=4)
     held_up(world)
-    assert ask(term, wish(6)) is None
+    assert ask(term, topic_request(6)) is None
     term.happen(events.ReplyDue(5))
     assert term.replies.pop(5).results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     assert world.topics["t"].body.plan is not None
@@ -178,7 +182,7 @@ def test_timed_out_resize_continues() -> None:
 def test_zero_timeout_returns_at_once_and_resize_continues() -> None:
     world, term = started(partitions=4)
     held_up(world)
-    assert ask(term, wish(6), timeout_ms=0).results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert ask(term, topic_request(6), timeout_ms=0).results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     assert world.topics["t"].body.plan is not None
 
 

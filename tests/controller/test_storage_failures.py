@@ -84,7 +84,7 @@ def test_last_in_sync_replica_with_failed_disk_stays() -> None:
 
 def test_disk_failure_of_earlier_leader_epoch_is_ignored() -> None:
     world, term = started(brokers=3, partitions=1, replication=3)
-    late = asked(world, 1)
+    late = last_leader_and_isr(world, 1)
     del world.brokers[3]
     term.brokers_changed()
     written = len(world.history)
@@ -92,7 +92,7 @@ def test_disk_failure_of_earlier_leader_epoch_is_ignored() -> None:
     assert len(world.history) == written and world.state("t", 0).leader == 1
 
 
-def asked(world: World, broker: int) -> LeaderAndIsrRequest:
+def last_leader_and_isr(world: World, broker: int) -> LeaderAndIsrRequest:
     """The last LeaderAndIsr to a broker."""
     return next(
         request for one, request in reversed(world.sent) if one == broker and isinstance(request, LeaderAndIsrRequest)
@@ -104,7 +104,9 @@ def answer(world: World, term: Term, broker: int, request: LeaderAndIsrRequest |
     row = LeaderAndIsrPartitionError(partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     topic = LeaderAndIsrTopicError(topic_id=world.topics["t"].body.topic_id, partition_errors=[row])
     response = LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=[topic])
-    term.happen(ResponseReceived(broker, world.brokers[broker].epoch, request or asked(world, broker), response))
+    term.happen(
+        ResponseReceived(broker, world.brokers[broker].epoch, request or last_leader_and_isr(world, broker), response)
+    )
 
 
 def refused(code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> tuple[Term, list[Effect]]:

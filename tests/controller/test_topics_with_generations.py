@@ -28,7 +28,7 @@ def written(world: World) -> bool:
     return world.topics["t"].body.has_generations
 
 
-def told(world: World, kind: type[Any], since: int) -> list[bool]:
+def sent_marks(world: World, kind: type[Any], since: int) -> list[bool]:
     """What brokers were told of the topic, by requests of one kind."""
     requests = [request for _, request in world.sent[since:] if isinstance(request, kind)]
     return [topic.has_generations for request in requests for topic in request.topic_states]
@@ -36,14 +36,14 @@ def told(world: World, kind: type[Any], since: int) -> list[bool]:
 
 def test_has_generations_is_written_once_and_sent_to_every_broker() -> None:
     world, term = started()
-    assert told(world, UpdateMetadataRequest, 0) and not any(told(world, UpdateMetadataRequest, 0))
+    assert sent_marks(world, UpdateMetadataRequest, 0) and not any(sent_marks(world, UpdateMetadataRequest, 0))
     begun, version = len(world.sent), world.topics["t"].version
     for _ in range(2):
         (row,) = ask(world, term).topics
         assert row.has_generations and row.topic_id == TOPIC_ID and row.partitions == []
     assert written(world) and world.topics["t"].version == version + 1
-    assert told(world, UpdateMetadataRequest, begun) == [True, True, True], "each broker once"
-    assert not told(world, LeaderAndIsrRequest, begun), "nobody's role has changed"
+    assert sent_marks(world, UpdateMetadataRequest, begun) == [True, True, True], "each broker once"
+    assert not sent_marks(world, LeaderAndIsrRequest, begun), "nobody's role has changed"
 
 
 def test_missing_topic_is_not_marked() -> None:
@@ -102,7 +102,7 @@ def test_later_resize_sends_mark_to_leaders() -> None:
     ask(world, term)
     begun = len(world.sent)
     term.resize("t", 5)
-    leaders = told(world, LeaderAndIsrRequest, begun)
+    leaders = sent_marks(world, LeaderAndIsrRequest, begun)
     assert leaders and all(leaders)
     assert written(world) and world.topics["t"].body.generation == 1
 

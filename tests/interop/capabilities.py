@@ -22,14 +22,14 @@ def produce_and_consume(world: World, client: Client) -> None:
     with client.run("consume", servers=world.servers, topic=topic, group=topic) as first:
         first.until(lambda: len(first.values) >= 300, "300 records")
         first.stop()
-    assert first.values == producer.acked == wanted(300)
+    assert first.values == producer.acked == expected_values(300)
     assert in_key_order(first.records)
     with client.run("produce", servers=world.servers, topic=topic, first=300, count=7) as producer:
         producer.finish()
     with client.run("consume", servers=world.servers, topic=topic, group=topic) as second:
-        second.until(lambda: second.values >= wanted(7, 300), "the new records")
+        second.until(lambda: second.values >= expected_values(7, 300), "the new records")
         second.stop()
-    assert second.values == wanted(7, 300), "it did not begin where the first one had stopped"
+    assert second.values == expected_values(7, 300), "it did not begin where the first one had stopped"
 
 
 def groups_eager(world: World, client: Client) -> None:
@@ -40,7 +40,7 @@ def groups_eager(world: World, client: Client) -> None:
         shared(first, second)
         with client.run("produce", servers=world.servers, topic=topic, count=200) as producer:
             producer.finish()
-        first.until(lambda: first.values | second.values >= wanted(200), "all records between them")
+        first.until(lambda: first.values | second.values >= expected_values(200), "all records between them")
         second.stop()
         first.until(lambda: first.owned == set(range(4)), "all partitions for the one that stays")
         first.stop()
@@ -57,7 +57,7 @@ def groups_cooperative(world: World, client: Client) -> None:
         assert all(len(one["partitions"]) <= 2 for one in first.told("revoked")), first.told("revoked")
         with client.run("produce", servers=world.servers, topic=topic, count=200) as producer:
             producer.finish()
-        first.until(lambda: first.values | second.values >= wanted(200), "all records between them")
+        first.until(lambda: first.values | second.values >= expected_values(200), "all records between them")
         second.stop()
         first.until(lambda: first.owned == set(range(4)), "all partitions for the one that stays")
         first.stop()
@@ -77,7 +77,7 @@ def static_members(world: World, client: Client) -> None:
         again.until(lambda: again.owned == owned, f"the same partitions {owned}")
         with client.run("produce", servers=world.servers, topic=topic, count=100) as producer:
             producer.finish()
-        first.until(lambda: first.values | again.values >= wanted(100), "all records between them")
+        first.until(lambda: first.values | again.values >= expected_values(100), "all records between them")
         assert len(first.told("assigned", "revoked")) == noticed, "the other member was bothered"
 
 
@@ -120,7 +120,7 @@ def codecs(world: World, client: Client) -> None:
             producer.finish()
         assert not producer.told("failed"), codec
     with client.run("consume", servers=world.servers, topic=topic, group=topic) as consumer:
-        everything = wanted(50 * len(client.codecs))
+        everything = expected_values(50 * len(client.codecs))
         consumer.until(lambda: consumer.values >= everything, "all records")
         consumer.stop()
 
@@ -135,7 +135,7 @@ def old_formats(world: World, client: Client) -> None:
         producer.finish()
     for old in (True, False):
         with client.run("consume", **asked, group=f"{topic}-{old}", old=old) as consumer:
-            consumer.until(lambda c=consumer: c.values >= wanted(100), "all records")
+            consumer.until(lambda c=consumer: c.values >= expected_values(100), "all records")
             consumer.stop()
 
 
@@ -152,7 +152,7 @@ def coordinator_killed(world: World, client: Client) -> None:
     with client.run("produce", servers=world.servers, topic=topic, first=10**7, count=7) as producer:
         producer.finish()
     with client.run("consume", servers=world.servers, topic=topic, group=topic, session_ms=SESSION_MS) as consumer:
-        consumer.until(lambda: consumer.values >= wanted(7, 10**7), "the new records")
+        consumer.until(lambda: consumer.values >= expected_values(7, 10**7), "the new records")
         consumer.stop()
     assert len(consumer.values) < 100, "it began from the beginning"
 
@@ -186,10 +186,10 @@ def resized(world: World, client: Client) -> None:
     with client.run("consume", **asked, group=topic) as consumer:
         with client.run("produce", **asked, count=100) as producer:
             producer.finish()
-        consumer.until(lambda: consumer.values >= wanted(100), "records before the resizes")
+        consumer.until(lambda: consumer.values >= expected_values(100), "records before the resizes")
         for place, count in enumerate((6, 3), 1):
             world.resize(topic, count)
-            written = wanted(100, 100 * place)
+            written = expected_values(100, 100 * place)
             world.do(our_producer(world, topic, sorted(written)))
             consumer.until(lambda w=written: consumer.values >= w, f"records of {count} partitions")
         consumer.stop()
@@ -243,7 +243,7 @@ def shared(first: Driver, second: Driver) -> None:
     first.until(fair, f"a fair share: {first.owned} and {second.owned}")
 
 
-def wanted(count: int, first: int = 0) -> set[str]:
+def expected_values(count: int, first: int = 0) -> set[str]:
     """The values of records."""
     return {f"{number:08d}" for number in range(first, first + count)}
 

@@ -31,7 +31,7 @@ ROW = re.compile(r"^\| (\*\*)?(.+?)(?:\*\*)? \| (.*?) ?\|$", re.MULTILINE)
 TIMES = re.compile(r"\d+(\.\d+)? m?s\b|(calculated )?crc [-0-9a-f]+|\d+ (?=of them twice)")
 
 
-def told() -> dict[tuple[str, str, str], str]:
+def documented_cells() -> dict[tuple[str, str, str], str]:
     """(send or read, fault, client) -> the cell of the page."""
     found: dict[tuple[str, str, str], str] = {}
     shown = PAGE.read_text().partition("<!-- clients: begin -->")[2].partition("<!-- clients: end -->")[0]
@@ -53,7 +53,7 @@ def absent(client: str) -> bool:
 
 
 def quick() -> Iterator[object]:
-    for (what, fault, client), content in told().items():
+    for (what, fault, client), content in documented_cells().items():
         if not absent(client) and not SLOW.search(content + fault) and (WHOLE or fault in ALWAYS):
             yield pytest.param(what, fault, client, content, id=f"{client}-{what}-{fault}".replace(" ", "-"))
 
@@ -71,7 +71,7 @@ def outcome(content: str) -> str:
 
 
 def test_table_has_every_cell() -> None:
-    cells = told()
+    cells = documented_cells()
     assert {client for _, _, client in cells} == set(CLIENTS)
     assert len(cells) == len(CLIENTS) * (2 * len(FAULTS) + len(ON_RECORDS))
 

@@ -72,7 +72,7 @@ async def test_every_record_is_accepted_while_coordinators_die(client: str, requ
         assert process.stdout is not None
         try:
             assert await process.stdout.readline() == b"ready\n"
-            await until(lambda: all(begun(cluster, index) for index in (0, 1)))
+            await until(lambda: all(has_started(cluster, index) for index in (0, 1)))
             async with Producer(cluster.bootstrap_servers) as producer:
                 for number in range(COUNT):
                     await producer.send("t", b"%d" % number, b"%d" % number)
@@ -106,7 +106,7 @@ async def crash_coordinator(cluster: Cluster, *, of_group: bool) -> None:
         await cluster.start_broker(found.leader)
 
 
-def begun(cluster: Cluster, index: int) -> bool:
+def has_started(cluster: Cluster, index: int) -> bool:
     """Whether the group has begun to read a partition, so that nothing sent from now on lies before its start."""
     node = cluster.nodes[next(iter(cluster.nodes.values())).services.metadata.partition("t", index).leader]  # type: ignore[union-attr]
     shares = node.services.broker.shares.built if node.services.broker is not None else None

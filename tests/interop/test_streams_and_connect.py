@@ -113,7 +113,7 @@ async def counted(servers: str, topic: str, wanted: dict[str, int]) -> dict[str,
     return counts
 
 
-def told(app: Program) -> list[str]:
+def output_of(app: Program) -> list[str]:
     """Its output without library logs."""
     return [line for line in list(app.lines) if line.startswith(("running", "died", "state "))]
 
@@ -129,7 +129,7 @@ def test_streams_application_that_counts_words_continues_through_resize(anabranc
             if number:
                 asyncio.run(grow(servers, topic, count))
             else:
-                app.until(lambda: "running" in told(app), "both instances run")
+                app.until(lambda: "running" in output_of(app), "both instances run")
             asyncio.run(send(servers, topic, number))
             first = sum(ROUNDS[:number])
             wanted.update({f"key-{key}": ROUNDS[number] for key in range(KEYS)})
@@ -137,7 +137,7 @@ def test_streams_application_that_counts_words_continues_through_resize(anabranc
         counts = asyncio.run(counted(servers, output, wanted))
         app.end()
     assert counts == wanted, app.lines
-    assert told(app) == ["running", "state RUNNING", "state RUNNING"]
+    assert output_of(app) == ["running", "state RUNNING", "state RUNNING"]
 
 
 def test_streams_application_that_counts_source_keys_ends_as_with_kafka(anabranch: Any) -> None:
@@ -146,11 +146,11 @@ def test_streams_application_that_counts_source_keys_ends_as_with_kafka(anabranc
     topic, output = anabranch.topic("lines", partitions=2, **GATED), anabranch.topic("counts", partitions=1)
     program = Path(__file__).with_name("GrowingWordCount.java")
     with running("kafka-streams", program, servers, topic, output, "direct") as app:
-        app.until(lambda: "running" in told(app), "both instances run")
+        app.until(lambda: "running" in output_of(app), "both instances run")
         asyncio.run(send(servers, topic, 0))
         asyncio.run(grow(servers, topic, 4))
-        app.until(lambda: any(line.startswith("died") for line in told(app)), "it ends")
-    assert "invalid partitions: expected: 4; actual: 2" in " ".join(told(app))
+        app.until(lambda: any(line.startswith("died") for line in output_of(app)), "it ends")
+    assert "invalid partitions: expected: 4; actual: 2" in " ".join(output_of(app))
 
 
 @pytest.mark.parametrize(("policy", "begins"), [("gate", 0), ("gate", 2), ("ignore", 2)])
@@ -167,16 +167,16 @@ def test_connect_continues_and_its_sinks_keep_key_order(
     file.touch()
     sink = {**SINK, "topics": topic, "file": str(file)}
     with running("connect-file", "org.apache.kafka.connect.cli.ConnectDistributed", settings) as worker:
-        worker.until(lambda: asked(rest, "/connectors") == [], "the worker is a member of its group")
+        worker.until(lambda: call_worker(rest, "/connectors") == [], "the worker is a member of its group")
         for number, count in enumerate((2, 4, 8)):
             if number:
                 asyncio.run(grow(servers, topic, count))
             asyncio.run(send(servers, topic, number))
             if number == begins:
-                worker.until(lambda: asked(rest, "/connectors/sink/config", sink) is not None, "there is a sink")
+                worker.until(lambda: call_worker(rest, "/connectors/sink/config", sink) is not None, "there is a sink")
                 worker.until(lambda: handed(file) != [], "it reads")
         worker.until(lambda: len(set(handed(file))) == sum(ROUNDS) * KEYS, "everything is handed to the sink")
-        status = asked(rest, "/connectors/sink/status")
+        status = call_worker(rest, "/connectors/sink/status")
         groups = {row["group"] for row in anabranch.control.state()["groups"]}
     assert [one["state"] for one in (status["connector"], *status["tasks"])] == ["RUNNING"] * 3, status
     assert {"workers", "connect-sink"} <= groups
@@ -203,7 +203,7 @@ consumer.max.poll.records=50
 SINK: Final = {"connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector", "tasks.max": "2"}
 
 
-def asked(rest: str, path: str, put: dict[str, str] | None = None) -> Any:
+def call_worker(rest: str, path: str, put: dict[str, str] | None = None) -> Any:
     """What the worker answers; None while it does not."""
     body = None if put is None else json.dumps(put).encode()
     headers = {"Content-Type": "application/json"}

@@ -107,7 +107,7 @@ async def running(*words: str | Path) -> AsyncIterator[Program]:
         await process.wait()
 
 
-async def told(*words: str) -> list[str]:
+async def run_program(*words: str) -> list[str]:
     async with running(*words) as program:
         return await program.end()
 
@@ -164,11 +164,11 @@ async def test_words_are_counted_exactly_while_instance_and_coordinator_die(tmp_
         assert halves[0] | halves[1] == TASKS
         await send(servers, 0, words)
 
-        lines = await told("describe", servers, "app")
+        lines = await run_program("describe", servers, "app")
         assert "listed app Streams streams Stable" in lines and "group Stable topology 0" in lines
         assert "subtopology 1 reads [][app-words-repartition] writes [] keeps [app-counts-changelog]" in lines
         assert sum(line.startswith("member true ") for line in lines) == 2
-        assert await told("delete", servers, "app") == ["refused GroupNotEmptyException"]
+        assert await run_program("delete", servers, "app") == ["refused GroupNotEmptyException"]
 
         one.process.kill()
         await send(servers, 1, words)
@@ -181,6 +181,6 @@ async def test_words_are_counted_exactly_while_instance_and_coordinator_die(tmp_
         assert all(row == sorted(set(row)) for row in counts.values()), "no count twice, none taken back"
 
         assert (await two.end())[-1] == "closed"
-        assert "group Empty topology 0" in await told("describe", servers, "app")
-        assert (await told("delete", servers, "app"))[0].startswith("left ")
+        assert "group Empty topology 0" in await run_program("describe", servers, "app")
+        assert (await run_program("delete", servers, "app"))[0].startswith("left ")
         assert not any("app" in node.services.groups.table.slots for node in cluster.nodes.values())

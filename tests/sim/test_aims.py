@@ -26,7 +26,7 @@ LIKELY = {
 """The seeds in which a story came about last, or a bug was caught: tried first."""
 
 
-def told(name: str) -> tuple[str, bool, tuple[str, ...]]:
+def run_aim(name: str) -> tuple[str, bool, tuple[str, ...]]:
     """Run an aim until its story has come about; the violations of all runs."""
     violations: list[str] = []
     for seed in (LIKELY.get(name, 0), *range(SEEDS)):
@@ -39,7 +39,7 @@ def told(name: str) -> tuple[str, bool, tuple[str, ...]]:
 
 def test_aimed_scenario_occurs_without_violation() -> None:
     with pool(2) as workers:
-        for name, came_about, violations in workers.map(told, AIMS):
+        for name, came_about, violations in workers.map(run_aim, AIMS):
             assert violations == (), f"repeat with: python -m tests.sim SEED --scenario {name!r}"
             assert came_about, name
 

@@ -64,7 +64,7 @@ class Expected:
         return cls(audited.lines, json.dumps(together.as_json(), sort_keys=True))
 
 
-def told(target: Target) -> list[str]:
+def audit_output(target: Target) -> list[str]:
     """Everything that an audit wrote down, sorted."""
     lines = [json.dumps(story, sort_keys=True) for story in violations.read(target.violations)]
     return sorted([*lines, *(tally.line() for tally in audit.tallies(target))])
@@ -175,7 +175,7 @@ def disturb(target: Target, victims: Iterator[str], rng: random.Random) -> int:
             time.sleep(rng.random() * 0.5)
             if driver.kill(what, rng):
                 killed += 1
-                print(f"killed a {what}: {len(told(target))} lines so far", flush=True)
+                print(f"killed a {what}: {len(audit_output(target))} lines so far", flush=True)
                 break
         else:
             break  # it is through: this victim got away
@@ -192,7 +192,7 @@ def disturb(target: Target, victims: Iterator[str], rng: random.Random) -> int:
 
 def differences(target: Target, expected: Expected) -> list[str]:
     """Unexpected and missing results of an audit."""
-    said, lines = told(target), expected.lines
+    said, lines = audit_output(target), expected.lines
     found = [f"+ {line}" for line in said if line not in lines] + [f"- {line}" for line in lines if line not in said]
     if len(said) != len(lines) and not found:
         found.append(f"{len(said)} lines instead of {len(lines)}")

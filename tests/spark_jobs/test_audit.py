@@ -25,7 +25,7 @@ from tests.spark_jobs.histories import Audited
 from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
 
 
-def told(target: Target) -> list[str]:
+def audit_output(target: Target) -> list[str]:
     """Everything that an audit wrote down, sorted: violations and counts."""
     lines = [json.dumps(story, sort_keys=True) for story in violations.read(target.violations)]
     return sorted([*lines, *(tally.line() for tally in audit.tallies(target))])
@@ -47,7 +47,7 @@ def test_stream_with_restarts_gives_same_verdict_as_pure_checks(
         audits.begin("stream-audit", Scope("stream-flights"))
         verdict = audits.finish("stream-audit")
     target = Target(live.servers, "stream-audit", tmp_path / "stream-audit", Scope("stream-flights"))
-    assert told(target) == expected.lines
+    assert audit_output(target) == expected.lines
     assert verdict == expected.verdict
     records = inputs.batch(spark, live.servers, ["stream-audit", "stream-flights"])
     check_backfill(backfill.run(records, Scope("stream-flights")), expected)

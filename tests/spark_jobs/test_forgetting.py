@@ -27,7 +27,7 @@ def handed(key: bytes, sequence: int, *, producer: int = 7, pause_ms: int = 0) -
     return Handed(Record(key, producer, sequence, 0, sequence, 0), 1, 1, pause_ms=pause_ms)
 
 
-def told(deliveries: Sequence[Handed], cuts: Sequence[int] = ()) -> histories.Audited:
+def audit(deliveries: Sequence[Handed], cuts: Sequence[int] = ()) -> histories.Audited:
     written = histories.runs(History(handed=list(deliveries)).timed())
     return histories.audit(written, cuts=cuts, forget_ms=FORGET_MS)
 
@@ -57,28 +57,28 @@ def test_repeatedly_restarted_producers_leave_bounded_state(sequences: tuple[int
 
 def test_key_that_returns_after_it_was_forgotten_starts_there() -> None:
     first = [handed(b"k", 0), handed(b"k", 1)]
-    back = told([*first, handed(b"k", 2, pause_ms=FORGET_MS + 1), handed(b"k", 3)])
+    back = audit([*first, handed(b"k", 2, pause_ms=FORGET_MS + 1), handed(b"k", 3)])
     assert clean(back.verdict)
     assert (back.verdict["forgotten"], back.verdict["keys"], back.verdict["delivered"]) == (1, 2, 4)
-    known = told([*first, handed(b"k", 3, pause_ms=FORGET_MS - histories.STEP_MS)])
+    known = audit([*first, handed(b"k", 3, pause_ms=FORGET_MS - histories.STEP_MS)])
     assert (known.verdict["forgotten"], known.verdict["lost"]) == (0, 1)
-    skipped = told([*first, handed(b"k", 2, pause_ms=FORGET_MS + 1), handed(b"k", 4)])
+    skipped = audit([*first, handed(b"k", 2, pause_ms=FORGET_MS + 1), handed(b"k", 4)])
     assert skipped.verdict["lost"] == 1, "what comes after is judged as ever"
 
 
 def test_key_is_expected_from_its_first_record_within_forget_time() -> None:
-    assert told([handed(b"k", 0), handed(OTHER, 2, pause_ms=FORGET_MS - histories.STEP_MS)]).verdict["lost"] == 2
-    assert told([handed(b"k", 0), handed(OTHER, 2, pause_ms=FORGET_MS + 1)]).verdict["lost"] == 0
+    assert audit([handed(b"k", 0), handed(OTHER, 2, pause_ms=FORGET_MS - histories.STEP_MS)]).verdict["lost"] == 2
+    assert audit([handed(b"k", 0), handed(OTHER, 2, pause_ms=FORGET_MS + 1)]).verdict["lost"] == 0
 
 
 def test_losses_are_counted_when_their_key_is_forgotten() -> None:
     deliveries = [handed(b"k", 0), handed(b"k", 3), handed(b"k", 4, pause_ms=FORGET_MS + 1), handed(b"k", 5)]
-    found = told(deliveries)
+    found = audit(deliveries)
     assert [(one.kind, one.sequences) for one in found.violations] == [(LOST, ((1, 2),))]
     assert (found.verdict["lost"], found.verdict["forgotten"]) == (2, 1)
     tick = handed(OTHER, 0, pause_ms=LOSS_TIMEOUT_MS)
-    assert told(deliveries, cuts=[1]).lines == told(deliveries, cuts=[1, 2]).lines == found.lines
-    assert told([*deliveries[:2], tick, *deliveries[2:]]).verdict["lost"] == 2
+    assert audit(deliveries, cuts=[1]).lines == audit(deliveries, cuts=[1, 2]).lines == found.lines
+    assert audit([*deliveries[:2], tick, *deliveries[2:]]).verdict["lost"] == 2
 
 
 @pytest.mark.parametrize("expected", [True, False], ids=["with what is stored", "deliveries alone"])
@@ -126,6 +126,6 @@ def test_member_with_wrong_clock_does_not_cause_repeated_forgetting(ahead_ms: in
     deliveries = [off, *(handed(b"k", number) for number in (0, 1, 3, 2)), off]
     deliveries[-1] = replace(off, record=handed(OTHER, 1).record)
     for cuts in (range(0), range(1, 6)):
-        found = told(deliveries, cuts=cuts)
+        found = audit(deliveries, cuts=cuts)
         assert (found.verdict["out_of_order"], found.verdict["lost"]) == (1, 0)
         assert found.verdict["forgotten"] <= 1

@@ -63,7 +63,7 @@ def resized_and_read(live: LiveCluster) -> tuple[str, str]:
     return topic, expect
 
 
-def told(findings: Findings) -> dict[str, Any]:
+def comparable(findings: Findings) -> dict[str, Any]:
     """All that does not depend on how it was found."""
     stories = sorted(map(repr, zip(findings.stories, findings.paths, strict=True)))
     return {**report.as_json(findings), "stories": stories}
@@ -97,10 +97,10 @@ def test_stream_batch_job_and_copy_find_the_same_violations(
 
     batch = replace(wish, backfill=True, copy=tmp_path / "copy")
     at_once = jobs.run_batch(spark, batch, console)
-    assert told(at_once) == told(streamed)
+    assert comparable(at_once) == comparable(streamed)
     replay = jobs.read_copy(replace(WISH, replay=tmp_path / "copy", out=tmp_path / "out"))
     assert (replay.topic, replay.expect) == (topic, expect)
-    assert told(jobs.run_batch(spark, replay, console)) == told(streamed)
+    assert comparable(jobs.run_batch(spark, replay, console)) == comparable(streamed)
     with pytest.raises(CannotAudit, match="no copy of an audit"):
         jobs.read_copy(replace(WISH, replay=tmp_path))
 

@@ -13,7 +13,7 @@ import pytest
 from anabranch.cli.acls import command
 from anabranch.cluster.in_process import Cluster
 from tests.anabranch.cli.test_main import invoke
-from tests.anabranch.cli.test_users import config, told
+from tests.anabranch.cli.test_users import config, run_command
 from tests.broker.handlers.test_authorization import LISTENER, PROPERTIES
 from tests.secured.certificates import PLAIN_MODULE
 
@@ -24,7 +24,7 @@ async def test_acls_are_added_listed_and_removed(tmp_path: Path) -> None:
         alice = config(tmp_path / "alice", "PLAIN", PLAIN_MODULE, "alice", "b")
 
         async def as_admin(*words: str) -> tuple[int, str]:
-            return await told(cluster, "acls", *words, "--command-config", admin)
+            return await run_command(cluster, "acls", *words, "--command-config", admin)
 
         status, output = await as_admin(
             *("add", "--allow", "User:alice", "--operation", "read", "--operation", "describe-configs"),
@@ -42,7 +42,7 @@ async def test_acls_are_added_listed_and_removed(tmp_path: Path) -> None:
             0,
             {("ord", "read", "allow"), ("ord", "describe-configs", "allow"), ("orders", "write", "deny")},
         )
-        status, output = await told(cluster, "topics", "create", "other", "--command-config", alice)
+        status, output = await run_command(cluster, "topics", "create", "other", "--command-config", alice)
         assert status == 1
         assert "TOPIC_AUTHORIZATION_FAILED" in output
         status, output = await as_admin("remove", "--allow", "User:alice")
@@ -55,7 +55,7 @@ async def test_acls_are_added_listed_and_removed(tmp_path: Path) -> None:
 
 async def test_without_authorizer_commands_fail() -> None:
     async with Cluster(1) as cluster:
-        status, output = await told(cluster, "acls", "list")
+        status, output = await run_command(cluster, "acls", "list")
         assert status == 1
         assert "No Authorizer is configured on the broker" in output
 

@@ -49,7 +49,7 @@ def staging(anabranch: Command, tmp_path: Path) -> None:
 
 @click.command
 @bootstrap
-def asking(bootstrap: str) -> None:
+def print_servers_and_mechanism(bootstrap: str) -> None:
     click.echo(json.dumps([bootstrap, client_properties().get("sasl.mechanism")]))
 
 
@@ -59,7 +59,7 @@ def controlling(control: ControlClient) -> None:
     click.echo(json.dumps([control._url, chosen_token("")]))
 
 
-def told(command: click.Command, *words: str, env: dict[str, str] | None = None) -> list[str | None]:
+def json_output_of(command: click.Command, *words: str, env: dict[str, str] | None = None) -> list[str | None]:
     result = CliRunner().invoke(command, list(words), env=env)
     assert result.exit_code == 0, result.output
     answer: list[str | None] = json.loads(result.output)
@@ -67,21 +67,24 @@ def told(command: click.Command, *words: str, env: dict[str, str] | None = None)
 
 
 def test_commands_use_the_local_cluster_without_a_context() -> None:
-    assert told(asking) == ["127.0.0.1:9092", None]
-    assert told(controlling) == ["http://127.0.0.1:9190", ""]
+    assert json_output_of(print_servers_and_mechanism) == ["127.0.0.1:9092", None]
+    assert json_output_of(controlling) == ["http://127.0.0.1:9190", ""]
 
 
 @pytest.mark.usefixtures("staging")
 def test_commands_use_the_current_context_with_its_credentials() -> None:
-    assert told(asking) == ["staging:1", "PLAIN"]
-    assert told(controlling) == ["http://staging:2", "opensesame"]
+    assert json_output_of(print_servers_and_mechanism) == ["staging:1", "PLAIN"]
+    assert json_output_of(controlling) == ["http://staging:2", "opensesame"]
 
 
 @pytest.mark.usefixtures("staging")
 def test_context_credentials_are_not_sent_to_explicit_cluster() -> None:
-    assert told(asking, "--bootstrap-server", "other:1") == ["other:1", None]
-    assert told(asking, env={"ANABRANCH_BOOTSTRAP_SERVERS": "other:1"}) == ["other:1", None]
-    assert told(controlling, "--control", "other:2") == ["http://other:2", ""]
+    assert json_output_of(print_servers_and_mechanism, "--bootstrap-server", "other:1") == ["other:1", None]
+    assert json_output_of(print_servers_and_mechanism, env={"ANABRANCH_BOOTSTRAP_SERVERS": "other:1"}) == [
+        "other:1",
+        None,
+    ]
+    assert json_output_of(controlling, "--control", "other:2") == ["http://other:2", ""]
 
 
 @pytest.mark.usefixtures("staging")

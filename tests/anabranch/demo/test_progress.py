@@ -10,7 +10,7 @@ def judged(topic: str, **changes: int) -> Story:
     return story
 
 
-def told() -> Story:
+def progress_of_job() -> Story:
     story = judged("job")
     lines: list[tuple[str, dict[str, Any]]] = [
         ("job-replay", {"event": "progress", "t": 1000, "sent": 0, "acked": 0, "failed": 0, "by_partition": {"0": 0}}),
@@ -36,11 +36,11 @@ def told() -> Story:
 
 
 def test_progress_is_the_sum_of_all_processes() -> None:
-    story = told()
+    story = progress_of_job()
     assert (story.acked, story.delivered) == (10, 8)
     assert story.gates == {"job-reader-1": ["job-1@1"], "job-reader-2": []}
     assert story.acked_by_partition == {0: 6, 1: 4}
 
 
 def test_hand_off_is_measured_from_crossing_the_boundary() -> None:
-    assert told().hand_offs_ms() == [("1@1", 30)]
+    assert progress_of_job().hand_offs_ms() == [("1@1", 30)]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from anabranch.demo import report
 from anabranch.demo.progress import Story
-from tests.anabranch.demo.test_progress import judged, told
+from tests.anabranch.demo.test_progress import judged, progress_of_job
 
 
 def test_report_has_both_measures_of_a_hand_off(tmp_path: Path) -> None:
     """The plot shows how long gates were closed, which is longer than the hand-off."""
-    assert told().closed_ms() == [530]
-    report.write(tmp_path / "report.html", [told(), judged("control", out_of_order=7)])
+    assert progress_of_job().closed_ms() == [530]
+    report.write(tmp_path / "report.html", [progress_of_job(), judged("control", out_of_order=7)])
     page = (tmp_path / "report.html").read_text()
     assert "median of 530 ms, the longest for 530 ms" in page
     assert "took a median of 30 ms, the longest 30 ms" in page
@@ -40,14 +40,14 @@ def test_control_run_shows_its_violations(tmp_path: Path) -> None:
             "delivered": {**place, "sequence": 8, "time_ms": 2000},
         }
     ]
-    report.write(tmp_path / "report.html", [told(), control])
+    report.write(tmp_path / "report.html", [progress_of_job(), control])
     page = (tmp_path / "report.html").read_text()
     assert "out of order: key N14228 (number 8)" in page
     assert "delivered before" in page
 
 
 def test_report_is_self_contained(tmp_path: Path) -> None:
-    report.write(tmp_path / "report.html", [told(), judged("control", out_of_order=7)])
+    report.write(tmp_path / "report.html", [progress_of_job(), judged("control", out_of_order=7)])
     page = (tmp_path / "report.html").read_text()
     assert "2 partitions" in page and "<svg" in page
     assert "<script" not in page and "<link" not in page, "nothing is fetched from elsewhere"

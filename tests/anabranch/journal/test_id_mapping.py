@@ -19,7 +19,7 @@ def producer(producer_id: int, epoch: int, error: int = 0) -> InitProducerIdResp
     return InitProducerIdResponse(throttle_time_ms=0, error_code=error, producer_id=producer_id, producer_epoch=epoch)
 
 
-def begun() -> IdMapping:
+def mapping_with_producer() -> IdMapping:
     made = IdMapping()
     asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1)
     made.learn(asked, producer(1000, 0), producer(2000, 7))
@@ -32,7 +32,7 @@ def produce(records: bytes) -> ProduceRequest:
 
 
 def test_producer_ids_are_mapped_in_requests_and_batches() -> None:
-    made = begun()
+    made = mapping_with_producer()
     end = made.translated(EndTxnRequest(transactional_id="tx", producer_id=1000, producer_epoch=0, committed=True))
     assert (end.producer_id, end.producer_epoch, end.committed) == (2000, 7, True)
     old = AddPartitionsToTxnRequest(v3_and_below_producer_id=1000, v3_and_below_producer_epoch=0)
@@ -62,7 +62,7 @@ def test_failed_responses_are_not_learned_and_malformed_batches_stay() -> None:
     assert (zero.producer_id, zero.producer_epoch) == (8, 1)
     end = EndTxnRequest(transactional_id="tx", producer_id=1000, producer_epoch=0, committed=True)
     assert made.translated(end) == end
-    assert begun().translated(produce(b"\0" * 70)) == produce(b"\0" * 70)
+    assert mapping_with_producer().translated(produce(b"\0" * 70)) == produce(b"\0" * 70)
 
 
 def joined(member: str, generation: int, *, error: int = 0) -> JoinGroupResponse:

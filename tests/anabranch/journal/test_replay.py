@@ -42,7 +42,7 @@ async def replayed(recorded: list[RecordedExchange], servers: str, pace: float |
     return [one async for one in Replay(recorded, servers).play(pace)]
 
 
-def told(found: list[ReplayedExchange]) -> list[str]:
+def differences_of(found: list[ReplayedExchange]) -> list[str]:
     return [f"{one.api} {one.left_out} {one.differences}" for one in found if one.left_out or one.differences]
 
 
@@ -52,9 +52,9 @@ async def test_another_cluster_of_ours_answers_equally_with_other_ids() -> None:
     async with Cluster(BROKERS, seed=99) as other, asyncio.timeout(60):
         found = await replayed(recorded, other.bootstrap_servers)
         assert {one.api for one in found} >= kinds
-        different = {line.partition(" ")[0] for line in told(found)}
-        assert not different & (kinds - {"Fetch"}), told(found)
-        assert sum(bool(one.differences) for one in found) <= len(found) // 10, told(found)
+        different = {line.partition(" ")[0] for line in differences_of(found)}
+        assert not different & (kinds - {"Fetch"}), differences_of(found)
+        assert sum(bool(one.differences) for one in found) <= len(found) // 10, differences_of(found)
         logs = [node.services.replicas.replica("t", 0) for node in other.nodes.values()]
         assert max(one.log.log_end_offset for one in logs if one is not None) >= len(VALUES) // PARTITIONS
 
@@ -97,7 +97,7 @@ async def test_unreadable_requests_and_logins_are_skipped_and_lost_responses_not
     async with Cluster(1) as other, asyncio.timeout(30):
         found = await replayed(recorded, other.bootstrap_servers)
     assert "cannot be decoded" in found[0].left_out and "logins" in found[1].left_out
-    assert (found[2:], told(found[2:])) == (found[2:], [])
+    assert (found[2:], differences_of(found[2:])) == (found[2:], [])
 
 
 async def test_unreachable_cluster_is_a_connection_error() -> None:
@@ -118,4 +118,4 @@ async def test_librdkafka_exchanges_are_replayed_from_json_lines() -> None:
     async with Cluster(BROKERS, seed=7) as other, asyncio.timeout(60):
         found = await replayed(recorded, other.bootstrap_servers)
     commits = [one for one in found if one.api in ("OffsetCommit", "EndTxn", "Produce")]
-    assert commits and not told(commits)
+    assert commits and not differences_of(commits)

@@ -17,7 +17,7 @@ from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.proxy.control import PROXY_ROUTES, ControlledProxy
 from anabranch.proxy.proxy import Proxy
 from tests.anabranch.proxy.stories import proxied
-from tests.anabranch.proxy.test_proxy import asked
+from tests.anabranch.proxy.test_proxy import call
 
 
 @contextlib.asynccontextmanager
@@ -41,7 +41,7 @@ async def test_rules_journal_nodes_and_events_are_controlled() -> None:
             assert b"docs.js" in client.ask("GET", "/docs")
 
         await asyncio.to_thread(from_outside)
-        await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))
+        await call(proxy.bootstrap_servers, MetadataRequest(topics=[]))
 
         def and_again() -> None:
             assert client.journal.count(api="Metadata") == 1

@@ -24,7 +24,7 @@ from anabranch.journal.replay import Replay
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.proxy.proxy import Proxy
 from tests.anabranch.proxy.stories import PARTITIONS, VALUES, everything, make_topics, settings
-from tests.anabranch.proxy.test_proxy import asked
+from tests.anabranch.proxy.test_proxy import call
 from tests.anabranch.proxy.test_secured import PASSWORD, own_tls, story, upstream_tls
 from tests.differential.kafka_server import KafkaCluster, why_absent
 from tests.differential.replay import CLUSTER
@@ -71,7 +71,7 @@ async def test_three_clients_work_with_rules(start: Start, journal_size: int) ->
             names = [f"all-{one}" for one in ("confluent", "kafka-python", "aiokafka")]
             await make_topics(proxy.bootstrap_servers, *names, "orders")
             for version in (0, 9, 12):
-                told = await asked(proxy.bootstrap_servers.partition(",")[0], MetadataRequest(topics=[]), version)
+                told = await call(proxy.bootstrap_servers.partition(",")[0], MetadataRequest(topics=[]), version)
                 assert {one.node_id: one.port for one in told.brokers} == ports
             await everything(proxy.bootstrap_servers, "all")
             await one_partition_of_three_is_refused(proxy)

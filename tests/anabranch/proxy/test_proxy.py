@@ -39,7 +39,7 @@ async def test_three_clients_work_with_and_without_journal(journal_size: int) ->
                 assert proxy.journal.count(api="EndTxn", transactional_id=f"tx-all-{client}") == 1
 
 
-async def asked(servers: str, request: Any, version: int | None = None) -> Any:
+async def call(servers: str, request: Any, version: int | None = None) -> Any:
     connection = await Connection.open(*place(servers), client_id="app")
     try:
         return await connection.call(request, version=version)
@@ -55,13 +55,13 @@ async def test_every_response_with_brokers_has_ports_of_proxy() -> None:
         servers = proxy.bootstrap_servers
         await make_topics(cluster.bootstrap_servers, "t")
         for version in (0, 5, 12):
-            told = await asked(servers, MetadataRequest(topics=[MetadataRequestTopic(name="t")]), version)
+            told = await call(servers, MetadataRequest(topics=[MetadataRequestTopic(name="t")]), version)
             assert {one.node_id: one.port for one in told.brokers} == ports
-        described = await asked(servers, DescribeClusterRequest(include_cluster_authorized_operations=False))
+        described = await call(servers, DescribeClusterRequest(include_cluster_authorized_operations=False))
         assert {one.broker_id: one.port for one in described.brokers} == ports
         for version in (0, 3, 4, 6):
             request = FindCoordinatorRequest(key="g", coordinator_keys=["g"])
-            told = await asked(servers, request, version)
+            told = await call(servers, request, version)
             found = told.coordinators[0] if version >= 4 else told
             assert found.port == ports[found.node_id] and found.host == "127.0.0.1"
 
@@ -69,18 +69,18 @@ async def test_every_response_with_brokers_has_ports_of_proxy() -> None:
 async def test_request_to_wrong_leader_is_redirected_to_a_port_of_proxy() -> None:
     async with proxied(2) as (cluster, proxy):
         await make_topics(cluster.bootstrap_servers, "t", partitions=1)
-        known = await asked(cluster.bootstrap_servers.split(",")[0], MetadataRequest(topics=None))
+        known = await call(cluster.bootstrap_servers.split(",")[0], MetadataRequest(topics=None))
         (topic,) = [one for one in known.topics if one.name == "t"]
         leader = topic.partitions[0].leader_id
         ports = {row["node"]: row["port"] for row in proxy.nodes()}
         other = f"127.0.0.1:{ports[3 - leader]}"
         data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch(b"x"))])]
-        produced = await asked(
+        produced = await call(
             other, ProduceRequest(transactional_id=None, acks=1, timeout_ms=5000, topic_data=data), version=11
         )
         part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
         wanted = [FetchTopic(topic_id=topic.topic_id, partitions=[part])]
-        fetched = await asked(other, FetchRequest(max_wait_ms=0, min_bytes=1, topics=wanted), version=17)
+        fetched = await call(other, FetchRequest(max_wait_ms=0, min_bytes=1, topics=wanted), version=17)
         for answer in (produced, fetched):
             assert [(one.node_id, one.port) for one in answer.node_endpoints] == [(leader, ports[leader])]
 
@@ -154,7 +154,7 @@ async def test_truncated_and_silent_responses_are_produced() -> None:
             assert rule.hits == 1, said
         with proxy.faults(api="ListGroups", silence=True) as rule, pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
-                await asked(proxy.bootstrap_servers, ListGroupsRequest(states_filter=[], types_filter=[]))
+                await call(proxy.bootstrap_servers, ListGroupsRequest(states_filter=[], types_filter=[]))
         assert rule.hits == 1
 
 
@@ -171,7 +171,7 @@ async def test_rule_may_name_any_broker_before_metadata_is_known() -> None:
         proxy = Proxy(settings(cluster.bootstrap_servers))
         rule = proxy.faults.add(api="Metadata", brokers=[1], delay_ms=1)
         async with proxy:
-            assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
+            assert (await call(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
             assert rule.hits == 1
             with pytest.raises(InvalidRule, match="there is no broker 2; there are 1"):
                 proxy.faults.add(api="Metadata", brokers=[2], delay_ms=1)
@@ -186,7 +186,7 @@ async def test_broker_that_joins_later_gets_a_port_and_moved_one_keeps_it() -> N
         assert proxy.node_ids == [1, 2]
         proxy.ports.add_broker(1, *cluster.address(1))
         with proxy.faults(api="Metadata", brokers=[1], delay_ms=1):
-            assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
+            assert (await call(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
 
 
 @pytest.mark.parametrize("place", [("127.0.0.1", 70_000), ("x" * 300, 9092), (".", 9092)])
@@ -196,9 +196,9 @@ async def test_invalid_broker_address_of_upstream_is_reported(
     async with proxied(1) as (_, proxy):
         proxy.ports.add_broker(2, *place)
         with pytest.raises((ConnectionError, TimeoutError)):
-            await asked(f"127.0.0.1:{proxy.ports.brokers[2].port}", MetadataRequest(topics=[]))
+            await call(f"127.0.0.1:{proxy.ports.brokers[2].port}", MetadataRequest(topics=[]))
         assert "does not respond" in caplog.text
-        assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
+        assert (await call(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
 
 
 async def test_unavailable_upstream_is_reported_once_and_reconnected(caplog: pytest.LogCaptureFixture) -> None:
@@ -209,11 +209,11 @@ async def test_unavailable_upstream_is_reported_once_and_reconnected(caplog: pyt
                 await first.stop()
                 for _ in range(3):
                     with pytest.raises((ConnectionError, TimeoutError)):
-                        await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))
+                        await call(proxy.bootstrap_servers, MetadataRequest(topics=[]))
                 told = [one.message for one in caplog.records if "does not respond" in one.message]
                 assert len(told) == 1 and f"127.0.0.1:{port}" in told[0]
                 async with Cluster(1, port=port):
-                    assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
+                    assert (await call(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
                 assert any("responds again" in one.message for one in caplog.records)
 
 
@@ -234,4 +234,4 @@ async def test_unknown_fetch_session_gets_fetch_session_id_not_found() -> None:
         await make_topics(cluster.bootstrap_servers, "t", partitions=1)
         proxy.faults.add(api="Fetch", topic="t", delay_ms=1)
         request = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=77, session_epoch=5, topics=[])
-        assert (await asked(proxy.bootstrap_servers, request)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert (await call(proxy.bootstrap_servers, request)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -7,7 +7,7 @@ from anabranch.proxy.topic_names import READ_AT_ONCE_BYTES, UNREAD_MAX, TopicNam
 from tests.anabranch.proxy.test_addresses import frame_of
 
 
-def told(number: int, partitions: int = 1, version: int = 12) -> bytes:
+def metadata_frame(number: int, partitions: int = 1, version: int = 12) -> bytes:
     rows = [
         MetadataResponsePartition(
             error_code=0, partition_index=one, leader_id=1, replica_nodes=[1], isr_nodes=[1], offline_replicas=[]
@@ -20,16 +20,16 @@ def told(number: int, partitions: int = 1, version: int = 12) -> bytes:
 
 def test_names_are_learned_from_versions_with_topic_ids() -> None:
     names = TopicNames()
-    names.learn(told(1, version=9), 9)
+    names.learn(metadata_frame(1, version=9), 9)
     assert names(b"\1" * 16) is None
-    names.learn(told(1, version=10), 10)
+    names.learn(metadata_frame(1, version=10), 10)
     assert names(b"\1" * 16) == "topic-1" and names(b"\2" * 16) is None
 
 
 def test_large_responses_are_decoded_on_demand_and_newest_are_kept() -> None:
     names = TopicNames()
     for number in range(1, UNREAD_MAX + 2):
-        frame = told(number, partitions=5000)
+        frame = metadata_frame(number, partitions=5000)
         assert len(frame) > READ_AT_ONCE_BYTES
         names.learn(frame, 12)
     assert names(b"\2" * 16) == "topic-2" and names(bytes([UNREAD_MAX + 1]) * 16) is not None
@@ -38,5 +38,5 @@ def test_large_responses_are_decoded_on_demand_and_newest_are_kept() -> None:
 
 def test_undecodable_response_names_nothing() -> None:
     names = TopicNames()
-    names.learn(told(1)[:-30], 12)
+    names.learn(metadata_frame(1)[:-30], 12)
     assert names(b"\1" * 16) is None

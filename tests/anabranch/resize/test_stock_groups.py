@@ -40,7 +40,7 @@ def listed(group_id: str, protocol: str = "range") -> ListedGroup:
     return ListedGroup(group_id=group_id, protocol_type="consumer", readers=READERS, protocol=protocol)
 
 
-def told(count: int, *, has_generations: bool = True, groups: int = 1, **set_here: str) -> str:
+def plan_text(count: int, *, has_generations: bool = True, groups: int = 1, **set_here: str) -> str:
     readers = [listed(f"readers-{number}") for number in range(groups)]
     return "\n".join(
         group_lines(replace(KNOWN, has_generations=has_generations), count, configured(**set_here), readers)
@@ -48,17 +48,17 @@ def told(count: int, *, has_generations: bool = True, groups: int = 1, **set_her
 
 
 def test_growth_plan_shows_whether_stock_groups_keep_key_order() -> None:
-    assert "read it in the group readers-0: rdkafka/10.0.0.7 and 1 more" in told(5)
-    assert "they keep the order of keys" in told(5)
-    assert "they lose the order of keys (reshard.legacy.consumers=auto)" in told(5, has_generations=False)
-    assert "they keep the order of keys" in told(5, has_generations=False, reshard_legacy_producers="verify")
-    assert "they keep the order of keys" in told(5, has_generations=False, enable_ordered_delivery="true")
-    assert "they lose the order" in told(5, enable_ordered_delivery="false")
-    assert "they lose the order" in told(5, reshard_legacy_consumers="ignore")
-    assert "they keep the order of keys" in told(5, has_generations=False, reshard_legacy_consumers="gate")
-    assert all(told(count, groups=0) == "" for count in (2, 5))
-    assert "and 2 more" in told(5, groups=7)
-    assert "a merge breaks their order of keys" in told(2)
+    assert "read it in the group readers-0: rdkafka/10.0.0.7 and 1 more" in plan_text(5)
+    assert "they keep the order of keys" in plan_text(5)
+    assert "they lose the order of keys (reshard.legacy.consumers=auto)" in plan_text(5, has_generations=False)
+    assert "they keep the order of keys" in plan_text(5, has_generations=False, reshard_legacy_producers="verify")
+    assert "they keep the order of keys" in plan_text(5, has_generations=False, enable_ordered_delivery="true")
+    assert "they lose the order" in plan_text(5, enable_ordered_delivery="false")
+    assert "they lose the order" in plan_text(5, reshard_legacy_consumers="ignore")
+    assert "they keep the order of keys" in plan_text(5, has_generations=False, reshard_legacy_consumers="gate")
+    assert all(plan_text(count, groups=0) == "" for count in (2, 5))
+    assert "and 2 more" in plan_text(5, groups=7)
+    assert "a merge breaks their order of keys" in plan_text(2)
 
 
 async def test_plan_omits_streams_groups_from_stock_groups(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def session_of(consumer: Consumer) -> ClassicGroupSession:
     return consumer._session
 
 
-def told(history: History, member: str, *names: str) -> list[tuple[str, tuple[int, ...]]]:
+def callbacks_of(history: History, member: str, *names: str) -> list[tuple[str, tuple[int, ...]]]:
     """The callbacks of one member about whole partitions, in order."""
     wanted = names or ("assigned", "revoked", "lost")
     events = [one for one in history.events if isinstance(one, Callback)]
@@ -70,21 +70,21 @@ async def test_only_moved_partitions_are_revoked_and_others_are_read_on() -> Non
                 await producer.send_and_wait(TOPIC, b"x", b"only-%d" % partition, partition=partition)
             await history.until(lambda: {one.partition for one in history.deliveries} == kept)
             assert first.consumer.rebalancing, "it delivered in the middle of a rebalance"
-            assert told(history, first.name, "revoked") == []
+            assert callbacks_of(history, first.name, "revoked") == []
             commit = asyncio.create_task(first.consumer.commit())
             busy.go_on.set()
             await commit
             await history.until(lambda: sorted(map(len, (first.owned, busy.owned, third.owned))) == [1, 1, 2])
             giver = first if len(first.owned) == 1 else busy
             (moved,) = third.owned
-            assert told(history, giver.name, "revoked") == [("revoked", (moved,))]
-            assert [row for row in told(history, third.name) if row[1]] == [("assigned", (moved,))]
+            assert callbacks_of(history, giver.name, "revoked") == [("revoked", (moved,))]
+            assert [row for row in callbacks_of(history, third.name) if row[1]] == [("assigned", (moved,))]
             await send(producer, admin, 60)
             await history.until(lambda: len(history.distinct) == 62)
             assert repeated(history) == 0
             await third.stop()
             await history.until(lambda: len(first.owned) == len(busy.owned) == 2)
-            assert told(history, giver.name)[-1] == ("assigned", (moved,))
+            assert callbacks_of(history, giver.name)[-1] == ("assigned", (moved,))
         assert history.wrong == []
 
 
@@ -186,8 +186,8 @@ async def test_removed_member_loses_all_partitions_before_it_rejoins() -> None:
             assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
             assert membership.generation == -1, "it does not join before it has said what is lost"
             reader.go_on.set()
-            await history.until(lambda: len(told(history, reader.name)) == 3)
-            assert told(history, reader.name) == [("assigned", (0, 1)), ("lost", (0, 1)), ("assigned", (0, 1))]
+            await history.until(lambda: len(callbacks_of(history, reader.name)) == 3)
+            assert callbacks_of(history, reader.name) == [("assigned", (0, 1)), ("lost", (0, 1)), ("assigned", (0, 1))]
 
 
 async def test_group_listing_both_assignors_is_upgraded() -> None:
@@ -342,7 +342,7 @@ async def test_group_shared_with_librdkafka(leads: str) -> None:
                 await pass_on(120)
                 await join()
                 await balanced(2, 2, 2)
-                revoked = [row for one in members for row in told(history, one.name, "revoked")]
+                revoked = [row for one in members for row in callbacks_of(history, one.name, "revoked")]
                 assert sum(len(partitions) for _, partitions in revoked) == (1 if leads == "theirs" else 4)
                 await pass_on(240)
                 await members.pop().stop()

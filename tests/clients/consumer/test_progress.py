@@ -25,7 +25,7 @@ def batch(base: int, values: list[bytes], epoch: int = 0) -> bytes:
     return bytes(data)
 
 
-def begun(offset: int = 0) -> PartitionProgress:
+def progress_at(offset: int = 0) -> PartitionProgress:
     progress = PartitionProgress(WHERE)
     progress.begin(offset)
     return progress
@@ -52,7 +52,7 @@ def test_records_are_delivered_once_and_in_order(log: list[tuple[int, int]], ste
         batches.append((offset, count))
         offset += count
     existing = [base + n for base, count in batches for n in range(count)]
-    progress, at = begun(), 0
+    progress, at = progress_at(), 0
     for what, number in steps:
         if what == "fetch":
             wanted = [one for one in batches if one[0] + one[1] > progress.fetch_offset][:number]
@@ -77,7 +77,7 @@ def test_records_are_delivered_once_and_in_order(log: list[tuple[int, int]], ste
 
 
 def test_corrupt_batch_is_refused_and_not_skipped() -> None:
-    progress = begun()
+    progress = progress_at()
     data = bytearray(batch(0, [b"a", b"b"]))
     data[-1] ^= 1
     progress.receive(bytes(data), 0)
@@ -89,7 +89,7 @@ def test_corrupt_batch_is_refused_and_not_skipped() -> None:
 
 
 def test_partition_is_processed_when_delivered_records_are_committed() -> None:
-    progress = begun(5)
+    progress = progress_at(5)
     assert progress.processed, "nothing was handed out"
     progress.receive(batch(5, [b"a", b"b"]), 5)
     progress.take(1)
@@ -107,14 +107,14 @@ def test_partition_is_processed_when_delivered_records_are_committed() -> None:
 @pytest.mark.parametrize(("offset", "rewound"), [(5, True), (6, False), (7, False)])
 def test_only_seek_below_commit_counts_as_rewind(offset: int, rewound: bool) -> None:
     """A seek to the committed offset repeats nothing."""
-    progress = begun(0)
+    progress = progress_at(0)
     progress.note_committed(6)
     progress.seek(offset)
     assert progress.rewound is rewound
 
 
 def test_r11_seek_clears_announced_flushed_and_crossed_boundaries() -> None:
-    progress = begun()
+    progress = progress_at()
     for known in (progress.announced, progress.flushed, progress.crossed):
         known.add(KeyEpoch(0, 0))
     progress.out_of_range = True
@@ -147,7 +147,7 @@ def test_assignment_is_replaced_adjusted_and_visited_in_turn() -> None:
 
 def test_decoded_records_are_taken_once_in_pieces_of_any_size() -> None:
     values = [b"%d" % number for number in range(2 * READ_AHEAD + 7)]
-    progress = begun(3)
+    progress = progress_at(3)
     progress.receive(batch(0, values), 3)
     taken = []
     for limit in (1, READ_AHEAD - 1, 2, READ_AHEAD, 1, READ_AHEAD):
@@ -162,7 +162,7 @@ def test_decoded_records_are_taken_once_in_pieces_of_any_size() -> None:
 
 def test_decoded_records_get_generation_at_take_time() -> None:
     """The topic becomes ordered while a batch is delivered record by record."""
-    progress = begun()
+    progress = progress_at()
     progress.receive(batch(0, [b"a", b"b", b"c"]), 0)
     [first] = progress.take(1)
     assert first.generation == NO_GENERATION
@@ -176,7 +176,7 @@ def test_corruption_behind_valid_records_is_reported_after_them_and_not_skipped(
     data[-3] = 60
     crc = crc32c(memoryview(data)[ATTRIBUTES_POSITION:])
     data[CRC_POSITION : CRC_POSITION + 4] = crc.to_bytes(4, "big")
-    progress = begun()
+    progress = progress_at()
     progress.receive(bytes(data), 0)
     sound = len(progress.take(count))
     assert READ_AHEAD <= sound < count

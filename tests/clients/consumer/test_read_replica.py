@@ -52,10 +52,10 @@ async def test_records_come_in_order_from_rack_of_consumer_through_resize_and_cr
         async with consumer:
             await send(producer, 0)
             assert await read(consumer, 20) == numbered(0)
-            await until(lambda: asked(consumer) == {2})
+            await until(lambda: fetching_nodes(consumer) == {2})
             await send(producer, 20)
             assert await read(consumer, 20) == numbered(20), "from the follower"
-            await until(lambda: asked(consumer) == {2})
+            await until(lambda: fetching_nodes(consumer) == {2})
             await admin.create_partitions("t", 2)
             await send(producer, 40)
             assert await read(consumer, 20) == numbered(40), "the child's come after the parent's"
@@ -69,7 +69,7 @@ def numbered(first: int) -> dict[bytes, list[int]]:
     return {b"k%d" % key: [first + key, first + key + 5, first + key + 10, first + key + 15] for key in range(5)}
 
 
-def asked(consumer: Consumer) -> set[int]:
+def fetching_nodes(consumer: Consumer) -> set[int]:
     """The nodes that hold a fetch of this consumer."""
     return {node_id for node_id, _ in consumer._fetcher._asking}
 

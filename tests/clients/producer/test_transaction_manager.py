@@ -38,7 +38,7 @@ def ready() -> tuple[TransactionManager, Coordinator]:
     return transactions, coordinator
 
 
-def begun() -> tuple[TransactionManager, Coordinator]:
+def in_transaction() -> tuple[TransactionManager, Coordinator]:
     transactions, coordinator = ready()
     transactions.begin()
     return transactions, coordinator
@@ -46,7 +46,7 @@ def begun() -> tuple[TransactionManager, Coordinator]:
 
 def failing(code: ErrorCode, step: Step = Step.ADD_PARTITIONS) -> TransactionManager:
     """A producer that has just been answered with an error."""
-    transactions, coordinator = begun()
+    transactions, coordinator = in_transaction()
     if step is Step.ADD_PARTITIONS:
         transactions.admits("t", 0)
     elif step is Step.END:
@@ -84,7 +84,7 @@ def test_every_state_is_reachable_and_only_failure_is_final() -> None:
 
 
 def test_partitions_are_added_once_and_together_before_first_send() -> None:
-    transactions, coordinator = begun()
+    transactions, coordinator = in_transaction()
     assert not transactions.admits("t", 0)
     assert not transactions.admits("t", 1)
     assert not transactions.admits("u", 0)
@@ -102,7 +102,7 @@ def test_partitions_are_added_once_and_together_before_first_send() -> None:
 
 def test_partitions_may_be_added_while_commit_waits_for_records() -> None:
     """A resize moves records to partitions that were not in the transaction (K512)."""
-    transactions, coordinator = begun()
+    transactions, coordinator = in_transaction()
     transactions.admits("t", 0)
     ask(transactions, coordinator, settled=False)
     transactions.commit()
@@ -112,7 +112,7 @@ def test_partitions_may_be_added_while_commit_waits_for_records() -> None:
 
 
 def test_offsets_are_added_before_they_are_sent_and_before_end() -> None:
-    transactions, coordinator = begun()
+    transactions, coordinator = in_transaction()
     transactions.add_offsets({SOURCE: 5}, GROUP)
     transactions.add_offsets({SOURCE: 6}, GROUP)
     transactions.commit()
@@ -121,7 +121,7 @@ def test_offsets_are_added_before_they_are_sent_and_before_end() -> None:
 
 
 def test_empty_transaction_sends_no_request() -> None:
-    transactions, coordinator = begun()
+    transactions, coordinator = in_transaction()
     transactions.commit()
     assert ask(transactions, coordinator) == []
     assert transactions.state is State.READY
@@ -134,7 +134,7 @@ def test_empty_transaction_sends_no_request() -> None:
 
 def test_abort_first_repeats_unanswered_add_partitions() -> None:
     """AddPartitionsToTxn was sent without a response."""
-    transactions, coordinator = begun()
+    transactions, coordinator = in_transaction()
     transactions.admits("t", 0)
     lost = transactions.next(settled=False)
     assert lost is not None
@@ -147,7 +147,7 @@ def test_abort_first_repeats_unanswered_add_partitions() -> None:
 
 
 def test_end_request_without_response_is_repeated() -> None:
-    transactions, coordinator = begun()
+    transactions, coordinator = in_transaction()
     transactions.admits("t", 0)
     ask(transactions, coordinator)
     transactions.commit()
@@ -166,7 +166,7 @@ def test_end_request_without_response_is_repeated() -> None:
 
 
 def test_failed_batch_dooms_transaction_and_bumps_epoch() -> None:
-    transactions, coordinator = begun()
+    transactions, coordinator = in_transaction()
     transactions.admits("t", 0)
     ask(transactions, coordinator)
     transactions.batch_failed(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "t-0")
@@ -182,7 +182,7 @@ def test_failed_batch_dooms_transaction_and_bumps_epoch() -> None:
 
 
 def test_batch_that_fails_during_abort_bumps_epoch() -> None:
-    transactions, coordinator = begun()
+    transactions, coordinator = in_transaction()
     transactions.admits("t", 0)
     ask(transactions, coordinator)
     transactions.abort()
@@ -225,7 +225,7 @@ def test_offsets_of_stale_member_abort_and_keep_epoch(code: ErrorCode) -> None:
 
 def test_offset_of_removed_partition_is_dropped_after_retries() -> None:
     """A coordinator may not know a new partition yet; after a while, an unknown one counts as removed."""
-    transactions, coordinator = begun()
+    transactions, coordinator = in_transaction()
     transactions.add_offsets({SOURCE: 5}, GROUP)
     question = transactions.next(settled=False)
     assert question is not None
@@ -257,7 +257,7 @@ def test_every_error_code_has_a_verdict_and_retriable_ones_are_retried(step: Ste
 
 @pytest.mark.parametrize("code", [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION])
 def test_batch_error_that_dooms_every_transaction_is_fatal(code: ErrorCode) -> None:
-    transactions, _ = begun()
+    transactions, _ = in_transaction()
     transactions.batch_failed(code, "t-0")
     with pytest.raises(FatalError):
         transactions.abort()
@@ -329,7 +329,7 @@ def test_timed_out_end_may_be_repeated_until_it_is_reported(
     end: Callable[[TransactionManager], None],
 ) -> None:
     """After a timeout, a repeated request returns the outcome, however old it is."""
-    transactions, coordinator = begun()
+    transactions, coordinator = in_transaction()
     transactions.admits("t", 0)
     ask(transactions, coordinator)
     end(transactions)

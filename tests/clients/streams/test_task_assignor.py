@@ -151,7 +151,6 @@ def test_warmup_replicas_stay_within_limit() -> None:
 
 
 def test_ideal_assignment_is_left_unchanged() -> None:
-    """A correct assignment is left unchanged, with any leader."""
     for cluster, placement in the_ideal_placements():
         assert place(assign_highly_available, after(cluster, placement)) == placement, cluster
         sticky = place(assign_sticky, dataclasses.replace(cluster, config=AssignorConfig()))
@@ -160,7 +159,6 @@ def test_ideal_assignment_is_left_unchanged() -> None:
 
 
 def test_probing_rebalances_converge_and_move_tasks_only_to_caught_up_clients() -> None:
-    """Rounds until the assignment is right; tasks move only to caught-up clients."""
     most = 0
     for (cluster, placement), (_, ideal) in zip(
         the_placements(assign_highly_available), the_ideal_placements(), strict=True
