@@ -120,9 +120,9 @@ def run(job: str, servers: str, expected: int) -> tuple[float, float]:
             time.sleep(LOOK_S)
         took_s = time.perf_counter() - started_s
     assert process.stdout is not None
-    said = process.stdout.read().split()
-    if process.returncode or not said or int(said[-1]) != expected:
-        raise RuntimeError(f"the job that {job} ended with {process.returncode} and said {said}, not {expected}")
+    output = process.stdout.read().split()
+    if process.returncode or not output or int(output[-1]) != expected:
+        raise RuntimeError(f"the job that {job} ended with {process.returncode} and said {output}, not {expected}")
     return took_s, sum(used.values())
 
 

@@ -91,7 +91,9 @@ async def read_along(bootstrap: str) -> list[asyncio.Task[None]]:
         if not any(led.values()):
             continue
         connection = await Connection.open(broker.host, broker.port, client_id="reader")
-        first: FetchResponse = await connection.call(asking({(t, i): 0 for t in led for i in led[t]}), version=12)
+        first: FetchResponse = await connection.call(
+            fetch_request({(t, i): 0 for t in led for i in led[t]}), version=12
+        )
         at_end = {
             (topic.topic, row.partition_index): row.high_watermark
             for topic in first.responses
@@ -107,7 +109,7 @@ async def keep_reading(connection: Connection, session_id: int, offsets: dict[tu
     epoch = 1
     try:
         while True:
-            request = asking(named, session_id, epoch)
+            request = fetch_request(named, session_id, epoch)
             answer: FetchResponse = await connection.call(request, version=12)
             if answer.error_code:
                 raise RuntimeError(f"the session ended with error {answer.error_code}")
@@ -121,7 +123,7 @@ async def keep_reading(connection: Connection, session_id: int, offsets: dict[tu
         await connection.close()
 
 
-def asking(offsets: dict[tuple[str, int], int], session_id: int = 0, epoch: int = 0) -> FetchRequest:
+def fetch_request(offsets: dict[tuple[str, int], int], session_id: int = 0, epoch: int = 0) -> FetchRequest:
     """A Fetch that waits for half a second if it continues a session."""
     topics: dict[str, FetchTopic] = {}
     for (topic, index), offset in offsets.items():

@@ -115,19 +115,19 @@ def run(command: list[str], records: int) -> Rates:
     )
     watch = threading.Timer(TIMEOUT_S, process.kill)
     watch.start()
-    said: list[str] = []
+    output: list[str] = []
     try:
         assert process.stderr is not None
         for line in process.stderr:
             if match := COUNTED.search(line):
                 count, clock_s, processor_s = map(float, match.groups())
                 return count / clock_s, count / processor_s
-            said.append(line)
+            output.append(line)
     finally:
         watch.cancel()
         process.kill()
         process.wait()
-    raise RuntimeError(f"it has not counted {records} records: {''.join(said[-20:])}")
+    raise RuntimeError(f"it has not counted {records} records: {''.join(output[-20:])}")
 
 
 def measure(records: int = RECORDS, rounds: int = ROUNDS) -> list[Figure]:

@@ -337,17 +337,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--late", action="store_true", help="members begin when everything is stored")
     parser.add_argument("--ignore", action="store_true", help="the control: the coordinator holds no gates")
     parser.add_argument("--out", type=Path, help="a directory for the lines and the audit's report; else they go")
-    wish = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     course = Course(
-        records=wish.records,
-        resizes=wish.resizes,
-        kills=wish.kills,
-        protocol=wish.protocol,
-        gates=not wish.ignore,
-        late=wish.late,
+        records=options.records,
+        resizes=options.resizes,
+        kills=options.kills,
+        protocol=options.protocol,
+        gates=not options.ignore,
+        late=options.late,
     )
     with tempfile.TemporaryDirectory(prefix="anabranch-stock-") as temporary:
-        folder = wish.out or Path(temporary)
+        folder = options.out or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         result = judge(play(course, folder))
     summary([result])

@@ -329,10 +329,10 @@ class Commands:
         one.add_argument("--cluster", default="", help="only nodes of this cluster: its directory or ensemble")
         self._of_node("kill", kill, "SIGKILL a node")
         self._of_node("start", start, "restart a dead node with its port and data")
-        lasting(self._of_node("stop", stop, "SIGSTOP a node"))
+        add_duration(self._of_node("stop", stop, "SIGSTOP a node"))
         self._of_node("resume", resume, "SIGCONT a node")
         self._of_node("expire", expire, "end a node's ZooKeeper session")
-        one = lasting(self._of_node("fill-disk", fill_disk, "fill the disk of a node"))
+        one = add_duration(self._of_node("fill-disk", fill_disk, "fill the disk of a node"))
         one.add_argument("--leave", type=int, default=0, help="bytes to leave free")
         one.add_argument("--release", action="store_true", help="remove the ballast again")
         one.add_argument("--file-limit", type=int, help="limit the size of its files instead; -1 lifts the limit")
@@ -343,7 +343,7 @@ class Commands:
 
     def _add_links(self) -> None:
         for name, help_text in LINK_COMMANDS.items():
-            one = lasting(proxied(self._add(name, break_link, help_text)))
+            one = add_duration(proxied(self._add(name, break_link, help_text)))
             one.add_argument("source", help="a node's id, client, or *")
             one.add_argument("target", help="a node's id, zookeeper-1 and so on, or *")
             one.add_argument("--direction", choices=("both", "there", "back"), default="both")
@@ -393,7 +393,7 @@ class Commands:
         audited(one)
 
 
-def lasting(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def add_duration(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Add the options of a fault that ends after a while."""
     one.add_argument("--for", dest="seconds", type=float, default=0.0, help="end the fault after this many seconds")
     return one

@@ -201,7 +201,7 @@ class Copy:
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction of a copier. `wish` is the requested end; "ok" means that it ended so."""
+    """One transaction of a copier. `requested_end` is how its producer ends it; outcome "ok": it ended so."""
 
     order: int
     name: str
@@ -213,8 +213,8 @@ class Transaction:
     offsets_order: int = -1
     """When its offsets were sent to the group's coordinator; -1 never."""
     offsets_accepted: bool = False
-    wish: Literal["", "commit", "abort"] = ""
-    wished_order: int = -1
+    requested_end: Literal["", "commit", "abort"] = ""
+    end_order: int = -1
     outcome: Outcome = "info"
     ended_order: int = -1
 

@@ -104,38 +104,38 @@ class ShareSession:
         self._to_say = []
         await self._connection.close()
 
-    def acknowledge_later(self, sayings: Iterable[Acknowledgement]) -> None:
+    def acknowledge_later(self, acknowledgements: Iterable[Acknowledgement]) -> None:
         """Add acknowledgements to the next fetch."""
-        self._to_say += sayings
+        self._to_say += acknowledgements
 
-    async def acknowledge(self, sayings: list[Acknowledgement]) -> None:
+    async def acknowledge(self, acknowledgements: list[Acknowledgement]) -> None:
         """Send acknowledgements now. Raises the request's errors."""
-        said = _by_partition(sayings)
+        by_partition = _by_partition(acknowledgements)
         request = share_acknowledge.ShareAcknowledgeRequest(
             group_id=self._group,
             member_id=self._member_id,
             share_session_epoch=self._epoch,
-            is_renew_ack=any(one.verdict is Verdict.RENEW for one in sayings),
+            is_renew_ack=any(one.verdict is Verdict.RENEW for one in acknowledgements),
             topics=[
                 share_acknowledge.AcknowledgeTopic(
                     topic_id=topic_id,
                     partitions=[
                         share_acknowledge.AcknowledgePartition(
                             partition_index=index,
-                            acknowledgement_batches=_batches(said[topic_id, index], share_acknowledge),
+                            acknowledgement_batches=_batches(by_partition[topic_id, index], share_acknowledge),
                         )
                         for index in indexes
                     ],
                 )
-                for topic_id, indexes in _by_topic(said)
+                for topic_id, indexes in _by_topic(by_partition)
             ],
         )
-        response = await self._ask(request, sayings)
-        _settle(sayings, {where: row.error_code for where, row in _rows(response).items()})
+        response = await self._ask(request, acknowledgements)
+        _settle(acknowledgements, {where: row.error_code for where, row in _rows(response).items()})
 
     async def _fetch(self, partitions: set[PartitionId], epoch: int, *, max_records: int, max_wait_ms: int) -> Any:
-        sayings, self._to_say = self._to_say, []
-        said = _by_partition(sayings)
+        acknowledgements, self._to_say = self._to_say, []
+        by_partition = _by_partition(acknowledgements)
         request = share_fetch.ShareFetchRequest(
             group_id=self._group,
             member_id=self._member_id,
@@ -150,29 +150,29 @@ class ShareSession:
                     partitions=[
                         share_fetch.FetchPartition(
                             partition_index=index,
-                            acknowledgement_batches=_batches(said.get((topic_id, index), []), share_fetch),
+                            acknowledgement_batches=_batches(by_partition.get((topic_id, index), []), share_fetch),
                         )
                         for index in indexes
                     ],
                 )
-                for topic_id, indexes in _by_topic((partitions - self._partitions) | said.keys())
+                for topic_id, indexes in _by_topic((partitions - self._partitions) | by_partition.keys())
             ],
             forgotten_topics_data=[
                 share_fetch.ForgottenTopic(topic_id=topic_id, partitions=indexes)
                 for topic_id, indexes in _by_topic(self._partitions - partitions)
             ],
         )
-        response = await self._ask(request, sayings)
-        _settle(sayings, {where: row.acknowledge_error_code for where, row in _rows(response).items()})
+        response = await self._ask(request, acknowledgements)
+        _settle(acknowledgements, {where: row.acknowledge_error_code for where, row in _rows(response).items()})
         return response
 
-    async def _ask(self, request: Any, sayings: list[Acknowledgement]) -> Any:
+    async def _ask(self, request: Any, acknowledgements: list[Acknowledgement]) -> Any:
         """Send a request and return the response; a refusal ends the session. Raises the request's errors."""
         try:
             response = await self._connection.call(request)
             check(response.error_code, response.error_message)
         except (KafkaError, OSError, TimeoutError, asyncio.CancelledError):
-            _settle(sayings, {})
+            _settle(acknowledgements, {})
             await self.drop()
             raise
         self._epoch += 1
@@ -210,17 +210,17 @@ def _by_topic(partitions: Iterable[PartitionId]) -> list[tuple[bytes, list[int]]
     return list(found.items())
 
 
-def _by_partition(sayings: Iterable[Acknowledgement]) -> dict[PartitionId, list[Acknowledgement]]:
+def _by_partition(acknowledgements: Iterable[Acknowledgement]) -> dict[PartitionId, list[Acknowledgement]]:
     found: dict[PartitionId, list[Acknowledgement]] = defaultdict(list)
-    for one in sayings:
+    for one in acknowledgements:
         found[one.record.where].append(one)
     return found
 
 
-def _batches(sayings: Iterable[Acknowledgement], api: Any) -> list[Any]:
+def _batches(acknowledgements: Iterable[Acknowledgement], api: Any) -> list[Any]:
     """Combine adjacent records into batches, with a type for each."""
     batches: list[Any] = []
-    for one in sorted(sayings, key=lambda saying: saying.record.offset):
+    for one in sorted(acknowledgements, key=lambda saying: saying.record.offset):
         if batches and batches[-1].last_offset + 1 == one.record.offset:
             batches[-1].last_offset += 1
             batches[-1].acknowledge_types.append(one.verdict)
@@ -232,8 +232,10 @@ def _batches(sayings: Iterable[Acknowledgement], api: Any) -> list[Any]:
     return batches
 
 
-def _settle(sayings: Iterable[Acknowledgement], codes: dict[PartitionId, int], otherwise: bool | None = None) -> None:
-    for one in sayings:
+def _settle(
+    acknowledgements: Iterable[Acknowledgement], codes: dict[PartitionId, int], otherwise: bool | None = None
+) -> None:
+    for one in acknowledgements:
         code = codes.get(one.record.where)
         if code is None:
             one.settle(otherwise)

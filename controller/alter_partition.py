@@ -51,7 +51,7 @@ def ask(state: ClusterState, event: AlterPartitionRequested) -> list[Effect]:
         requested.append((topic.topic_id, name or topic.topic_name, named))
         for partition, row in zip(named, topic.partitions, strict=True):
             try:
-                write = decide(state, partition, row, by_id=topic.topic_id != ZERO_UUID, asker=broker.id)
+                write = decide(state, partition, row, by_id=topic.topic_id != ZERO_UUID, requester=broker.id)
             except KafkaError as refused:
                 refusals[partition] = refused.code
                 continue
@@ -68,7 +68,7 @@ def topic_name(state: ClusterState, topic: TopicData) -> str:
 
 
 def decide(
-    state: ClusterState, partition: TopicPartition, row: PartitionData, *, by_id: bool, asker: int
+    state: ClusterState, partition: TopicPartition, row: PartitionData, *, by_id: bool, requester: int
 ) -> PartitionWrite | None:
     """Return the write for a row, None if it is committed already. Raises KafkaError."""
     if by_id and partition.topic not in state.topics:
@@ -91,8 +91,8 @@ def decide(
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if not eligible(state, isr, row):
         raise KafkaError(ErrorCode.INELIGIBLE_REPLICA if by_id else ErrorCode.OPERATION_NOT_ATTEMPTED)
-    if asker == current.leader and set(isr) == set(current.isr) - {asker}:
-        write = partitions.remove_from_isr(state, partition, asker)
+    if requester == current.leader and set(isr) == set(current.isr) - {requester}:
+        write = partitions.remove_from_isr(state, partition, requester)
         if write is None:
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA if by_id else ErrorCode.OPERATION_NOT_ATTEMPTED)
         return write

@@ -176,9 +176,11 @@ def imbalanced(state: ClusterState, percentage: int) -> list[TopicPartition]:
             preferred.setdefault(assignment[0], []).append(partition)
     found: list[TopicPartition] = []
     for broker, owned in preferred.items():
-        elsewhere = [one for one in owned if state.partitions[one].state.leader != broker and not moving(state, one)]
-        if broker in state.live and len(elsewhere) * 100 > percentage * len(owned):
-            found += elsewhere
+        led_by_others = [
+            one for one in owned if state.partitions[one].state.leader != broker and not moving(state, one)
+        ]
+        if broker in state.live and len(led_by_others) * 100 > percentage * len(owned):
+            found += led_by_others
     return found
 
 

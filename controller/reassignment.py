@@ -182,10 +182,10 @@ class Move:
 def under_way(body: TopicBody, index: int, target: Sequence[int], kept: Sequence[int] = ()) -> Move:
     """Return the reassignment of a partition with both its old and new replicas."""
     origin = body.origin(index)
-    everybody = tuple(dict.fromkeys((*target, *origin, *kept)))
-    adding = tuple(replica for replica in everybody if replica not in origin and replica not in kept)
-    removing = tuple(replica for replica in everybody if replica not in target)
-    return Move(everybody, adding, removing)
+    all_replicas = tuple(dict.fromkeys((*target, *origin, *kept)))
+    adding = tuple(replica for replica in all_replicas if replica not in origin and replica not in kept)
+    removing = tuple(replica for replica in all_replicas if replica not in target)
+    return Move(all_replicas, adding, removing)
 
 
 def with_moves(body: TopicBody, moves: Mapping[int, Move]) -> TopicBody:

@@ -123,7 +123,7 @@ class Lines:
         order = np.argsort(self.quiet_first, kind="stable")
         self.quiet_first, self.quiet_second = self.quiet_first[order], self.quiet_second[order]
         self.quiet = {name: column[order] for name, column in self.quiet.items()}
-        self._stay(~old)
+        self._keep(~old)
 
     def forget(self, before_ms: int, rows: Column) -> int:
         """Drop quiet lines without an event since `before_ms`, and the lines `rows`. Returns their number."""
@@ -134,7 +134,7 @@ class Lines:
         self.quiet_first, self.quiet_second = self.quiet_first[~old], self.quiet_second[~old]
         self.quiet = {name: column[~old] for name, column in self.quiet.items()}
         if len(rows):
-            self._stay(~np.isin(np.arange(len(self)), rows))
+            self._keep(~np.isin(np.arange(len(self)), rows))
         for ragged in (self.former, self.began, self.skipped):
             for first in gone[ragged.has(gone)].tolist():
                 ragged.put(first, [])
@@ -193,10 +193,10 @@ class Lines:
         values |= {"producer": np.zeros(count, np.uint64), "key_at": np.zeros(count, np.int64)}
         values |= {name: column[rows] for name, column in self.quiet.items()}
         self._merge(self.quiet_first[rows], self.quiet_second[rows], values)
-        stay = np.ones(len(self.quiet_first), np.bool_)
-        stay[rows] = False
-        self.quiet_first, self.quiet_second = self.quiet_first[stay], self.quiet_second[stay]
-        self.quiet = {name: column[stay] for name, column in self.quiet.items()}
+        kept = np.ones(len(self.quiet_first), np.bool_)
+        kept[rows] = False
+        self.quiet_first, self.quiet_second = self.quiet_first[kept], self.quiet_second[kept]
+        self.quiet = {name: column[kept] for name, column in self.quiet.items()}
 
     def _merge(self, first: Column, second: Column, values: Mapping[str, Column]) -> None:
         merged = np.concatenate([self.first, first])
@@ -206,7 +206,7 @@ class Lines:
         for name, kind in FIELDS.items():
             self.fields[name] = np.concatenate([self.fields[name], values[name].astype(kind)])[order]
 
-    def _stay(self, rows: Column) -> None:
+    def _keep(self, rows: Column) -> None:
         self.first, self.second = self.first[rows], self.second[rows]
         self.fields = {name: column[rows] for name, column in self.fields.items()}
         self._tidy_arena()

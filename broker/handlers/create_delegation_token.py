@@ -24,13 +24,13 @@ async def create_delegation_token(
     if request.owner_principal_name:
         owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
     kind, name = halves(owner)
-    requester_type, asker = halves(requester)
+    requester_type, requester_name = halves(requester)
     answer = CreateDelegationTokenResponse(
         error_code=ErrorCode.NONE,
         principal_type=kind,
         principal_name=name,
         token_requester_principal_type=requester_type,
-        token_requester_principal_name=asker,
+        token_requester_principal_name=requester_name,
         issue_timestamp_ms=NO_TIME,
         expiry_timestamp_ms=NO_TIME,
         max_timestamp_ms=NO_TIME,

@@ -34,13 +34,13 @@ async def describe_delegation_token(
         if (owners is not None and token.owner not in owners) or not token_requests.may_see(ctx, token):
             continue
         kind, name = halves(token.owner)
-        requester_type, asker = halves(token.requester)
+        requester_type, requester_name = halves(token.requester)
         found.append(
             DescribedDelegationToken(
                 principal_type=kind,
                 principal_name=name,
                 token_requester_principal_type=requester_type,
-                token_requester_principal_name=asker,
+                token_requester_principal_name=requester_name,
                 issue_timestamp=token.issued_ms,
                 expiry_timestamp=token.expires_ms,
                 max_timestamp=token.max_ms,

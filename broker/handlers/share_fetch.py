@@ -51,12 +51,12 @@ class Answer:
         """Return the row of a partition, created if it is missing."""
         row = self.rows.get(one)
         if row is None:
-            nobody = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
+            no_leader = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
             row = self.rows[one] = PartitionData(
                 partition_index=one[1],
                 error_code=ErrorCode.NONE,
                 acknowledge_error_code=ErrorCode.NONE,
-                current_leader=nobody,
+                current_leader=no_leader,
                 records=b"",
                 acquired_records=[],
             )

@@ -152,8 +152,8 @@ class Node:
                 await protection.start(self._give_up)
             self.services = self._assemble(session, cluster_id)
             self.services.dynamic.trials.append(self._try_key_stores)
-            asks_who = bool(protections) or self.services.authorizer is not None
-            self.server = Server(self.settings, Dispatcher(self.services), protections, is_open=not asks_who)
+            requires_login = bool(protections) or self.services.authorizer is not None
+            self.server = Server(self.settings, Dispatcher(self.services), protections, is_open=not requires_login)
             self.server.on_gone = self._connection_gone
             await self.server.start()
         except BaseException:

@@ -145,7 +145,7 @@ class FetchSession:
     """One fetcher's partitions; `changed` are those to read for the next response."""
 
     __slots__ = (
-        "asker", "by_id", "changed", "created_ms", "epoch", "id", "is_follower", "partitions", "presence", "rank",
+        "by_id", "changed", "created_ms", "epoch", "id", "is_follower", "owner", "partitions", "presence", "rank",
         "ranked_old", "turns", "used_ms", "waiting",
     )  # fmt: skip
 
@@ -160,7 +160,7 @@ class FetchSession:
         self.changed: dict[Key, SessionPartition] = {}
         self.presence = LastSeen()
         """The time of the follower's last request."""
-        self.asker: SessionOwner | None = None
+        self.owner: SessionOwner | None = None
         self.waiting: SessionWait | None = None
         self.turns = 0
         self.rank: Rank = (is_follower, -1, session_id)
@@ -200,10 +200,10 @@ class FetchSession:
                     entry.leave()
                     self.changed.pop(entry.key, None)
 
-    def ask_as(self, asker: SessionOwner) -> None:
+    def set_owner(self, owner: SessionOwner) -> None:
         """Set what responses depend on; if it has changed, all partitions have to be read again."""
-        if asker != self.asker:
-            self.asker = asker
+        if owner != self.owner:
+            self.owner = owner
             for entry in self.partitions.values():
                 entry.wake()
 

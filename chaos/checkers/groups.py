@@ -124,7 +124,7 @@ def a40_late_delivery(history: History) -> Iterator[str]:
     Repetitions count: the other may be past newer records of the same key by then, here or elsewhere.
     """
     newest: dict[Place, ReadStart] = {}
-    said: set[tuple[str, Place]] = set()
+    reported: set[tuple[str, Place]] = set()
     events: list[tuple[int, Delivery | ReadStart]] = [(one.order, one) for one in history.read_starts]
     events += [(one.order, one) for one in history.deliveries]
     for _, event in sorted(events, key=lambda one: one[0]):
@@ -135,8 +135,8 @@ def a40_late_delivery(history: History) -> Iterator[str]:
             continue
         if owner is None or owner.consumer == event.consumer or owner.group_generation <= event.group_generation:
             continue
-        if (event.consumer, event.place) not in said:
-            said.add((event.consumer, event.place))
+        if (event.consumer, event.place) not in reported:
+            reported.add((event.consumer, event.place))
             where = at(event.place, event.offset)
             yield (
                 f"{event.consumer} of generation {event.group_generation} hands out {where}, "

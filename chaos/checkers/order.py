@@ -50,7 +50,7 @@ def b2_early_open(history: History) -> Iterator[str]:
     events: list[tuple[int, Commit | Delivery | OffsetsReset]] = [(one.order, one) for one in history.commits]
     events += [(one.order, one) for one in history.deliveries]
     events += [(one.order, one) for one in history.resets if one.outcome == "ok"]
-    said: set[tuple[Place, KeyEpoch]] = set()
+    reported: set[tuple[Place, KeyEpoch]] = set()
     for _, event in sorted(events, key=lambda one: one[0]):
         if isinstance(event, OffsetsReset):
             committed.update(event.offsets)
@@ -66,8 +66,8 @@ def b2_early_open(history: History) -> Iterator[str]:
         for before in _predecessors(lineage, key_epoch):
             place = (event.place[0], before.partition)
             end, done = ends.get((place, before.generation), 0), committed.get(place, 0)
-            if done < end and (event.place, before) not in said:
-                said.add((event.place, before))
+            if done < end and (event.place, before) not in reported:
+                reported.add((event.place, before))
                 yield f"{at(event.place, event.offset)} of {key_epoch} before {before}: committed {done} of {end}"
 
 

@@ -55,11 +55,11 @@ def a16_torn_transaction(history: History) -> Iterator[str]:
     decided = decisions(history)
     for one in history.transactions:
         fates = Counter(decided.get(copy.value) for copy in one.copies)
-        promised = one.wish == "commit" and one.outcome == "ok"
+        promised = one.requested_end == "commit" and one.outcome == "ok"
         if fates[True] < len(one.copies) and (fates[True] or promised):
             yield (
                 f"{one.name}: {fates[True]} of {len(one.copies)} records committed, {fates[False]} aborted, "
-                f"{fates[None]} neither; asked to {one.wish or 'do nothing'} ({one.outcome})"
+                f"{fates[None]} neither; asked to {one.requested_end or 'do nothing'} ({one.outcome})"
             )
 
 
@@ -69,7 +69,7 @@ def a27_aborted_read(history: History) -> Iterator[str]:
     transactions = _writers(history)
     for read in history.committed_reads:
         one = transactions.get(read.value)
-        if one is not None and (one.wish == "abort" or not decided.get(read.value)):
+        if one is not None and (one.requested_end == "abort" or not decided.get(read.value)):
             yield f"{read.value} of {one.name} at {at(read.place, read.offset)} is given to {read.reader}"
 
 
@@ -78,7 +78,7 @@ def a28_uncommitted_read(history: History) -> Iterator[str]:
     transactions = _writers(history)
     for read in history.committed_reads:
         one = transactions.get(read.value)
-        if one is not None and one.name != read.transaction and not 0 <= one.wished_order < read.order:
+        if one is not None and one.name != read.transaction and not 0 <= one.end_order < read.order:
             yield f"{read.value} of {one.name} at {at(read.place, read.offset)} is given to {read.reader}"
 
 
@@ -128,7 +128,7 @@ def a31_offsets_lost(history: History) -> Iterator[str]:
     done = [
         (one.ended_order, place, offset)
         for one in history.transactions
-        if one.wish == "commit" and one.outcome == "ok"
+        if one.requested_end == "commit" and one.outcome == "ok"
         for place, offset in one.offsets.items()
     ]
     done = sorted(done + _own_commits(history), reverse=True)
@@ -146,9 +146,9 @@ def a32_offsets_too_early(history: History) -> Iterator[str]:
     """A group gets an offset before a member sent its commit."""
     first_requested: dict[tuple[Place, int], int] = {}
     for one in history.transactions:
-        if one.wish == "commit":
+        if one.requested_end == "commit":
             for row in one.offsets.items():
-                first_requested[row] = min(one.wished_order, first_requested.get(row, one.wished_order))
+                first_requested[row] = min(one.end_order, first_requested.get(row, one.end_order))
     for commit in history.copiers_commits:
         for row in commit.offsets.items():
             first_requested[row] = min(commit.order, first_requested.get(row, commit.order))
@@ -195,8 +195,8 @@ def a34_zombie_producer(history: History) -> Iterator[str]:
         # one.
         successors = [row for row in initialized[transaction.transactional_id] if row[0] > own[0] and row[2] >= own[2]]
         did = []
-        if transaction.outcome == "ok" and transaction.wish == "commit" and transaction.copies:
-            did.append((transaction.wished_order, "commits"))
+        if transaction.outcome == "ok" and transaction.requested_end == "commit" and transaction.copies:
+            did.append((transaction.end_order, "commits"))
         if transaction.offsets_accepted:
             did.append((transaction.offsets_order, "adds offsets"))
         for order, what in did:

@@ -84,12 +84,12 @@ class ClassicGroupSession:
         self._heartbeat_interval_s = heartbeat_interval_ms / 1000
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._wakeup = wakeup
-        self._heart: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
         self._beat_now = asyncio.Event()
         self._beaten = asyncio.Event()
         self._clock_s = elapsed_clock()
         self._worked_at_s = self._clock_s()
-        self._asking = False
+        self._is_polling = False
         self._left = False
         self.commits = 0
         """Number of commits that the group has accepted."""
@@ -126,9 +126,9 @@ class ClassicGroupSession:
                     self._beaten.clear()
                     await self._beaten.wait()
 
-    def at_work(self, now_s: float, *, asking: bool) -> None:
+    def at_work(self, now_s: float, *, polling: bool) -> None:
         """Note that the application asks for records, or has received them: it is alive, not only this process."""
-        self._asking = asking
+        self._is_polling = polling
         self._worked_at_s = now_s
 
     async def join(self) -> Assigned | None:
@@ -136,9 +136,9 @@ class ClassicGroupSession:
 
         Returns None if the member loses partitions that it kept: they have to be given up first.
         """
-        if self._heart is None:
-            self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.membership.group_id}")
-            self._heart.add_done_callback(self._stopped)
+        if self._heartbeats is None:
+            self._heartbeats = asyncio.create_task(self._beat(), name=f"heartbeat of {self.membership.group_id}")
+            self._heartbeats.add_done_callback(self._stopped)
         while not self.membership.keeps_lost:
             try:
                 assigned = await self._join_once()
@@ -188,10 +188,10 @@ class ClassicGroupSession:
         A static member sends no LeaveGroup: its partitions wait for its return (KIP-345).
         """
         self._left = True
-        if self._heart is not None:
-            self._heart.cancel()
-            await asyncio.gather(self._heart, return_exceptions=True)
-            self._heart = None
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            await asyncio.gather(self._heartbeats, return_exceptions=True)
+            self._heartbeats = None
         await self._send_leave()
 
     async def _send_leave(self) -> None:
@@ -359,7 +359,7 @@ class ClassicGroupSession:
             joining = self.membership.state in (State.JOINING, State.SYNCING)
             if self.membership.is_outside or (joining and not self.membership.cooperative):
                 continue  # an eager member has no partitions meanwhile, and its join occupies the connection
-            idle_s = 0 if self._asking else self._clock_s() - self._worked_at_s
+            idle_s = 0 if self._is_polling else self._clock_s() - self._worked_at_s
             if not joining and idle_s > self._rebalance_timeout_ms / 1000:
                 log.warning("%s leaves: no poll within max.poll.interval.ms", self.membership.describe())
                 await self._send_leave()
@@ -386,9 +386,9 @@ class ClassicGroupSession:
                 self._wakeup.set()
         self._on_response_code(code, identity)
 
-    def _stopped(self, heart: asyncio.Task[None]) -> None:
-        if not heart.cancelled():
-            self.failure = self.failure or heart.exception()
+    def _stopped(self, heartbeats: asyncio.Task[None]) -> None:
+        if not heartbeats.cancelled():
+            self.failure = self.failure or heartbeats.exception()
             self._wakeup.set()
         self._beaten.set()
 

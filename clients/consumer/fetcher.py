@@ -79,7 +79,7 @@ class Fetcher:
         self._client_rack = client_rack
         self._read_replicas = ReadReplicas(replica_lease_ms / 1000)
         self._loop = asyncio.get_running_loop()
-        self._asking: dict[tuple[int, int], _RequestInFlight] = {}
+        self._in_flight: dict[tuple[int, int], _RequestInFlight] = {}
         self._resting: dict[TopicPartition, asyncio.TimerHandle] = {}
         self._refusals: Counter[TopicPartition] = Counter()
         """Consecutive errors per partition."""
@@ -104,7 +104,7 @@ class Fetcher:
         if self._closed:
             return
         for node_id, fetchable in self._by_node().items():
-            first, second = self._asking.get((node_id, DATA)), self._asking.get((node_id, MORE_DATA))
+            first, second = self._in_flight.get((node_id, DATA)), self._in_flight.get((node_id, MORE_DATA))
             in_flight = [one.offsets for one in (first, second) if one is not None]
             rows = [row for row in fetchable if not any(_is_requested(row[0], offsets) for offsets in in_flight)]
             if not rows:
@@ -140,7 +140,7 @@ class Fetcher:
             log.debug("fetch from node %d not sent: %s", node_id, error)
             return
         offsets = {row.partition: row.fetch_offset for row, _, _ in rows}
-        self._asking[node_id, channel] = _RequestInFlight(offsets, self._loop.time())
+        self._in_flight[node_id, channel] = _RequestInFlight(offsets, self._loop.time())
         answer.add_done_callback(functools.partial(self._answered, (node_id, channel), offsets, rows))
 
     def _by_node(self) -> dict[int, list[_Row]]:
@@ -204,7 +204,7 @@ class Fetcher:
         rows: Sequence[_Row],
         answer: asyncio.Future[FetchResponse],
     ) -> None:
-        del self._asking[place]
+        del self._in_flight[place]
         error = None if answer.cancelled() else answer.exception()
         if self._closed or answer.cancelled():
             return

@@ -51,7 +51,7 @@ class GateWatcher:
         self._gates = gates
         self._wakeup = wakeup
         self._ends_requested = asyncio.Event()
-        self._asking: asyncio.Task[None] | None = None
+        self._query_task: asyncio.Task[None] | None = None
         self._watch = None if session is None else ProgressWatch(session, self._awaited, self._progressed)
         self._log_starts = log_starts
         self._failure: BaseException | None = None
@@ -63,8 +63,8 @@ class GateWatcher:
 
     def start(self) -> None:
         """Start the queries."""
-        self._asking = asyncio.create_task(self._keep_asking(), name="gates: ends")
-        self._asking.add_done_callback(self._ended)
+        self._query_task = asyncio.create_task(self._query_repeatedly(), name="gates: ends")
+        self._query_task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """Stop the queries."""
@@ -72,9 +72,9 @@ class GateWatcher:
             await self._watch.close()
         if self._log_starts is not None:
             await self._log_starts.close()
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._query_task is not None:
+            self._query_task.cancel()
+            await asyncio.gather(self._query_task, return_exceptions=True)
 
     def refresh(self) -> None:
         """Send the queries that gates requested since the last call."""
@@ -99,7 +99,7 @@ class GateWatcher:
             self._failure = task.exception()
             self._wakeup.set()
 
-    async def _keep_asking(self) -> None:
+    async def _query_repeatedly(self) -> None:
         while True:
             await self._ends_requested.wait()
             self._ends_requested.clear()

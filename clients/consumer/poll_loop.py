@@ -152,7 +152,7 @@ class PollLoop:
         if self._session is None:
             return True
         elapsed_s = self._clock_s()
-        self._session.at_work(elapsed_s, asking=False)
+        self._session.at_work(elapsed_s, polling=False)
         return self._core.is_undisturbed(elapsed_s)
 
     async def _when_there(self, take: Callable[[], Taken], timeout_ms: int) -> Taken | None:
@@ -160,15 +160,15 @@ class PollLoop:
         self.check_alive()
         if self._core.ownership.reads_nothing():
             raise RuntimeError("the consumer has no topics: choose partitions by `assign`")
-        self._at_work(asking=True)
+        self._at_work(polling=True)
         try:
             return await self._taken(take, self._loop.time() + timeout_ms / 1000)
         finally:
-            self._at_work(asking=False)
+            self._at_work(polling=False)
 
-    def _at_work(self, *, asking: bool) -> None:
+    def _at_work(self, *, polling: bool) -> None:
         if self._session is not None:
-            self._session.at_work(self._clock_s(), asking=asking)
+            self._session.at_work(self._clock_s(), polling=polling)
 
     async def _taken(self, take: Callable[[], Taken], deadline: float) -> Taken | None:
         self._run = iter(())

@@ -72,6 +72,6 @@ class StartingPositions:
             if name in metadata.topics and metadata.topics[name].generation != NO_GENERATION
             for index in metadata.topics[name].partitions
         ]
-        elsewhere = await self._session.committed(others)
-        read = {partition.topic for partition, offset in elsewhere.items() if offset != UNKNOWN}
-        return known | read | {partition.topic for partition in others if partition not in elsewhere}
+        of_others = await self._session.committed(others)
+        read = {partition.topic for partition, offset in of_others.items() if offset != UNKNOWN}
+        return known | read | {partition.topic for partition in others if partition not in of_others}

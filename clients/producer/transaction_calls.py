@@ -47,46 +47,46 @@ class TransactionCall(NamedTuple):
     key_type: int
 
 
-def initialize(asker: TransactionalProducer, timeout_ms: int) -> TransactionCall:
+def initialize(producer: TransactionalProducer, timeout_ms: int) -> TransactionCall:
     """Build InitProducerId: take the transactional id over, or raise this producer's epoch."""
     request = InitProducerIdRequest(
-        transactional_id=asker.transactional_id,
+        transactional_id=producer.transactional_id,
         transaction_timeout_ms=timeout_ms,
-        producer_id=asker.producer_id,
-        producer_epoch=asker.producer_epoch,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
     )
-    return TransactionCall(Step.INITIALIZE, request, asker.transactional_id, TRANSACTION_KEY)
+    return TransactionCall(Step.INITIALIZE, request, producer.transactional_id, TRANSACTION_KEY)
 
 
-def add_partitions(asker: TransactionalProducer, partitions: Iterable[TopicPartition]) -> TransactionCall:
+def add_partitions(producer: TransactionalProducer, partitions: Iterable[TopicPartition]) -> TransactionCall:
     """Build AddPartitionsToTxn for these partitions."""
     topics: dict[str, list[int]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic, []).append(partition.partition)
     request = AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=asker.transactional_id,
-        v3_and_below_producer_id=asker.producer_id,
-        v3_and_below_producer_epoch=asker.producer_epoch,
+        v3_and_below_transactional_id=producer.transactional_id,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
         v3_and_below_topics=[
             AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()
         ],
     )
-    return TransactionCall(Step.ADD_PARTITIONS, request, asker.transactional_id, TRANSACTION_KEY)
+    return TransactionCall(Step.ADD_PARTITIONS, request, producer.transactional_id, TRANSACTION_KEY)
 
 
-def add_group(asker: TransactionalProducer, group_id: str) -> TransactionCall:
+def add_group(producer: TransactionalProducer, group_id: str) -> TransactionCall:
     """Build AddOffsetsToTxn for this group."""
     request = AddOffsetsToTxnRequest(
-        transactional_id=asker.transactional_id,
-        producer_id=asker.producer_id,
-        producer_epoch=asker.producer_epoch,
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
         group_id=group_id,
     )
-    return TransactionCall(Step.ADD_OFFSETS, request, asker.transactional_id, TRANSACTION_KEY)
+    return TransactionCall(Step.ADD_OFFSETS, request, producer.transactional_id, TRANSACTION_KEY)
 
 
 def commit_offsets(
-    asker: TransactionalProducer, group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, int]
+    producer: TransactionalProducer, group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, int]
 ) -> TransactionCall:
     """Build TxnOffsetCommit, for the group's coordinator: the offsets are pending until the transaction ends."""
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
@@ -97,10 +97,10 @@ def commit_offsets(
             )
         )
     request = TxnOffsetCommitRequest(
-        transactional_id=asker.transactional_id,
+        transactional_id=producer.transactional_id,
         group_id=group.group_id,
-        producer_id=asker.producer_id,
-        producer_epoch=asker.producer_epoch,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
         generation_id=group.generation_id,
         member_id=group.member_id,
         group_instance_id=group.group_instance_id,
@@ -109,15 +109,15 @@ def commit_offsets(
     return TransactionCall(Step.COMMIT_OFFSETS, request, group.group_id, GROUP_KEY)
 
 
-def end(asker: TransactionalProducer, *, commit: bool) -> TransactionCall:
+def end(producer: TransactionalProducer, *, commit: bool) -> TransactionCall:
     """Build EndTxn."""
     request = EndTxnRequest(
-        transactional_id=asker.transactional_id,
-        producer_id=asker.producer_id,
-        producer_epoch=asker.producer_epoch,
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
         committed=commit,
     )
-    return TransactionCall(Step.END, request, asker.transactional_id, TRANSACTION_KEY)
+    return TransactionCall(Step.END, request, producer.transactional_id, TRANSACTION_KEY)
 
 
 def outcome(step: Step, response: Any) -> tuple[ErrorCode, str]:

@@ -1,13 +1,13 @@
 """The state machine of one transactional id: allowed calls of the application, and the next request to a coordinator.
 
-    begin       nothing is asked: a transaction exists for its coordinator from the first partition on
+    begin       nothing is sent: a transaction exists for its coordinator from the first partition on
     a record    its partition is added to the transaction before the first batch leaves (`admits`)
     offsets     the group's partition is added, then the offsets are sent to the group's coordinator
     commit      once every record is stored and all offsets are accepted, the transaction is ended
     abort       what is not on the wire is dropped; once nothing is on it any more, the transaction is ended
 
-One question is open at a time, and the same one is asked again until its outcome is known: only then is it certain
-whether the coordinator knows of a transaction, so that an end is never asked for one that does not exist. `VERDICTS`
+One request is open at a time, and is sent again until its outcome is known: only then is it certain whether the
+coordinator knows of a transaction, so that no EndTxn is sent for one that does not exist. `VERDICTS`
 says what each answer means. Two kinds of failure follow from it:
 
     abortable   this transaction cannot be committed; abort it, and the next one may succeed
@@ -19,7 +19,7 @@ on its way, and an EndTxn that arrives late would end the next transaction of th
 takes that risk; KIP-890 removes it by raising the epoch each time. During a resize the producer's barrier (`switch`)
 moves records to other partitions: those are added like any new partition, in the middle of the transaction (K512).
 
-Pure: questions come out (`transaction_questions`), responses go in. Source: KIP-98, KIP-360, KIP-447,
+Pure: requests come out (`transaction_calls`), responses go in. Source: KIP-98, KIP-360, KIP-447,
 `TransactionManager` of Kafka's client 3.9.
 """
 
@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.producer import transaction_calls as questions
+from anabranch.clients.producer import transaction_calls
 from anabranch.clients.producer.transaction_calls import TransactionalProducer, TransactionCall
 from anabranch.clients.producer.transaction_errors import (
     FATAL_FOR_BATCHES,
@@ -214,54 +214,54 @@ class TransactionManager:
         return self._open
 
     @property
-    def _asker(self) -> TransactionalProducer:
+    def _producer(self) -> TransactionalProducer:
         return TransactionalProducer(self.transactional_id, self.producer_id, self.producer_epoch)
 
     def _choose(self, settled: bool) -> TransactionCall | None:
         if self.state is State.INITIALIZING:
-            return questions.initialize(self._asker, self.timeout_ms)
+            return transaction_calls.initialize(self._producer, self.timeout_ms)
         if self.state in _OPEN:
             if self._partitions_to_add:
-                return questions.add_partitions(self._asker, self._partitions_to_add)
+                return transaction_calls.add_partitions(self._producer, self._partitions_to_add)
             if self._offsets:
                 group, offsets = self._offsets[0]
                 if group.group_id not in self._groups:
-                    return questions.add_group(self._asker, group.group_id)
-                return questions.commit_offsets(self._asker, group, offsets)
+                    return transaction_calls.add_group(self._producer, group.group_id)
+                return transaction_calls.commit_offsets(self._producer, group, offsets)
         if self.state not in (State.COMMITTING, State.ABORTING) or not settled:
             return None
         if self._known and not self._unmapped:
-            return questions.end(self._asker, commit=self.state is State.COMMITTING)
+            return transaction_calls.end(self._producer, commit=self.state is State.COMMITTING)
         self._ended()
         return self._choose(settled)
 
-    def lost(self, question: TransactionCall) -> None:
+    def lost(self, call: TransactionCall) -> None:
         """Note that a request got no response: it is sent again, and may arrive twice."""
-        assert question is self._open, "another request is open"
-        self._lost = self._lost or question.step is not Step.INITIALIZE
+        assert call is self._open, "another request is open"
+        self._lost = self._lost or call.step is not Step.INITIALIZE
 
-    def answered(self, question: TransactionCall, response: Any) -> Verdict:
+    def answered(self, call: TransactionCall, response: Any) -> Verdict:
         """Handle a response. `next` returns requests to retry."""
-        code, where = questions.outcome(question.step, response)
-        verdict = self.refused(question, code, where)
+        code, where = transaction_calls.outcome(call.step, response)
+        verdict = self.refused(call, code, where)
         if verdict is Verdict.DONE:
-            self._done(question, response)
+            self._done(call, response)
         return verdict
 
-    def refused(self, question: TransactionCall, code: ErrorCode, where: str = "") -> Verdict:
+    def refused(self, call: TransactionCall, code: ErrorCode, where: str = "") -> Verdict:
         """Judge an error code, also one met before the request could be sent."""
-        assert question is self._open, "another request is open"
-        verdict = verdict_of(question.step, code)
+        assert call is self._open, "another request is open"
+        verdict = verdict_of(call.step, code)
         if verdict in (Verdict.MOVED, Verdict.UNCERTAIN):
             return verdict
         self._open = None
-        if question.step is Step.COMMIT_OFFSETS and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if call.step is Step.COMMIT_OFFSETS and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._unknown += 1
             verdict = Verdict.LATER if self._unknown < UNKNOWN_ATTEMPTS else Verdict.ABORTABLE
-        text = f"{question.step.value} of {self.transactional_id!r}{where and f', {where}'}"
+        text = f"{call.step.value} of {self.transactional_id!r}{where and f', {where}'}"
         if verdict is Verdict.FENCED:
             self._fail(ProducerFenced(ErrorCode.PRODUCER_FENCED, text))
-        elif verdict is Verdict.FATAL or (verdict is Verdict.ABORTABLE and question.step is Step.END and self.doomed):
+        elif verdict is Verdict.FATAL or (verdict is Verdict.ABORTABLE and call.step is Step.END and self.doomed):
             self._fail(FatalError(code, text))
         elif verdict in (Verdict.ABORTABLE, Verdict.UNMAPPED):
             if verdict is Verdict.UNMAPPED:
@@ -271,9 +271,9 @@ class TransactionManager:
                 self._fail(AbortableError(code, text))
         return verdict
 
-    def _done(self, question: TransactionCall, response: Any) -> None:
-        request = question.request
-        match question.step:
+    def _done(self, call: TransactionCall, response: Any) -> None:
+        request = call.request
+        match call.step:
             case Step.INITIALIZE:
                 self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
                 self._move(State.READY)

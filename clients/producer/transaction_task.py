@@ -129,51 +129,51 @@ class TransactionTask:
     async def _run(self) -> None:
         while True:
             self._wakeup.clear()
-            question = self._transactions.next(settled=not self._accumulator.outstanding)
+            call = self._transactions.next(settled=not self._accumulator.outstanding)
             self._notify()
-            if question is None:
+            if call is None:
                 await self._wakeup.wait()
                 continue
-            wait_s = await self._ask(question)
+            wait_s = await self._ask(call)
             if self._transactions.doomed:
                 self._accumulator.drop_doomed()
             self._sender.wake()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
 
-    async def _ask(self, question: TransactionCall) -> float:
+    async def _ask(self, call: TransactionCall) -> float:
         """Send one request. Returns the delay in seconds before the next."""
         try:
-            node_id = await self._network.coordinator(question.key, key_type=question.key_type)
-            response = await self._call(node_id, question)
+            node_id = await self._network.coordinator(call.key, key_type=call.key_type)
+            response = await self._call(node_id, call)
         except (ConnectionError, TimeoutError) as error:
-            log.debug("%s: %s", question.step.value, error)
-            self._transactions.lost(question)
-            self._network.forget_coordinator(question.key, key_type=question.key_type)
+            log.debug("%s: %s", call.step.value, error)
+            self._transactions.lost(call)
+            self._network.forget_coordinator(call.key, key_type=call.key_type)
             return self._backoff_s()
         except KafkaError as error:
             if error.code.retriable:
                 return self._backoff_s()
-            log.warning("%s: %s", question.step.value, error)
-            self._transactions.refused(question, error.code)
+            log.warning("%s: %s", call.step.value, error)
+            self._transactions.refused(call, error.code)
             return 0
-        verdict = self._transactions.answered(question, response)
+        verdict = self._transactions.answered(call, response)
         if verdict is Verdict.DONE:
             self._failures = 0
             return 0
-        log.debug("%s: %s", question.step.value, verdict.value)
+        log.debug("%s: %s", call.step.value, verdict.value)
         if verdict is Verdict.MOVED:
-            self._network.forget_coordinator(question.key, key_type=question.key_type)
+            self._network.forget_coordinator(call.key, key_type=call.key_type)
         if verdict is Verdict.LATER and getattr(response, "error_code", None) == ErrorCode.CONCURRENT_TRANSACTIONS:
             return CONCURRENT_RETRY_S
         return self._backoff_s() if verdict in (Verdict.LATER, Verdict.UNCERTAIN, Verdict.MOVED) else 0
 
-    async def _call(self, node_id: int, question: TransactionCall) -> Any:
+    async def _call(self, node_id: int, call: TransactionCall) -> Any:
         connection = await self._network.connection(node_id, channel=GROUP)
-        version = connection.version_for(type(question.request))
-        if question.step is Step.ADD_PARTITIONS:
+        version = connection.version_for(type(call.request))
+        if call.step is Step.ADD_PARTITIONS:
             version = min(version, ADD_PARTITIONS_VERSION_MAX)
-        return await connection.call(question.request, version=version)
+        return await connection.call(call.request, version=version)
 
     def _backoff_s(self) -> float:
         self._failures += 1

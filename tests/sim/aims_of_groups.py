@@ -130,7 +130,7 @@ async def zombie_copies(schedule: Any) -> bool:
 
     def in_the_middle() -> bool:
         rows = history.transactions[known:]
-        return bool(rows) and not rows[-1].wish and not rows[-1].offsets_accepted
+        return bool(rows) and not rows[-1].requested_end and not rows[-1].offsets_accepted
 
     if not await within(schedule, 3, in_the_middle):
         return False

@@ -57,12 +57,12 @@ async def _next_to_end(schedule: Any) -> Transaction | None:
     rows: list[Transaction] = schedule.cluster.history.transactions
 
     def wishes() -> int:
-        return sum(one.wish != "" for one in rows)
+        return sum(one.requested_end != "" for one in rows)
 
     known = wishes()
     if not await _within(schedule, 3, lambda: wishes() > known):
         return None
-    return next((one for one in reversed(rows) if one.outcome == "info" and one.wish), None)
+    return next((one for one in reversed(rows) if one.outcome == "info" and one.requested_end), None)
 
 
 @aim("a coordinator sleeps over its successor", {**COPYING, "copiers": 2, "copies": [2], "aborts": 0.2})

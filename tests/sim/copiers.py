@@ -192,7 +192,7 @@ class _CopierRun:
             if self._rng.random() < self._copier.aborts:
                 await self._abort(row, batch)
             else:
-                row.wish, row.wished_order = "commit", self._history.tick()
+                row.requested_end, row.end_order = "commit", self._history.tick()
                 await self._producer.commit_transaction()
                 row.outcome, row.ended_order = "ok", self._history.tick()
         except AbortableError as error:
@@ -217,10 +217,10 @@ class _CopierRun:
         row.offsets_accepted = True
 
     async def _abort(self, row: Transaction, batch: Batch) -> None:
-        if not row.wish:
-            row.wish, row.wished_order = "abort", self._history.tick()
+        if not row.requested_end:
+            row.requested_end, row.end_order = "abort", self._history.tick()
         await self._producer.abort_transaction()
-        row.wish, row.outcome, row.ended_order = "abort", "ok", self._history.tick()
+        row.requested_end, row.outcome, row.ended_order = "abort", "ok", self._history.tick()
         for partition, records in batch.items():
             if partition in self._consumer.assignment():
                 self._consumer.seek(partition, records[0].offset)
@@ -258,7 +258,7 @@ def copied_offsets(history: History) -> dict[Place, int]:
     """How far the copiers are known to be: nothing before is needed any more."""
     done: dict[Place, int] = {}
     for one in history.transactions:
-        if one.wish == "commit" and one.outcome == "ok":
+        if one.requested_end == "commit" and one.outcome == "ok":
             for place, offset in one.offsets.items():
                 done[place] = max(offset, done.get(place, 0))
     return done

@@ -348,7 +348,7 @@ def _met(history: History) -> Counter[str]:
             leaders[row.place] = row.node
     for transaction in history.transactions:
         if transaction.outcome == "ok":
-            met["transaction committed" if transaction.wish == "commit" else "transaction aborted"] += 1
+            met["transaction committed" if transaction.requested_end == "commit" else "transaction aborted"] += 1
     return +met
 
 

@@ -179,8 +179,8 @@ class Decision:
             del members[replaced.member_id]
             targets = {**targets, after.member_id: targets.get(replaced.member_id, NOTHING)}
         members[after.member_id] = after
-        wished = target_assignment.preferred_assignor(members.values(), self.limits.assignors)
-        computed = target_assignment.compute(group, members.values(), targets, wished, self.topics.find)
+        preferred = target_assignment.preferred_assignor(members.values(), self.limits.assignors)
+        computed = target_assignment.compute(group, members.values(), targets, preferred, self.topics.find)
         for member_id, target in computed.items():
             if group.targets.get(member_id) != target:
                 self.write_target(member_id, target)

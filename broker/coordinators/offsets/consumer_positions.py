@@ -83,7 +83,7 @@ class Positions:
         """Drop the positions and requests of members that have left."""
         gone = set(member_ids)
         self.requested = {member: requested for member, requested in self.requested.items() if member not in gone}
-        self.remembered = {one: said for one, said in self.remembered.items() if said[0] not in gone}
+        self.remembered = {one: reported for one, reported in self.remembered.items() if reported[0] not in gone}
 
     def members(self) -> set[str]:
         """Return the ids of members with stored positions or requests."""

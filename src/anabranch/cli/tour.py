@@ -51,8 +51,8 @@ def command(story: str | None, every: bool, wait: bool, own: bool, url: str, tok
         raise click.UsageError("write --own or --control, not both")
     if from_context and url != CONTROL_DEFAULT and not own:
         click.echo(f"on the cluster of the current context, {url}; --own plays on another", err=True)
-    elsewhere = url != CONTROL_DEFAULT or not from_context
-    with connected(url, chosen_token(token)) if elsewhere and not own else _own() as control:
+    is_remote = url != CONTROL_DEFAULT or not from_context
+    with connected(url, chosen_token(token)) if is_remote and not own else _own() as control:
         stories = {one["story"]: one for one in control.tour.stories}
         if story is None and not every:
             _list(stories)

@@ -32,8 +32,9 @@ def parse_position(text: str, *, now: datetime, others: str = "") -> Position:
         moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError, OSError):
         near = suggest(text, (EARLIEST, LATEST))
-        meant = f"; {near}" if near.startswith("did you mean") else ""
+        suggestion = f"; {near}" if near.startswith("did you mean") else ""
         raise ValueError(
-            f"earliest, latest, an offset, a time such as 2026-11-23T10:00, or 15m, 2h, 1d{others}; not {text!r}{meant}"
+            f"earliest, latest, an offset, a time such as 2026-11-23T10:00, or 15m, 2h, 1d{others}; "
+            f"not {text!r}{suggestion}"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -40,7 +40,9 @@ async def streams_lines(admin: Admin, topic: str) -> list[str]:
     async def dealt(group_id: str) -> DescribedGroup:
         request = StreamsGroupDescribeRequest(group_ids=[group_id])
         async with turn:
-            answer = await admin.network.call_coordinator(group_id, request, lambda said: said.groups[0].error_code)
+            answer = await admin.network.call_coordinator(
+                group_id, request, lambda response: response.groups[0].error_code
+            )
             row: DescribedGroup = answer.groups[0]
             return row
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from anabranch.broker.metrics.pulse import ASK_EVERY_BEATS, BEAT_S, LoopLatencyProbe
+from anabranch.broker.metrics.pulse import BEAT_S, PING_EVERY_BEATS, LoopLatencyProbe
 from anabranch.controller.zk.session import ConnectionLoss
 
 
@@ -60,7 +60,7 @@ async def test_zookeeper_latency_has_one_probe_at_a_time_and_counts_failures() -
         await answers[-1]
 
     pulse = LoopLatencyProbe(ask, cast(asyncio.AbstractEventLoop, loop))
-    for _ in range(2 * ASK_EVERY_BEATS):
+    for _ in range(2 * PING_EVERY_BEATS):
         loop.beat()
         await asyncio.sleep(0)
     assert len(answers) == 1, "it has not answered yet"
@@ -68,13 +68,13 @@ async def test_zookeeper_latency_has_one_probe_at_a_time_and_counts_failures() -
     answers[0].set_result(None)
     await loop.tasks[0]
     assert pulse.zookeeper_s.count == 1
-    assert pulse.zookeeper_s.sum == pytest.approx((2 * ASK_EVERY_BEATS - 1) * BEAT_S + 0.7)
+    assert pulse.zookeeper_s.sum == pytest.approx((2 * PING_EVERY_BEATS - 1) * BEAT_S + 0.7)
     loop.beat()
     await asyncio.sleep(0)
     answers[1].set_exception(ConnectionLoss())
     await loop.tasks[1]
     assert pulse.zookeeper_s.count == 1
-    for _ in range(ASK_EVERY_BEATS):
+    for _ in range(PING_EVERY_BEATS):
         loop.beat()
     await asyncio.sleep(0)
     pulse.stop()

@@ -106,7 +106,7 @@ def test_request_updates_the_sessions_partitions_and_an_empty_session_is_closed(
     change = request(asked(1, 7), asked(2), session_id=session_id, epoch=1, forgotten=(0,))
     session = cache.admit(change, by_id=False, now_ms=0)
     assert session is not None
-    assert {key: one.asked.fetch_offset for key, one in session.partitions.items()} == {("t", 1): 7, ("t", 2): 0}
+    assert {key: one.requested.fetch_offset for key, one in session.partitions.items()} == {("t", 1): 7, ("t", 2): 0}
     last = request(session_id=session_id, epoch=2, forgotten=(1, 2))
     assert cache.admit(last, by_id=False, now_ms=0) is None
     assert not cache.knows(session_id)

@@ -292,9 +292,9 @@ async def test_changed_session_parameters_read_every_partition(change: dict[str,
     async with at_rest(replicas=(1, 2)) as (cluster, asker):
         asker.replica = change.get("replica", -1)
         asker.more.update({key: value for key, value in change.items() if key != "replica"})
-        before = asker.session.asker
+        before = asker.session.owner
         await asker.ask()
-        assert asker.session.asker != before
+        assert asker.session.owner != before
         del cluster
 
 

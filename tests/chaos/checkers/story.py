@@ -104,7 +104,7 @@ class Story:
         self,
         name: str,
         *copies: tuple[str, str],
-        wish: str = "commit",
+        requested_end: str = "commit",
         outcome: str = "ok",
         producer: str = "p",
         offsets: dict[tuple[str, int], int] | None = None,
@@ -120,11 +120,11 @@ class Story:
             [Copy(value, source, "k", final) for value, source in copies],
             offsets or {},
             group,
-            wish=wish,  # type: ignore[arg-type]
+            requested_end=requested_end,  # type: ignore[arg-type]
             outcome=outcome,  # type: ignore[arg-type]
         )
         row.offsets_order, row.offsets_accepted = (self.history.tick(), True) if offsets else (-1, False)
-        row.wished_order = self.history.tick() if wish else -1
+        row.end_order = self.history.tick() if requested_end else -1
         row.ended_order = self.history.tick() if outcome == "ok" else -1
         self.history.transactions.append(row)
         return row

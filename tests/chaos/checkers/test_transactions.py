@@ -68,7 +68,7 @@ def _() -> tuple[Build, Build]:
     def copied(s: Story, *, second: bool) -> None:
         s.stored("a")
         s.transaction("x", ("b", "a"))
-        s.transaction("y", ("c", "a"), wish="commit" if second else "abort")
+        s.transaction("y", ("c", "a"), requested_end="commit" if second else "abort")
         s.log("b", True, "c", second)
 
     return lambda s: copied(s, second=True), lambda s: copied(s, second=False)

@@ -285,8 +285,8 @@ class Reader:
         session = self.consumer._session
         assert session is not None
         member_id, generation = session.membership.member_id, session.membership.generation
-        if session._heart is not None:
-            session._heart.cancel()
+        if session._heartbeats is not None:
+            session._heartbeats.cancel()
         await self.consumer._network.close()
         session.membership.member_id, session.membership.generation = member_id, generation
         self.consumer._fetcher.close()

@@ -71,7 +71,7 @@ def numbered(first: int) -> dict[bytes, list[int]]:
 
 def fetching_nodes(consumer: Consumer) -> set[int]:
     """The nodes that hold a fetch of this consumer."""
-    return {node_id for node_id, _ in consumer._fetcher._asking}
+    return {node_id for node_id, _ in consumer._fetcher._in_flight}
 
 
 async def until(condition: Callable[[], bool]) -> None:

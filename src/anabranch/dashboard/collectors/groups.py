@@ -141,9 +141,9 @@ class GroupCollector:
         self._tell_of_gates("gate opened", before, found)
         self._gates[name] = sources, found
 
-    def _tell_of_gates(self, kind: str, there: Mapping[str, Any], elsewhere: Mapping[str, Any]) -> None:
+    def _tell_of_gates(self, kind: str, there: Mapping[str, Any], others: Mapping[str, Any]) -> None:
         for key, row in there.items():
-            if key not in elsewhere:
+            if key not in others:
                 self._tell(
                     kind, **{name: row[name] for name in ("group", "topic", "partition", "generation", "offset")}
                 )
