@@ -61,3 +61,10 @@ def test_errors_have_status_and_reason(control: ControlClient) -> None:
 
 def test_client_accepts_plain_address(control: ControlClient) -> None:
     assert ControlClient(control._url.removeprefix("http://"), "secret").state()["nodes"]
+
+
+def test_reason_why_something_is_not_possible_on_this_cluster(control: ControlClient) -> None:
+    assert control.reason_against("POST /v1/nodes/{node}/kill") == ""
+    assert "there is no journal" in control.reason_against("GET /v1/journal")
+    with pytest.raises(KeyError):
+        control.reason_against("POST /v1/nodes/{node}/explode")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from anabranch import KafkaError
 from anabranch.control.actions import UnknownNode
 from anabranch.control.routes import ROUTES, ControlledCluster, ControlRequest, WaitTimedOut
+from anabranch.journal.journal import Journal
 from tests.anabranch.control.conftest import controlled
 from tests.secured.certificates import plain_users
 
@@ -42,6 +44,19 @@ async def test_topics_are_created_and_deleted() -> None:
             await ask(on, "wait_for_state", query={"topic": "b", "timeout": "0"})
         with pytest.raises(UnknownNode, match="there is no topic b"):
             await ask(on, "get_topic", topic="b")
+
+
+async def test_capabilities_name_what_this_cluster_cannot_do() -> None:
+    async with controlled(1) as on, asyncio.timeout(60):
+        row = await ask(on, "get_capabilities")
+        assert len(row["requests"]) == len(ROUTES)
+        reasons = {one["name"]: one["reason"] for one in (*row["requests"], *row["rules"]) if not one["possible"]}
+        assert reasons["GET /v1/journal"] == "there is no journal; start the cluster with --control-journal 1000"
+        assert "only in a cluster with a clock" in reasons["node=freeze"] == reasons["POST /v1/nodes/{node}/freeze"]
+        assert not [name for name in reasons if "journal" not in name and "freeze" not in name and "thaw" not in name]
+        with_journal = dataclasses.replace(on, journal=Journal(10, on.cluster.node_ids))
+        names = [one["name"] for one in (await ask(with_journal, "get_capabilities"))["requests"] if one["possible"]]
+        assert "GET /v1/journal" in names
 
 
 async def test_control_plane_authenticates_as_a_broker() -> None:

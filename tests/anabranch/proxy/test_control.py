@@ -71,6 +71,17 @@ async def test_operation_that_needs_our_cluster_is_refused_with_alternative(meth
         assert error.value.status == 409
 
 
+async def test_capabilities_name_what_a_proxy_cannot_do() -> None:
+    async with controlled() as (_, client):
+        row = await asyncio.to_thread(client.ask, "GET", "/v1/capabilities")
+        reasons = {one["name"]: one["reason"] for one in (*row["requests"], *row["rules"])}
+        for name in ("GET /v1/capabilities", "GET /v1/nodes", "POST /v1/faults", "GET /v1/journal", "requests"):
+            assert reasons[name] == "", name
+        assert "a proxy cannot stop a broker" in reasons["POST /v1/nodes/{node}/kill"]
+        assert reasons["node=kill"].startswith("a proxy cannot kill a broker of another cluster")
+        assert "does not see steps" in reasons["step"]
+
+
 def test_every_path_is_documented() -> None:
     assert [(one.method, one.path) for one in PROXY_ROUTES] == [(one.method, one.path) for one in ROUTES]
     told = document(PROXY_ROUTES, "1")["paths"]
