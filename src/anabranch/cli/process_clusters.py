@@ -73,7 +73,9 @@ async def serve_processes(
         await launcher_socket.open()
         controlled = "" if endpoint is None else f" control={endpoint.url}"
         try:
-            async with control_plane(endpoint, cluster, launcher_socket):
+            async with contextlib.AsyncExitStack() as serving:
+                with stop.ending_start():
+                    await serving.enter_async_context(control_plane(endpoint, cluster, launcher_socket))
                 sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{controlled}\n")
                 sys.stdout.flush()
                 await stop.wait(cluster.zookeeper_ended())

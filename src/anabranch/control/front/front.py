@@ -40,6 +40,10 @@ FRONT: Final = -1
 """The source of the front's own events."""
 WINDOW_S: Final = 0.1
 """How long an event waits for older ones of other nodes."""
+BURST_S: Final = 0.02
+"""The pause in which further events are awaited: they come in bursts."""
+UP_S: Final = 60.0
+"""How long a node's agent may take to accept the front, once the node is ready."""
 LOOK_S: Final = 0.1
 """The pause between two looks at the state, for a wait."""
 RENEW_S: Final = 3.0
@@ -126,8 +130,14 @@ class Front:
         self._number_events()
 
     async def wait_up(self, node_id: int) -> None:
-        """Wait until a node that has started has its rules."""
-        await self.links[node_id].wait_up()
+        """Wait until a node that has started has its rules. Raises ActionRefused if its agent does not answer."""
+        link = self.links[node_id]
+        try:
+            async with asyncio.timeout(UP_S):
+                await link.wait_up()
+        except TimeoutError:
+            reason = link.refusal or "its control agent does not answer"
+            raise ActionRefused(f"node {node_id} has no rules yet: {reason}") from None
 
     async def catch_up(self, node_id: int) -> None:
         """Give a node that was frozen the rules of the meantime."""
@@ -179,8 +189,10 @@ class Front:
             if not left or loop.time() >= deadline_s:
                 return left
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(min(deadline_s, loop.time() + LOOK_S)):
-                    await self._changed.wait()
+                async with asyncio.timeout_at(deadline_s):
+                    await asyncio.sleep(BURST_S)
+                    async with asyncio.timeout(LOOK_S):
+                        await self._changed.wait()
 
     # --- links
 
@@ -220,7 +232,7 @@ class Front:
             await self._arrived.wait()
             self._arrived.clear()
             while (oldest_s := self._order.oldest_s) is not None:
-                await asyncio.sleep(max(oldest_s + WINDOW_S - loop.time(), 0))
+                await asyncio.sleep(max(oldest_s + WINDOW_S - loop.time(), BURST_S))
                 self._number_events()
 
     def _number_events(self) -> None:
@@ -236,14 +248,14 @@ class Front:
         """Renew the lease on every node, before it ends."""
         while True:
             await asyncio.sleep(RENEW_S)
-            for link in self.links.values():
-                if not link.reachable:
-                    continue
-                try:
-                    await self._renew(link)
-                except (AgentUnreachable, ActionRefused, ValueError) as error:
-                    log.warning("node %d: %s", link.node_id, error)
+            await asyncio.gather(*(self._try_renew(link) for link in self.links.values() if link.reachable))
             await self.rules.retire_spent()
+
+    async def _try_renew(self, link: NodeLink) -> None:
+        try:
+            await self._renew(link)
+        except (AgentUnreachable, ActionRefused, ValueError) as error:
+            log.warning("node %d: %s", link.node_id, error)
 
     async def _answer_questions(self, link: NodeLink, listening: asyncio.Event) -> None:
         """Decide which requests of a node are hit by rules that count over all nodes."""

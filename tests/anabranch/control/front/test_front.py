@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from anabranch.control.actions import ActionRefused
+from anabranch.control.front import front as module
 from anabranch.control.front.event_order import NodeEvent
 from anabranch.control.front.front import FRONT
 from anabranch.control.wait_conditions import condition
@@ -47,6 +51,13 @@ async def test_wait_that_times_out_names_the_unmet_part() -> None:
         waiting = asyncio.create_task(on.front.wait(condition({"topic": "t"}), 30))
         await on.with_topic()
         assert await waiting == ""
+
+
+async def test_node_whose_agent_does_not_accept_the_front_has_no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UP_S", 0.3)
+    async with on_agents(1) as on, asyncio.timeout(60), front_of(on.agents, wait=False) as second:
+        with pytest.raises(ActionRefused, match=f"node 1 has no rules yet: front {on.front.name} controls this node"):
+            await second.front.wait_up(1)
 
 
 async def test_node_that_does_not_answer_is_left_out_of_the_state() -> None:
