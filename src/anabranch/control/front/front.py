@@ -88,12 +88,13 @@ class Front:
         self._order = EventOrder()
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
+        self._used_up = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._answering: dict[int, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Front:
         """Link to all nodes that run."""
-        work = [self._publish_in_order(), self._renew_leases()]
+        work = [self._publish_in_order(), self._renew_leases(), self._retire_used_up()]
         work += [link.run() for link in self.links.values()]
         self._tasks = [asyncio.create_task(one) for one in work]
         return self
@@ -215,13 +216,15 @@ class Front:
         if (answering := self._answering.pop(link.node_id, None)) is not None:
             answering.cancel()
         self.rules.on_down(link)
-        await self.rules.retire_spent()
+        self._used_up.set()
 
     def _on_event(self, event: NodeEvent) -> None:
         if event.kind == "fault" and event.source != FRONT:
             hits = self.rules.on_hit(event.detail["rule"], event.source, event.at_s)
             if hits is not None:
                 event = NodeEvent(event.source, event.at_s, event.kind, {**event.detail, "hits": hits})
+                if self.rules.has_used_up:
+                    self._used_up.set()
         self._order.add(event)
         self._arrived.set()
         self._changed.set()
@@ -249,6 +252,13 @@ class Front:
         while True:
             await asyncio.sleep(RENEW_S)
             await asyncio.gather(*(self._try_renew(link) for link in self.links.values() if link.reachable))
+            self._used_up.set()
+
+    async def _retire_used_up(self) -> None:
+        """Remove rules from nodes that decide alone, as soon as their hits are used up."""
+        while True:
+            await self._used_up.wait()
+            self._used_up.clear()
             await self.rules.retire_spent()
 
     async def _try_renew(self, link: NodeLink) -> None:

@@ -263,9 +263,14 @@ class FrontRules:
         one.hit(node_id)
         return one.hits
 
+    @property
+    def has_used_up(self) -> bool:
+        """Whether nodes have a rule that they decide alone, and whose hits are used up on all nodes together."""
+        return any(not one.decided and one.applied and one.spent for one in self._rules.values())
+
     async def retire_spent(self) -> None:
         """Remove rules from nodes that decide alone, once the hits of all nodes together are used up."""
-        if not any(one.armed.rule.times and not one.decided and one.applied for one in self._rules.values()):
+        if not self.has_used_up:
             return
         async with self._turn:
             await self._look()

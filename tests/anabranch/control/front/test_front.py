@@ -10,6 +10,7 @@ from anabranch.control.actions import ActionRefused
 from anabranch.control.front import front as module
 from anabranch.control.front.event_order import NodeEvent
 from anabranch.control.front.front import FRONT
+from anabranch.control.lease import LEASE_S
 from anabranch.control.wait_conditions import condition
 from anabranch.faults.rule import Rule
 from tests.anabranch.control.front.fronts import front_of, on_agents
@@ -91,6 +92,22 @@ async def test_last_hit_of_a_node_that_has_ended_is_known_by_its_event() -> None
         assert (row["met"], row["hits"], row["spent"]) == (1, 1, True)
         await on.front.settle()
         assert [one.detail["hits"] for one in on.front.events.after(0) if one.kind == "fault"] == [1, 1]
+
+
+async def test_rule_that_nodes_decide_is_taken_away_when_its_hits_are_used_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RENEW_S", 600.0)
+    async with on_agents() as on, asyncio.timeout(60):
+        await on.front.rules.add(Rule(name="d", disk="full", times=1))
+        assert [len(agent.agent.faults) for agent in on.agents.values()] == [1, 1]
+        now_s = asyncio.get_running_loop().time()
+        on.front._on_event(NodeEvent(1, now_s, "fault", {"rule": "d", "node": 1, "hits": 1, "disk": "write"}))
+        async with asyncio.timeout(LEASE_S / 2):  # the end of the lease would remove it, too
+            while any(len(agent.agent.faults) for agent in on.agents.values()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        (row,) = await on.front.rules.rows()
+        assert (row["hits"], row["spent"], "waiting_for" in row) == (1, True, False)
 
 
 async def test_front_follows_the_events_of_a_node_from_the_beginning() -> None:
