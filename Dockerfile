@@ -42,4 +42,4 @@ USER 9092:9092
 EXPOSE 9092 9093 9094
 # The control plane is there for `docker exec CONTAINER anabranch control ...`; elsewhere it wants a token.
 CMD ["up", "--host", "0.0.0.0", "--advertise", "localhost", "--control", "127.0.0.1:9190"]
-HEALTHCHECK --interval=5s --timeout=5s --start-period=10s CMD ["anabranch", "health", "127.0.0.1:9092"]
+HEALTHCHECK --interval=5s --timeout=15s --start-period=30s CMD ["anabranch", "health", "127.0.0.1:9092"]

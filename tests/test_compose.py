@@ -132,9 +132,9 @@ def test_compose_secured_wants_tls_and_a_password(bridge: None, tmp_path: Path) 
 
     first = adjacent_free_ports(2)
     ports = {
-        "127.0.0.1:9093:9093": f"127.0.0.1:{first}:9093",
+        "SASL_SSL://0.0.0.0:9093": f"SASL_SSL://0.0.0.0:{first}",
+        "127.0.0.1:9093:9093": f"127.0.0.1:{first}:{first}",
         "127.0.0.1:9190:9190": f"127.0.0.1:{first + 1}:9190",
-        '"--advertise", "localhost"': f'"--advertise", "localhost:{first}"',
     }
     with composed(with_ports("secured", tmp_path, ports), {"ANABRANCH_CONTROL_TOKEN": TOKEN}) as compose:
         wait_healthy(compose, "kafka")
