@@ -43,7 +43,12 @@ Examples:
     help="The first port; each broker gets one of the next. 0: free ports.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--advertise", metavar="HOST", help="The advertised host. Default: the one that the client connected to.")
+@click.option(
+    "--advertise",
+    metavar="HOST[:PORT]",
+    help="What clients are told to connect to, if it differs; PORT is that of the first port, the others follow. "
+    "Default: the host that the client connected to.",
+)
 @click.option(
     "--upstream-config",
     type=click.Path(dir_okay=False),
@@ -99,16 +104,21 @@ def command(
     except what a rule of `anabranch faults` matches.
     """
     from anabranch.broker.config.broker_settings import ConfigError
+    from anabranch.cli.node import place
     from anabranch.clients.config import parse_servers
     from anabranch.control.endpoint import make_control_endpoint
     from anabranch.proxy.settings import ProxySettings
 
+    advertised_host, advertised_port = place(advertise or "")
+    if advertised_port and not port:
+        raise click.UsageError("--advertise HOST:PORT needs a first port: write --port")
     try:
         settings = ProxySettings(
             upstream=parse_servers(upstream),
             host=host,
             port=port,
-            advertised_host=advertise or "",
+            advertised_host=advertised_host,
+            advertised_port=advertised_port,
             tls=_own_tls(config_file, config),
             upstream_tls=_upstream_tls(upstream_config),
             journal_size=control_journal,

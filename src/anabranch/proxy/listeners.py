@@ -286,9 +286,9 @@ class ListenerPorts:
         self._on_listener(proxy_listener, before)
 
     def local(self, node_id: int, host: str) -> int:
-        """The port here of a broker."""
+        """The advertised port of a broker; -1 if it has none."""
         proxy_listener = self.brokers.get(node_id)
-        return proxy_listener.port if proxy_listener is not None and host else -1
+        return self.settings.advertised(proxy_listener.port) if proxy_listener is not None and host else -1
 
     def cannot_rewrite(self, key: int, version: int) -> None:
         """Log once that a response passes whose addresses may lead clients around the proxy."""

@@ -77,7 +77,8 @@ class Proxy(Startable):
     def bootstrap_servers(self) -> str:
         """The bootstrap addresses here."""
         host = self.settings.advertised_host or self.settings.host
-        return ",".join(format_host_port(host, proxy_listener.port) for proxy_listener in self.ports.first)
+        advertised = self.settings.advertised
+        return ",".join(format_host_port(host, advertised(one.port)) for one in self.ports.first)
 
     async def start(self) -> None:
         """Open the listeners, and ask the upstream for its brokers. OSError if a port is taken."""
@@ -101,7 +102,7 @@ class Proxy(Startable):
             {
                 "node": proxy_listener.node_id if proxy_listener.node_id >= 0 else None,
                 "host": host,
-                "port": proxy_listener.port,
+                "port": self.settings.advertised(proxy_listener.port),
                 "upstream": format_host_port(*proxy_listener.upstream),
                 "connections": len(proxy_listener.connections),
             }

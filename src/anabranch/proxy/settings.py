@@ -20,6 +20,8 @@ class ProxySettings:
     """The first port; brokers get the following ones. 0: free ports."""
     advertised_host: str = ""
     """The advertised host; empty: the address at which the client has connected."""
+    advertised_port: int = 0
+    """The advertised port of the first port, as behind a NAT; the others follow. 0: they stay as they are."""
     tls: ReportingContext | None = None
     """TLS of the proxy's listeners."""
     upstream_tls: ssl.SSLContext | None = None
@@ -28,3 +30,7 @@ class ProxySettings:
     journal_size: int = 0
     frames: bool = False
     """Whether the journal keeps the bytes."""
+
+    def advertised(self, port: int) -> int:
+        """The port by which clients reach a port here."""
+        return port + self.advertised_port - self.port if self.advertised_port else port

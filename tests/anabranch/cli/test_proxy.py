@@ -42,6 +42,7 @@ def test_proxy_serves_clients_with_rules_from_a_file(servers: str, anabranch: Co
         (("--upstream", "nowhere"), "not of the form"),
         (("--upstream", "h:1", "--port", "65536"), "65535"),
         (("--upstream", "127.0.0.1:19092", "--port", "19092"), "cannot be its own upstream"),
+        (("--upstream", "h:1", "--port", "0", "--advertise", "kafka.example:9092"), "write --port"),
         (("--upstream", "h:1", "--control-journal", "5"), "needs --control"),
         (("--upstream", "h:1", "--config", "ssl.client.auth=required"), "TLS needs at least ssl.keystore.location"),
         (("--upstream", "h:1", "--config", "ssl.keystore.location=/nowhere"), "ssl.keystore.password"),

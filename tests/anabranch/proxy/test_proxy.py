@@ -20,6 +20,7 @@ from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTop
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import ErrorCode
 from anabranch.proxy.proxy import Proxy
+from anabranch.testing.containers import adjacent_free_ports
 from tests.anabranch.proxy.stories import everything, make_topics, place, proxied, settings
 from tests.broker.serving import until
 from tests.differential.case import batch
@@ -64,6 +65,17 @@ async def test_every_response_with_brokers_has_ports_of_proxy() -> None:
             told = await call(servers, request, version)
             found = told.coordinators[0] if version >= 4 else told
             assert found.port == ports[found.node_id] and found.host == "127.0.0.1"
+
+
+async def test_an_advertised_port_is_that_of_the_first_port_and_the_others_follow() -> None:
+    first = adjacent_free_ports(4)
+    async with proxied(3, port=first, advertised_host="kafka.example", advertised_port=9092) as (_, proxy):
+        assert proxy.bootstrap_servers == "kafka.example:9092"
+        told = await asked(f"127.0.0.1:{first}", MetadataRequest(topics=[]))
+        assert {one.host for one in told.brokers} == {"kafka.example"}
+        ports = sorted(one.port for one in told.brokers)
+        assert ports == [9092, 9093, 9094]
+        assert sorted(row["port"] for row in proxy.nodes()) == ports
 
 
 async def test_request_to_wrong_leader_is_redirected_to_a_port_of_proxy() -> None:
