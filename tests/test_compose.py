@@ -47,13 +47,13 @@ class Compose:
 
 
 @contextmanager
-def composed(file: Path, environment: Mapping[str, str]) -> Iterator[Compose]:
-    """Start the services of a file, and remove them with their volumes."""
+def composed(file: Path, environment: Mapping[str, str], *services: str) -> Iterator[Compose]:
+    """Start services of a file, by default all, and remove them with their volumes."""
     project = f"anabranch-{adjacent_free_ports(1)}"
     words = [*compose_command(), "--project-name", project, "--file", str(file)]
     compose = Compose(words, environment)
     try:
-        compose.run(*UP)
+        compose.run(*UP, *services)
         yield compose
     finally:
         compose.run("down", "--volumes", "--timeout", "60")
@@ -152,3 +152,21 @@ def test_compose_secured_wants_tls_and_a_password(bridge: None, tmp_path: Path) 
         refused = AdminClient({**settings, "sasl.password": "another"})
         with pytest.raises(confluent_kafka.KafkaException):
             refused.list_topics(timeout=3)
+
+
+def test_compose_of_processes_is_resized_after_its_controller_was_killed() -> None:
+    """Without the audit, which takes Spark's minutes to start: `make audit-cluster` and the demonstration run it."""
+    compose_command()
+    built_image("anabranch")
+    built_image("anabranch-jvm", "Dockerfile.jvm")
+    names = ("PORT_1", "PORT_2", "PORT_3", "SPARE_PORT", "ZOOKEEPER_PORT")
+    ports = {name: str(port) for port, name in enumerate(names, adjacent_free_ports(len(names)))}
+    brokers = ("broker-1", "broker-2", "broker-3")
+    with composed(ROOT / "docker-compose.yml", ports, *brokers) as compose:
+        for broker in brokers:
+            wait_healthy(compose, broker)
+        compose.run("run", "--rm", "-T", "admin", "topics", "create", "flights", "--partitions", "4", "--replicas", "3")
+        compose.run("kill", "-s", "KILL", "spare")
+        compose.run("run", "--rm", "-T", "admin", "topics", "alter", "flights", "--partitions", "6")
+        admin = RunningCluster(f"127.0.0.1:{ports['PORT_2']}").admin
+        assert len(admin.describe_topic("flights").partitions) == 6
