@@ -122,6 +122,8 @@ class Cluster(Startable):
         snapshot: Snapshot | None = None,
         kafka: str | Mapping[int, str] = "",
     ) -> None:
+        if not isinstance(brokers, int) or isinstance(brokers, bool) or brokers < 1:
+            raise ConfigError(f"brokers is a number from 1 on, not {brokers!r}")
         refuse_twice(properties or {}, OPTIONS)
         named = {"listeners": ",".join(listeners)} if listeners else {}
         if advertised_port:

@@ -120,6 +120,7 @@ JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
         "The last exchanges, oldest first.",
         get_journal,
         query=ExchangesQuery,
+        checks_query=True,
         query_help=WORDS,
     ),
     Route(
@@ -128,6 +129,7 @@ JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
         "Wait until there are this many exchanges; 408 at the timeout.",
         wait_for_exchanges,
         query=ExchangesWaitQuery,
+        checks_query=True,
         query_help={**WORDS, **TIMEOUT},
         waits=True,
     ),
@@ -137,6 +139,7 @@ JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
         "Exchanges as a capture for Wireshark (pcapng).",
         get_capture,
         query=JournalFilter,
+        checks_query=True,
         query_help=WORDS,
         gives_file=True,
     ),

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NoReturn
+
+from anabranch.protocol.suggestion import suggest
 
 DEPTH_MAX: Final = 32
 INT_MAX: Final = 2**63 - 1
@@ -42,8 +44,9 @@ def parse_object(content: bytes) -> dict[str, Any]:
     return body
 
 
-def check_fields(body: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check the fields of a body against their schemas. ValueError names the first mismatch."""
+def check_fields(body: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]], what: str = "the body") -> None:
+    """Check the fields of a body against their schemas. ValueError names the first unknown field or mismatch."""
+    check_names(body, fields, what, "field")
     for name, value in body.items():
         kinds = fields.get(name, {}).get("type")
         if kinds is None:
@@ -51,6 +54,14 @@ def check_fields(body: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]
         wanted = [kinds] if isinstance(kinds, str) else kinds
         if not any(_is(kind, value) for kind in wanted):
             raise ValueError(f"{name} is {' or '.join(KINDS[kind] for kind in wanted)}, not {shortened(value)}")
+
+
+def check_names(given: Iterable[str], known: Collection[str], what: str, kind: str) -> None:
+    """Raise ValueError for a name that is not known, and suggest another one."""
+    for name in given:
+        if name not in known:
+            instead = suggest(name, known) if known else f"it has no {kind}s"
+            raise ValueError(f"{what} has no {shortened(name)}; {instead}")
 
 
 def shortened(value: object) -> str:

@@ -68,6 +68,8 @@ class Route:
     """A TypedDict of the query parameters."""
     query_help: Mapping[str, str] = field(default_factory=dict)
     """Query parameter -> its meaning, unless its annotation says it."""
+    checks_query: bool = False
+    """Whether the handler refuses unknown query parameters itself."""
     body: type | None = None
     """A TypedDict of the body's fields."""
     waits: bool = False

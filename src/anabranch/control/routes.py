@@ -255,6 +255,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Wait until all conditions hold; 408 with the missing ones at the timeout.",
         wait_for_state,
         query=StateQuery,
+        checks_query=True,
         query_help={**WORDS, **TIMEOUT},
         waits=True,
     ),

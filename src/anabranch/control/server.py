@@ -19,21 +19,22 @@ import logging
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, get_type_hints
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.controlled_cluster import Controllable, ControlledCluster
-from anabranch.control.json_body import check_fields, parse_object
-from anabranch.control.openapi import EVENT_STREAM, document, route_schemas
+from anabranch.control.json_body import check_fields, check_names, parse_object
+from anabranch.control.openapi import EVENT_STREAM, document, response_type, route_schemas
 from anabranch.control.pages import AccessControl, page_file, policy
 from anabranch.control.route import FILE_BYTES_MAX, ControlRequest, Route, WaitTimedOut
 from anabranch.control.routes import ROUTES
 from anabranch.control.tour.guide import Guide
 from anabranch.control.unknown_path import unknown_path
 from anabranch.dashboard.feed import Feed
+from anabranch.faults.rule_fields import RuleFields
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -136,9 +137,13 @@ class ControlServer:
 
     def _answering(self, route: Route) -> Answer:
         fields = {} if route.body is None else route_schemas().properties(route.body)
+        is_refused = response_type(route) is NoReturn  # with a better reason than a wrong field
+        parameters = None if route.checks_query or is_refused else get_type_hints(route.query)
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            asked = await self._asked(request, route, fields)
+            if parameters is not None:
+                check_names(request.query, parameters, request.path, "parameter")
+            asked = await self._asked(request, route, None if is_refused else fields)
             if EVENT_STREAM in request.headers.get("Accept", ""):
                 if route.path in self._streams:
                     return await self._streams[route.path](request)
@@ -184,10 +189,12 @@ class ControlServer:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.debug("a request was refused: %s", error)
 
-    async def _asked(self, request: web.Request, route: Route, fields: Mapping[str, Any]) -> ControlRequest:
+    async def _asked(self, request: web.Request, route: Route, fields: Mapping[str, Any] | None) -> ControlRequest:
+        """Parse a request, and check its body, unless `fields` is None."""
         if not route.takes_file:
             body = parse_object(await _content(request, route.body_bytes_max))
-            check_fields(body, fields)
+            if fields is not None:
+                check_fields(body, fields, "a rule" if route.body is RuleFields else "the body")
             return ControlRequest(request.match_info, request.query, body)
         content = await _content(request, self._file_bytes_max)
         return ControlRequest(request.match_info, request.query, {}, content, self._file_bytes_max)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict
 
 from anabranch.control import state
 from anabranch.control.cluster_changes import Dependencies, PendingWait, changes_of
+from anabranch.protocol.suggestion import suggest
 
 if TYPE_CHECKING:
     from anabranch.cluster.in_process import Cluster
@@ -93,7 +94,7 @@ class Condition:
 def condition(words: Mapping[str, str]) -> Condition:
     """Parse a request's condition. Raises ValueError with the cause."""
     if unknown := words.keys() - WORDS.keys():
-        raise ValueError(f"unknown conditions {', '.join(sorted(unknown))}; the conditions are {', '.join(WORDS)}")
+        raise ValueError(f"unknown conditions {', '.join(sorted(unknown))}; {suggest(min(unknown), WORDS)}")
     for word, needed in (
         *((word, "topic") for word in ("partitions", "partition", "isr")),
         *((word, "partition") for word in ("leader", "high_watermark")),

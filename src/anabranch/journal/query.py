@@ -11,6 +11,7 @@ from anabranch.faults.rule import FIELDS, HINTS, WHERE
 from anabranch.faults.rule_fields import RequestFilter
 from anabranch.faults.rule_json import InvalidRule, from_json
 from anabranch.faults.validation import check
+from anabranch.protocol.suggestion import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -59,7 +60,7 @@ class Query:
     def of(cls, words: Mapping[str, Any], brokers: Collection[int]) -> Query:
         """Parse the conditions of a request or call. InvalidRule names the error."""
         if unknown := words.keys() - WORDS.keys():
-            raise InvalidRule(f"unknown filters: {', '.join(sorted(unknown))}; the filters are {', '.join(WORDS)}")
+            raise InvalidRule(f"unknown filters: {', '.join(sorted(unknown))}; {suggest(min(unknown), WORDS)}")
         rule = from_json({"hold": True, **{name: read(name, words[name]) for name in PLACES if name in words}})
         check(rule, brokers)
         return cls(

@@ -336,6 +336,12 @@ async def test_cluster_with_a_directory_can_be_restarted(tmp_path: Path) -> None
     assert epochs == sorted(set(epochs)), "epochs only grow"
 
 
+@pytest.mark.parametrize("brokers", [0, -1, "3", True])
+def test_number_of_brokers_that_no_cluster_has_is_refused(brokers: object) -> None:
+    with pytest.raises(ConfigError, match="brokers is a number from 1 on, not "):
+        Cluster(brokers)  # type: ignore[arg-type]
+
+
 async def test_directory_of_another_node_is_refused(tmp_path: Path) -> None:
     async with Cluster(1, data_dir=tmp_path):
         pass

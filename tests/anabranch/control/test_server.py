@@ -81,6 +81,26 @@ async def test_unknown_path_and_method_are_refused_with_suggestion() -> None:
             assert await answer.json() == {"error": "/v1/topics takes GET, POST, not PUT"}
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "says"),
+    [
+        ("POST", "/v1/topics", {"topic": "t", "partition": 2}, "the body has no 'partition'; did you mean partitions?"),
+        ("POST", "/v1/nodes/1/kill", {"now": True}, "the body has no 'now'; it has no fields"),
+        ("POST", "/v1/faults", {"api": "Produce", "delay": 5}, "a rule has no 'delay'; did you mean delay_ms?"),
+        ("GET", "/v1/events?afterr=3", None, "/v1/events has no 'afterr'; did you mean after?"),
+        ("GET", "/v1/nodes?x=1", None, "/v1/nodes has no 'x'; it has no parameters"),
+        ("GET", "/v1/wait?topics=t", None, "unknown conditions topics; did you mean topic?"),
+    ],
+)
+async def test_unknown_field_or_parameter_is_refused_and_nothing_done(
+    method: str, path: str, body: object, says: str
+) -> None:
+    async with served() as (_, session):
+        assert await status(session, method, path, json=body) == (400, {"error": says})
+        assert [one["running"] for one in (await status(session, "GET", "/v1/nodes"))[1]] == [True]
+        assert (await status(session, "GET", "/v1/topics"))[1] == (await status(session, "GET", "/v1/faults"))[1] == []
+
+
 async def test_without_token_nothing_changes() -> None:
     async with served("secret") as (on, session):
         for header in ({}, {"Authorization": "Bearer other"}, {"Authorization": "secret"}):

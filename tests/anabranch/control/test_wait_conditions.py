@@ -15,7 +15,7 @@ from tests.anabranch.control.conftest import controlled, with_topic
     ("words", "reason"),
     [
         ({}, "name a condition"),
-        ({"topics": "t"}, "unknown conditions topics"),
+        ({"topics": "t"}, "unknown conditions topics; did you mean topic"),
         ({"leader": "1"}, "leader needs partition"),
         ({"partition": "1"}, "partition needs topic"),
         ({"lag": "1"}, "lag needs group"),

@@ -22,7 +22,7 @@ def test_query_words_are_read_from_text() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ({"topics": "a"}, "unknown filters: topics; the filters are api, versions"),
+        ({"topics": "a"}, "unknown filters: topics; did you mean topic"),
         ({"times": 1}, "unknown filters: times"),
         ({"api": "Produced"}, "unknown API 'Produced'; did you mean Produce"),
         ({"api": "Heartbeat", "topic": "a"}, "Heartbeat has no topic"),
