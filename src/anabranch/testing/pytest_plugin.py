@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 STOP_TIMEOUT_S = 10
 JOURNAL_SIZE = 200
 """So many exchanges a failure report can choose from, unless pytest.ini says otherwise."""
+TEARDOWN_LINES = 5
+"""The lines that a report shows of the output after a test."""
 BEGAN: pytest.StashKey[ReportStart] = pytest.StashKey()
 FIXTURES = ("anabranch", "anabranch_cluster")
 ARGUMENTS = ("rules", "brokers", "config", "listeners", "journal", "frames", "kafka")
@@ -154,7 +156,16 @@ def pytest_runtest_makereport(
         found = cluster.report(item.stash.get(BEGAN, None))
         report.sections += [(f"anabranch {title}", text) for title, text in found.sections()]
         report.sections += [("anabranch: all of this cluster as JSON lines", path) for path in _kept(found)]
+    if report.when == "teardown" and cluster is not None:
+        report.sections = [(title, _shortened(text)) for title, text in report.sections]
     return report
+
+
+def _shortened(text: str) -> str:
+    """Keep the first lines: clients that outlive their cluster print a line for each attempt to connect."""
+    lines = text.splitlines(keepends=True)
+    more = len(lines) - TEARDOWN_LINES
+    return text if more <= 0 else "".join([*lines[:TEARDOWN_LINES], f"... and {more} lines more\n"])
 
 
 def _hide_own_frames(raised: pytest.ExceptionInfo[BaseException]) -> None:

@@ -144,6 +144,7 @@ def test_rule_without_hits_fails_its_test(tmp_path: Path) -> None:
 
 
 FAILURES = """\
+import sys
 import pytest
 from confluent_kafka import Consumer, Producer
 
@@ -180,6 +181,15 @@ def test_wait_in_vain(anabranch):
     topic = anabranch.topic("orders")
     anabranch.wait_for(topic=topic, partitions=4, timeout_s=0.1)
 
+@pytest.fixture
+def loud():
+    yield
+    for number in range(99):
+        print(f"cannot connect, attempt {number}", file=sys.stderr)
+
+def test_client_that_outlives_its_cluster(anabranch, loud):
+    assert anabranch.topic("orders") == ""
+
 @pytest.mark.anabranch(brokers=0)
 def test_wrong_number(anabranch):
     pass
@@ -190,7 +200,7 @@ def test_failures_of_each_kind_fit_on_a_screen_and_begin_with_the_assertion(tmp_
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_failures.py").write_text(FAILURES)
     told = run(tmp_path, "-p", "no:asyncio").stdout
-    assert "4 failed, 1 error" in told
+    assert "5 failed, 1 error" in told
     parts = re.split(
         r"^_{3,} (?:ERROR at setup of )?(\w+) _{3,}$", told.partition("= short test summary")[0], flags=re.M
     )
@@ -200,6 +210,7 @@ def test_failures_of_each_kind_fit_on_a_screen_and_begin_with_the_assertion(tmp_
         ("test_killed_node", ">       assert send", r"^ +[0-9.]+  node killed  node=2$"),
         ("test_timeout_of_a_client", ">       assert message", r"Fetch v\d+ .* by rule-1$"),
         ("test_wait_in_vain", ">       anabranch.wait_for", r"^E .*ControlError: after 0.1 s orders has 1 partitions$"),
+        ("test_client_that_outlives_its_cluster", ">       assert anabranch.topic", r"^\.\.\. and 94 lines more$"),
         ("test_wrong_number", "the cluster did not start", "brokers is a number from 1 on, not 0$"),
     ):
         lines = shown[name].splitlines()
