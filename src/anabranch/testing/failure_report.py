@@ -24,10 +24,11 @@ ADMIN_CLIENT: Final = "anabranch-admin"
 
 @dataclass(frozen=True, slots=True)
 class ReportStart:
-    """The numbers of the newest event and the newest exchange when a test began."""
+    """The newest event and exchange, by number, and the rules that were removed, when a test began."""
 
     event: int = 0
     exchange: int = 0
+    removed: Sequence[Row] = ()
 
 
 @dataclass(frozen=True, slots=True)

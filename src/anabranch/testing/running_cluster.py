@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from anabranch.control.snapshots_client import SnapshotsClient
     from anabranch.control.telemetry_client import TelemetryClient
     from anabranch.control.wait_conditions import WaitCondition
+    from anabranch.faults.active_rule import RuleRow
     from anabranch.journal.entry import ExchangeRow
     from anabranch.journal.query import JournalFilter
     from anabranch.testing.blocking_admin import BlockingAdmin
@@ -145,7 +146,9 @@ class RunningCluster:
             return ReportStart()
         events, exchanges = self.control.events(), self._exchanges(limit=1)
         return ReportStart(
-            event=events[-1]["number"] if events else 0, exchange=exchanges[-1]["number"] if exchanges else 0
+            event=events[-1]["number"] if events else 0,
+            exchange=exchanges[-1]["number"] if exchanges else 0,
+            removed=[row for row in self.faults.rows(removed=True) if row["removed"]],
         )
 
     def report(self, since: ReportStart | None = None) -> FailureReport:
@@ -155,12 +158,20 @@ class RunningCluster:
             return FailureReport()
         try:
             return FailureReport(
-                rules=self.faults.rows(removed=True),
+                rules=self._rules(since),
                 exchanges=self._exchanges(after=since.exchange),
                 events=self.control.events(since.event),
             )
         except ConnectionError as error:
             return FailureReport(unreachable=str(error))
+
+    def _rules(self, since: ReportStart) -> list[RuleRow]:
+        """Return the rules, without those that earlier tests have removed. Tests may use the same names."""
+        rows = self.faults.rows(removed=True)
+        for row in since.removed:
+            if row in rows:
+                rows.remove(row)
+        return rows
 
     def _exchanges(self, **where: Unpack[JournalFilter]) -> list[ExchangeRow]:
         """Return exchanges of the journal; none without a journal."""

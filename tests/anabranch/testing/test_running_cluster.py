@@ -29,6 +29,18 @@ def test_report_has_last_rules_events_and_exchanges() -> None:
             assert plain.report().events and not plain.report().exchanges
 
 
+def test_report_of_a_shared_cluster_has_the_rules_of_this_test_only() -> None:
+    with Clusters() as clusters, clusters.running() as kafka:
+        for _ in range(2):
+            kafka.faults.add(name="slow", api="CreateTopics", delay_ms=1).remove()
+        kept = kafka.faults.add(name="kept", api="DeleteTopics", delay_ms=1)
+        began = kafka.report_start()
+        kafka.faults.add(name="slow", api="CreateTopics", delay_ms=1).remove()
+        assert [rule["name"] for rule in kafka.report(began).rules] == ["slow", "kept"]
+        kept.remove()
+        assert [rule["name"] for rule in kafka.report(began).rules] == ["slow", "kept"]
+
+
 def test_without_control_plane_report_is_empty() -> None:
     assert list(RunningCluster("127.0.0.1:1").report().sections()) == []
     with pytest.raises(RuntimeError, match="pip install"):
