@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from anabranch.journal.query import JournalFilter
     from anabranch.testing.blocking_admin import BlockingAdmin
     from anabranch.testing.clusters import CannotStart, Clusters
+    from anabranch.testing.process_clusters import ProcessesUnavailable
     from anabranch.testing.running_cluster import RunningCluster
 
 _HOMES = {
@@ -74,6 +75,7 @@ _HOMES = {
     "OffsetRow": "control.state",
     "PartitionRow": "control.state",
     "PointRow": "control.otlp",
+    "ProcessesUnavailable": "testing.process_clusters",
     "PushRow": "control.telemetry",
     "RecordRow": "control.topic_routes",
     "ReplicaRow": "control.state",
@@ -119,6 +121,7 @@ __all__ = [
     "OffsetRow",
     "PartitionRow",
     "PointRow",
+    "ProcessesUnavailable",
     "PushRow",
     "RecordRow",
     "ReplicaRow",

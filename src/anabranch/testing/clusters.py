@@ -15,15 +15,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from anabranch.testing.launched_cluster import CannotStart as CannotStart
+from anabranch.testing.launched_cluster import client_of
 from anabranch.testing.running_cluster import RunningCluster
 
+if TYPE_CHECKING:
+    from anabranch.testing.process_clusters import ProcessClusters
+
 STOP_TIMEOUT_S: Final = 10
-
-
-class CannotStart(RuntimeError):
-    """A cluster could not be started; the message says why."""
 
 
 class Clusters:
@@ -31,6 +32,7 @@ class Clusters:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
+        self._processes: ProcessClusters | None = None
 
     @contextlib.contextmanager
     def running(
@@ -57,26 +59,61 @@ class Clusters:
         Raises:
             CannotStart: A property does not exist, or has an impossible value.
         """
-        _check_number("brokers", brokers, least=1)
-        _check_number("journal", journal, least=0)
+        _check(brokers, journal, kafka, properties or {})
         if isinstance(listeners, str):
             raise CannotStart(f"listeners must be a list: [{listeners!r}]")
-        for name, value in {"kafka": kafka, **(properties or {})}.items():
-            if not isinstance(value, str):
-                raise CannotStart(f"{name} is a string, such as '{value}', not {value!r}")
         options = {"brokers": brokers, "properties": dict(properties or {}), "journal": journal, "frames": frames}
         options |= {"listeners": list(listeners), "kafka": kafka}
         process = self._living_process()
         started = _answer(process, {"start": options})
         try:
-            control = _client(started["control"]) if "control" in started else None
+            control = client_of(started["control"]) if "control" in started else None
             yield RunningCluster(started["bootstrap"], control, started["listeners"])
         finally:
             if process is self._process:  # otherwise `close` has ended it
                 _answer(process, {"stop": started["cluster"]})
 
+    @contextlib.contextmanager
+    def running_processes(
+        self,
+        brokers: int = 3,
+        *,
+        properties: Mapping[str, str] | None = None,
+        journal: int = 0,
+        frames: bool = False,
+        kafka: str = "",
+    ) -> Iterator[RunningCluster]:
+        """Run an empty cluster of processes, with a real ZooKeeper, while the block runs.
+
+        The cluster starts in seconds. It is kept for the next block with the same settings, which gets it emptied.
+
+        Args:
+            brokers: The number of brokers, with ids from 1 on.
+            properties: Broker properties by their Kafka names. The ZooKeeper session timeout is 3 s by default.
+            journal: The size of the journal, in exchanges.
+            frames: Keep the bytes of exchanges, too, for captures.
+            kafka: The compatibility profile; see `running`.
+
+        Raises:
+            CannotStart: A property does not exist, or has an impossible value.
+            ProcessesUnavailable: Java, the jars of ZooKeeper or the extra `control` are missing.
+        """
+        from anabranch.testing.process_clusters import ProcessClusters, ProcessSettings
+
+        _check(brokers, journal, kafka, properties or {})
+        if self._processes is None:
+            self._processes = ProcessClusters()
+        settings = ProcessSettings(brokers, dict(properties or {}), journal, frames, kafka)
+        with self._processes.running(settings) as cluster:
+            yield cluster
+
     def close(self) -> None:
-        """End the child process with all its clusters."""
+        """End the child process with all its clusters, and the cluster of processes."""
+        if self._processes is not None:
+            self._processes.close()
+        self._end_host()
+
+    def _end_host(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
@@ -100,7 +137,7 @@ class Clusters:
     def _living_process(self) -> subprocess.Popen[str]:
         """The child process; a new one if there is none or it has ended."""
         if self._process is not None and self._process.poll() is not None:
-            self.close()
+            self._end_host()
         if self._process is None:
             words = [sys.executable, "-m", "anabranch.testing.cluster_host"]
             self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -130,12 +167,15 @@ def _why(status: int) -> str:
     return f"killed by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
 
 
+def _check(brokers: int, journal: int, kafka: str, properties: Mapping[str, str]) -> None:
+    """Raise CannotStart for a value of the wrong type."""
+    _check_number("brokers", brokers, least=1)
+    _check_number("journal", journal, least=0)
+    for name, value in {"kafka": kafka, **properties}.items():
+        if not isinstance(value, str):
+            raise CannotStart(f"{name} is a string, such as '{value}', not {value!r}")
+
+
 def _check_number(name: str, value: object, *, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise CannotStart(f"{name} is a number from {least} on, not {value!r}")
-
-
-def _client(url: str) -> Any:
-    from anabranch.control.client import ControlClient
-
-    return ControlClient(url)

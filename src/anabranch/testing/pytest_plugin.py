@@ -1,7 +1,7 @@
-"""Pytest fixtures `anabranch` and `anabranch_cluster`: a live Kafka endpoint for any project's tests, with any client.
+"""Pytest fixtures with a live Kafka endpoint for any project's tests, with any client.
 
 `anabranch` is a fresh cluster for each test, started in some ten milliseconds; `anabranch_cluster` is one for the whole
-session.
+session. `anabranch_processes` is a cluster of real processes with a real ZooKeeper, emptied before each test.
 
     def test_orders(anabranch):
         producer = confluent_kafka.Producer({"bootstrap.servers": anabranch.bootstrap_servers})
@@ -17,6 +17,9 @@ With the extra `control`, a test can cause failures, and wait for conditions:
         with anabranch_cluster.nodes[2].killed():
             anabranch_cluster.wait_for(topic=topic, isr="1,3")
 
+    def test_real_kill(anabranch_processes):
+        anabranch_processes.nodes[2].kill()  # SIGKILL
+
 Rules fail, hold, delay or damage responses, for a block or a test; a rule without a hit fails the test:
 
     @pytest.mark.anabranch(rules=[{"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}])
@@ -29,17 +32,15 @@ The report of a failed test has the cluster's rules, the last exchanges and the 
 names a file with all of them as JSON lines. Tests share `anabranch_cluster`: use separate topics in each test, and
 restart what it stops.
 
-Settings in pytest.ini: `anabranch_brokers = 3`, `anabranch_journal = 1000` (default: 200), `anabranch_kafka = 4.1` (the
-compatibility profile; `1=3.9,2=4.1` in the middle of an upgrade), and `anabranch_properties` with one broker property
-per line. They apply to both fixtures; the marker overrides them.
+Settings in pytest.ini: `anabranch_brokers = 3` (by default 1, and 3 as processes), `anabranch_journal = 1000` (default:
+200), `anabranch_kafka = 4.1` (the compatibility profile; `1=3.9,2=4.1` in the middle of an upgrade), and
+`anabranch_properties` with one broker property per line. They apply to all fixtures; the marker overrides them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import subprocess
-import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from types import TracebackType
@@ -49,19 +50,22 @@ import pytest
 
 from anabranch.protocol.suggestion import suggest
 from anabranch.testing.failure_report import FailureReport, ReportStart
+from anabranch.testing.launched_cluster import CannotStart, launched_cluster
 from anabranch.testing.running_cluster import RunningCluster as RunningCluster
 
 if TYPE_CHECKING:
-    from anabranch.control.client import ControlClient
     from anabranch.testing.clusters import Clusters
 
-STOP_TIMEOUT_S = 10
 JOURNAL_SIZE = 200
 """So many exchanges a failure report can choose from, unless pytest.ini says otherwise."""
 TEARDOWN_LINES = 5
 """The lines that a report shows of the output after a test."""
 BEGAN: pytest.StashKey[ReportStart] = pytest.StashKey()
-FIXTURES = ("anabranch", "anabranch_cluster")
+FIXTURES = ("anabranch", "anabranch_cluster", "anabranch_processes")
+CONFIGURED = {"anabranch", "anabranch_processes"}
+"""The fixtures whose cluster a marker may configure."""
+UNAVAILABLE = "anabranch_processes: "
+"""The beginning of the reason for which a test of a cluster of processes is skipped."""
 ARGUMENTS = ("rules", "brokers", "config", "listeners", "journal", "frames", "kafka")
 """The arguments of the marker."""
 HIDDEN = ("anabranch", "asyncio", "contextlib")
@@ -70,7 +74,7 @@ HIDDEN = ("anabranch", "asyncio", "contextlib")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the settings of pytest.ini; pytest calls it."""
-    parser.addini("anabranch_brokers", "number of brokers of the fixtures' clusters", default="1")
+    parser.addini("anabranch_brokers", "number of brokers of the fixtures' clusters", default="")
     parser.addini("anabranch_journal", "number of exchanges in their journals", default=str(JOURNAL_SIZE))
     parser.addini("anabranch_kafka", "version of Kafka that their clients see; default: 3.9", default="")
     parser.addini("anabranch_properties", "their properties, one NAME=VALUE per line", type="linelist", default=[])
@@ -94,9 +98,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     fixtures = set(FIXTURES) & set(getattr(item, "fixturenames", ()))
     unused = sorted(marked.keys() - {"rules"})
     if not fixtures:
-        _refuse("it needs the fixture anabranch or anabranch_cluster")
-    if unused and "anabranch" not in fixtures:
+        _refuse(f"it needs the fixture {' or '.join(FIXTURES)}")
+    if unused and not fixtures & CONFIGURED:
         _refuse(f"{', '.join(unused)}: anabranch_cluster is shared by the session, and configured only by pytest.ini")
+    if "listeners" in marked and "anabranch" not in fixtures:
+        _refuse("listeners: the fixture anabranch_processes has one listener")
 
 
 def _marked(item: pytest.Item) -> dict[str, Any] | None:
@@ -235,29 +241,75 @@ def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> I
     """
     from anabranch.testing.clusters import CannotStart
 
-    options, marked = _settings(request.config), _marked(request.node) or {}
-    options["properties"] |= {name: str(value) for name, value in marked.get("config", {}).items()}
-    options |= {name: value for name, value in marked.items() if name not in ("config", "rules")}
     with contextlib.ExitStack() as stack:
         try:
-            cluster = stack.enter_context(anabranch_clusters.running(**options))
+            cluster = stack.enter_context(anabranch_clusters.running(**_options(request, brokers=1)))
         except CannotStart as error:
-            raise pytest.fail.Exception(f"the cluster did not start: {error}", pytrace=False) from None
+            raise _not_started(error) from None
         yield cluster
 
 
-def _settings(config: pytest.Config) -> dict[str, Any]:
+@pytest.fixture
+def anabranch_processes(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> Iterator[RunningCluster]:
+    """A cluster of real processes with a real ZooKeeper, emptied before each test.
+
+    `nodes[2].kill()` is SIGKILL. The cluster starts in seconds, and runs until a test has other settings. Before each
+    test, dead nodes are started, and topics and groups deleted. After it, rules are removed, and frozen nodes thawed.
+    `@pytest.mark.anabranch(brokers=, ...)` sets what it sets for `anabranch`, except the listeners.
+
+    Returns:
+        The cluster, with `bootstrap_servers` for any Kafka client.
+
+    Raises:
+        pytest.skip.Exception: Java or the jars of ZooKeeper are missing.
+        pytest.fail.Exception: A property does not exist, or has an impossible value.
+    """
+    from anabranch.testing.clusters import CannotStart
+    from anabranch.testing.process_clusters import ProcessesUnavailable
+
+    options = _options(request, brokers=3)
+    options.pop("listeners", None)
+    with contextlib.ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(anabranch_clusters.running_processes(**options))
+        except ProcessesUnavailable as error:
+            pytest.skip(f"{UNAVAILABLE}{error}")
+        except CannotStart as error:
+            raise _not_started(error) from None
+        yield cluster
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Report how many tests were skipped because no cluster of processes can run here; pytest calls it."""
+    reasons = [str(report.longrepr[2]) for report in terminalreporter.getreports("skipped")]
+    reasons = [reason for reason in reasons if UNAVAILABLE in reason]
+    if reasons:
+        terminalreporter.line(f"NO CLUSTER OF PROCESSES, {len(reasons)} tests skipped: {reasons[0]}", yellow=True)
+
+
+def _not_started(error: Exception) -> pytest.fail.Exception:
+    return pytest.fail.Exception(f"the cluster did not start: {error}", pytrace=False)
+
+
+def _options(request: pytest.FixtureRequest, *, brokers: int) -> dict[str, Any]:
+    """The arguments that start a test's cluster: those of its marker before those of pytest.ini."""
+    options, marked = _settings(request.config, brokers), _marked(request.node) or {}
+    options["properties"] |= {name: str(value) for name, value in marked.get("config", {}).items()}
+    return options | {name: value for name, value in marked.items() if name not in ("config", "rules")}
+
+
+def _settings(config: pytest.Config, brokers: int) -> dict[str, Any]:
     lines = (line.partition("=") for line in config.getini("anabranch_properties"))
     return {
-        "brokers": _number(config, "anabranch_brokers"),
+        "brokers": _number(config, "anabranch_brokers", brokers),
         "journal": _number(config, "anabranch_journal"),
         "kafka": str(config.getini("anabranch_kafka")),
         "properties": {name.strip(): value.strip() for name, _, value in lines},
     }
 
 
-def _number(config: pytest.Config, name: str) -> int:
-    text = str(config.getini(name))
+def _number(config: pytest.Config, name: str, default: int = 0) -> int:
+    text = str(config.getini(name)) or str(default)
     if not text.isdecimal():
         raise pytest.UsageError(f"{name} of pytest.ini is a number, not {text!r}")
     return int(text)
@@ -276,30 +328,15 @@ def anabranch_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster
     Raises:
         pytest.fail.Exception: The cluster did not start; its own output is on stderr.
     """
-    words = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0"]
-    words += ["--brokers", str(request.config.getini("anabranch_brokers"))]
-    words += ["--kafka", str(request.config.getini("anabranch_kafka"))]
-    for line in request.config.getini("anabranch_properties"):
-        words += ["--config", line]
-    if controllable := importlib.util.find_spec("aiohttp") is not None:
-        words += ["--control", "127.0.0.1:0", "--control-journal", str(request.config.getini("anabranch_journal"))]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+    settings = _settings(request.config, brokers=1)
+    words = ["--port", "0", "--brokers", str(settings["brokers"]), "--kafka", settings["kafka"]]
+    for name, value in settings["properties"].items():
+        words += ["--config", f"{name}={value}"]
+    if importlib.util.find_spec("aiohttp") is not None:
+        words += ["--control", "127.0.0.1:0", "--control-journal", str(settings["journal"])]
+    with contextlib.ExitStack() as stack:
         try:
-            assert process.stdout is not None
-            head, *pairs = process.stdout.readline().split()
-            if head != "ready":
-                pytest.fail(f"the cluster did not start: {' '.join(words)}", pytrace=False)
-            known = dict(one.split("=", 1) for one in pairs)
-            yield RunningCluster(known["bootstrap"], _client(known["control"]) if controllable else None)
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def _client(url: str) -> ControlClient:
-    from anabranch.control.client import ControlClient
-
-    return ControlClient(url)
+            cluster = stack.enter_context(launched_cluster(words))
+        except CannotStart as error:
+            pytest.fail(str(error), pytrace=False)
+        yield cluster
