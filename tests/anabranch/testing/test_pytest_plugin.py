@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.cluster.zookeeper import why_unavailable
+
 THEIR_INI = """\
 [pytest]
 anabranch_brokers = 2
@@ -239,6 +241,10 @@ def test_impossible(anabranch):
 def test_shared(anabranch_cluster):
     pass
 
+@pytest.mark.anabranch(listeners=["PLAINTEXT://127.0.0.1:0"])
+def test_other_doors(anabranch_processes):
+    pass
+
 @pytest.mark.anabranch(brokers=2)
 class TestOfTwo:
     @pytest.mark.anabranch(journal=5)
@@ -251,12 +257,13 @@ def test_invalid_marker_is_refused_and_class_markers_count(tmp_path: Path) -> No
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_refused.py").write_text(REFUSED)
     told = run(tmp_path).stdout
-    assert "1 passed, 4 errors" in told
+    assert "1 passed, 5 errors" in told
     for reason in (
         "@pytest.mark.anabranch: unknown argument 'broker'; did you mean brokers?",
         "@pytest.mark.anabranch: it takes keyword arguments, such as rules=, not 'Produce'",
         "brokers is a number from 1 on, not '3'",
         "@pytest.mark.anabranch: brokers: anabranch_cluster is shared by the session",
+        "@pytest.mark.anabranch: listeners: the fixture anabranch_processes has one listener",
     ):
         assert reason in told
 
@@ -308,6 +315,84 @@ def test_each_test_has_an_empty_cluster(words: tuple[str, ...], tmp_path: Path) 
     (tmp_path / "test_own.py").write_text(OWN)
     done = run(tmp_path, *words)
     assert "8 passed" in done.stdout, done.stdout + done.stderr
+
+
+ON_PROCESSES = """\
+import pytest
+from confluent_kafka import Consumer, Producer
+
+pytestmark = pytest.mark.anabranch(journal=100)
+
+def producer(kafka):
+    return Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True, "retry.backoff.ms": 50})
+
+def test_leader_is_killed_while_a_producer_writes(anabranch_processes):
+    kafka = anabranch_processes
+    topic, writing, stored = kafka.topic("orders"), producer(kafka), []
+    for number in range(200):
+        writing.produce(topic, str(number), on_delivery=lambda error, message: stored.append((error, message.offset())))
+        writing.poll(0)
+        if number == 100:
+            (row,) = [row for row in kafka.control.state()["topics"] if row["topic"] == topic]
+            leader = row["partitions"][0]["leader"]
+            kafka.nodes[leader].kill()
+    assert writing.flush(60) == 0
+    assert stored == [(None, number) for number in range(200)]
+    assert not kafka.nodes[leader].running
+    group = {"group.id": "billing", "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, **group})
+    consumer.subscribe([topic])
+    assert consumer.poll(60).value() == b"0"
+    consumer.close()
+
+@pytest.mark.anabranch(rules=[{"api": "Produce", "topic": "orders", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}])
+def test_rule_hits_twice(anabranch_processes):
+    kafka = anabranch_processes
+    assert [node.running for node in kafka.nodes.values()] == [True] * 3
+    assert kafka.control.state()["groups"] == []
+    writing = producer(kafka)
+    writing.produce(kafka.topic("orders"), b"x", partition=0)
+    assert writing.flush(60) == 0
+    assert [row["hits"] for row in kafka.faults.rows()] == [2]
+    assert kafka.journal.count(api="Produce", topic="orders") == 3
+
+def test_frozen_node_leaves_the_isr(anabranch_processes):
+    kafka = anabranch_processes
+    topic = kafka.topic("orders")
+    kafka.nodes[2].freeze()
+    kafka.wait_for(topic=topic, isr="1,3", timeout_s=60)
+    assert kafka.journal.count(api="Produce") == 0
+    assert topic == "payments"
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.zookeeper
+def test_project_kills_and_freezes_real_processes(tmp_path: Path) -> None:
+    if reason := why_unavailable():
+        pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers")
+    (tmp_path / "test_processes.py").write_text(ON_PROCESSES)
+    told = run(tmp_path).stdout
+    assert "1 failed, 2 passed" in told, told
+    shown = told.partition("test_frozen_node_leaves_the_isr ___")[2]
+    (kept,) = re.findall(r"^/.*anabranch-.*[.]jsonl$", shown, re.MULTILINE)
+    rows = [json.loads(line) for line in Path(kept).read_text().splitlines()]
+    assert {row["row"] for row in rows} == {"exchange", "event"}
+    assert ("node frozen", 2) in [(row.get("kind"), row.get("node")) for row in rows]
+    assert "anabranch events" in shown
+    assert "anabranch rules" not in shown, "the rules of the tests before are none of this one"
+
+
+def test_tests_of_processes_are_skipped_loudly_without_java(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "conftest.py").write_text(
+        "from anabranch.testing import process_clusters\nprocess_clusters.why_unavailable = lambda: 'it needs Java'\n"
+    )
+    (tmp_path / "test_processes.py").write_text("def test_one(anabranch_processes): pass\ndef test_two(): pass\n")
+    told = run(tmp_path).stdout
+    assert "1 passed, 1 skipped" in told
+    assert "NO CLUSTER OF PROCESSES, 1 tests skipped: Skipped: anabranch_processes: it needs Java" in told
 
 
 def run(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
