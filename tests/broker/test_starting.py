@@ -106,13 +106,13 @@ async def test_start_continues_after_session_loss_at_any_step(how: str, monkeypa
 async def test_start_waits_for_a_stalled_zookeeper() -> None:
     stalls = asyncio.Event()
 
-    class Heard(logging.Handler):
+    class StallLog(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if "ZooKeeper does not respond" in record.getMessage():
                 stalls.set()
 
     log = logging.getLogger("anabranch.broker.node.app")
-    log.addHandler(handler := Heard())
+    log.addHandler(handler := StallLog())
     zookeeper = LocalZooKeeper()
     await zookeeper.start()
     cluster = Cluster(1, properties={"zookeeper.session.timeout.ms": "1000"})

@@ -22,7 +22,7 @@ async def test_responses_to_stock_requests_for_a_resized_topic_equal_the_recorde
     assert not [name for name, frame in answered.items() if frame != recorded[name]]
 
 
-async def test_metadata_of_a_resized_topic_has_generations_for_generation_aware_clients_only() -> None:
+async def test_resized_topic_metadata_has_generations_for_generation_aware_clients_only() -> None:
     async with Cluster(1) as cluster:
         await stock_answers.resized_topic(cluster)
         host, port = cluster.address(1)

@@ -216,15 +216,15 @@ async def test_deleted_partition_needs_no_marker(how: str) -> None:
 
 async def looked_up(world: TransactionWorld, times: int) -> None:
     """Wait until ZooKeeper was asked about so many partitions."""
-    sender, asked = world.coordinator()._markers, []
+    sender, requests = world.coordinator()._markers, []
     is_gone = sender._is_gone
 
     async def noted(partition: tuple[str, int]) -> bool:
-        asked.append(partition)
+        requests.append(partition)
         return await is_gone(partition)
 
     sender._is_gone = noted  # type: ignore[method-assign]
-    await until(lambda: len(asked) >= times)
+    await until(lambda: len(requests) >= times)
 
 
 async def forget(world: TransactionWorld, *indexes: int) -> None:

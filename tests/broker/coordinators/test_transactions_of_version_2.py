@@ -291,10 +291,10 @@ async def test_next_transaction_may_start_immediately(monkeypatch: pytest.Monkey
         me = await world.begin()
         assert await send(world, me, 0, 1) is NONE
         markers: Any = world.coordinator()._markers
-        deliver, asked = markers._deliver, asyncio.Event()
+        deliver, verified = markers._deliver, asyncio.Event()
 
         async def held(node: int, load: Any) -> None:
-            await asked.wait()
+            await verified.wait()
             await deliver(node, load)
 
         monkeypatch.setattr(markers, "_deliver", held)
@@ -303,7 +303,7 @@ async def test_next_transaction_may_start_immediately(monkeypatch: pytest.Monkey
         following = asyncio.create_task(send(world, after, 0, 1))
         producers = world.partition(1, "t", 0).log.producers
         await until(lambda: producers._verifications.get(me[0]) is not None)
-        asked.set()
+        verified.set()
         assert await following is NONE
         assert epochs_of(world, 0, 1) == [(me[1], False), (after[1], True), (after[1], False)]
 

@@ -319,8 +319,8 @@ async def test_request_needs_all_its_rights(place: Place, asked: Row) -> None:
 
 
 def test_every_api_has_an_authorization_row() -> None:
-    asked = {one.api for one in ROWS}
-    assert {one.name for one in HANDLERS} - asked == NOTHING | TOKENS | FILTERED
+    covered = {one.api for one in ROWS}
+    assert {one.name for one in HANDLERS} - covered == NOTHING | TOKENS | FILTERED
 
 
 async def test_topic_without_describe_right_is_answered_like_a_missing_one(place: Place) -> None:
@@ -367,8 +367,8 @@ async def test_authorized_operations_are_those_allowed(place: Place) -> None:
 async def test_refused_offset_fetch_v1_is_empty(place: Place) -> None:
     """Version 1 has no group-level error code, and Kafka sets no other."""
     await place.grant((Operation.DESCRIBE, T))
-    asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
-    answer = await place.alice.call(built(BY_NAME["OffsetFetch"].request, asked), version=1)
+    fields = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
+    answer = await place.alice.call(built(BY_NAME["OffsetFetch"].request, fields), version=1)
     assert (answer.error_code, answer.topics) == (0, [])
 
 
@@ -384,13 +384,13 @@ async def test_write_right_to_any_topic_allows_init_producer_id(place: Place) ->
 async def test_revoked_right_applies_to_open_fetch_sessions(place: Place) -> None:
     """An incremental Fetch is authorized for all partitions of its session."""
     await place.grant((Operation.READ, T))
-    asked = {"replica_id": -1, "min_bytes": 1, "max_bytes": 1000, "session_epoch": 0}
+    fields = {"replica_id": -1, "min_bytes": 1, "max_bytes": 1000, "session_epoch": 0}
     topics = partitions("topic", partition_max_bytes=100)
     request = BY_NAME["Fetch"].request
-    opened = await place.alice.call(built(request, {**asked, "topics": topics}), version=11)
+    opened = await place.alice.call(built(request, {**fields, "topics": topics}), version=11)
     assert opened.session_id
     await place.grant()
-    going_on = {**asked, "session_id": opened.session_id, "session_epoch": 1}
+    going_on = {**fields, "session_id": opened.session_id, "session_epoch": 1}
     async with Producer(place.cluster.bootstrap_servers, **ADMIN) as producer:
         await producer.send_and_wait("t", b"secret")
     answer = await place.alice.call(built(request, going_on), version=11)

@@ -421,9 +421,9 @@ async def test_topics_with_impossible_replicas_are_refused() -> None:
 async def test_transactional_ids_are_listed_by_a_pattern() -> None:
     async with stranger("4.1") as client:
         for name in ("orders-1", "orders-2", "invoices"):
-            asked = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+            init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
             find = FindCoordinatorRequest(coordinator_keys=[name], key_type=1)
-            while (await client.ask(find, 6)).coordinators[0].error_code or (await client.ask(asked, 5)).error_code:
+            while (await client.ask(find, 6)).coordinators[0].error_code or (await client.ask(init, 5)).error_code:
                 pass
 
         async def listed(pattern: str | None) -> tuple[int, set[str]]:

@@ -24,8 +24,8 @@ async def test_producer_id_blocks_are_allocated_by_the_controller() -> None:
             (active, 99, epoch, ErrorCode.BROKER_ID_NOT_REGISTERED),
             (active, other, epoch - 1, ErrorCode.STALE_BROKER_EPOCH),
         ]:
-            asked = AllocateProducerIdsRequest(broker_id=broker, broker_epoch=broker_epoch)
-            assert ErrorCode((await at[node_id].call(asked)).error_code) is error
+            allocate = AllocateProducerIdsRequest(broker_id=broker, broker_epoch=broker_epoch)
+            assert ErrorCode((await at[node_id].call(allocate)).error_code) is error
         block = await at[active].call(AllocateProducerIdsRequest(broker_id=other, broker_epoch=epoch))
         assert (block.error_code, block.producer_id_start, block.producer_id_len) == (0, 0, 1000)
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)

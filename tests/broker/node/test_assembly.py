@@ -66,9 +66,9 @@ async def test_coordinator_is_built_on_leadership_or_on_first_use() -> None:
     assert services.transactions is broker.transactions.built
     await services.groups.stop()
     await services.transactions.stop()
-    asked = await assembled()
-    assert asked.transactions is asked.transactions
-    await asked.transactions.stop()
+    assembled_services = await assembled()
+    assert assembled_services.transactions is assembled_services.transactions
+    await assembled_services.transactions.stop()
 
 
 async def test_controller_only_node_has_no_replicas_and_no_throttling() -> None:

@@ -77,14 +77,14 @@ async def test_max_bytes_is_shared_by_all_partitions() -> None:
         size = len(batch("t"))
 
         async def read(max_bytes: int) -> list[list[str]]:
-            asked = [
+            fetch_topics = [
                 FetchTopic(
                     topic_id=topic_id_of(topic),
                     partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)],
                 )
                 for topic in topics
             ]
-            request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=asked)
+            request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=fetch_topics)
             response = await cluster.call(cluster[1], request)
             return [values(topic.partitions[0].records) for topic in response.responses]
 

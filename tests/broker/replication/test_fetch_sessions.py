@@ -26,7 +26,7 @@ from anabranch.protocol.apis.fetch import (
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
-def asked(index: int, offset: int = 0, epoch: int = 3) -> FetchPartition:
+def fetch_partition(index: int, offset: int = 0, epoch: int = 3) -> FetchPartition:
     return FetchPartition(partition=index, current_leader_epoch=epoch, fetch_offset=offset, partition_max_bytes=1 << 20)
 
 
@@ -61,7 +61,7 @@ class Cache:
         return getattr(self.cache, name)
 
     def add(self, size: int = 1, *, follower: bool = False, now_ms: float = 0) -> int:
-        full = request(*[asked(index) for index in range(size)])
+        full = request(*[fetch_partition(index) for index in range(size)])
         answer = [FetchableTopicResponse(topic="t", partitions=[row(index) for index in range(size)])]
         opened: int = self.open(
             full, answer, is_follower=follower, by_id=False, now_ms=now_ms, draw=lambda *_: next(self.ids)
@@ -103,7 +103,7 @@ def test_request_with_wrong_session_id_epoch_or_topic_form_is_refused() -> None:
 def test_request_updates_the_sessions_partitions_and_an_empty_session_is_closed() -> None:
     cache = Cache()
     session_id = cache.add(2)
-    change = request(asked(1, 7), asked(2), session_id=session_id, epoch=1, forgotten=(0,))
+    change = request(fetch_partition(1, 7), fetch_partition(2), session_id=session_id, epoch=1, forgotten=(0,))
     session = cache.admit(change, by_id=False, now_ms=0)
     assert session is not None
     assert {key: one.requested.fetch_offset for key, one in session.partitions.items()} == {("t", 1): 7, ("t", 2): 0}
@@ -142,9 +142,9 @@ def test_row_is_sent_after_an_error_or_epoch_change() -> None:
     assert entry.has_changed(row())
     session.on_sent([(entry, row())])
     assert not entry.has_changed(row())
-    cache.admit(request(asked(0, 9), session_id=session_id, epoch=2), by_id=False, now_ms=0)
+    cache.admit(request(fetch_partition(0, 9), session_id=session_id, epoch=2), by_id=False, now_ms=0)
     assert not entry.has_changed(row()), "only the offset moved"
-    cache.admit(request(asked(0, 9, epoch=4), session_id=session_id, epoch=3), by_id=False, now_ms=0)
+    cache.admit(request(fetch_partition(0, 9, epoch=4), session_id=session_id, epoch=3), by_id=False, now_ms=0)
     assert entry.has_changed(row())
 
 

@@ -311,7 +311,7 @@ def idle_fetcher() -> Fetcher:
     )
 
 
-def told(**fields: object) -> FetchResponse:
+def fetch_response(**fields: object) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row(**fields)])])  # type: ignore[arg-type]
 
 
@@ -326,7 +326,7 @@ async def test_forgotten_transferred_or_fenced_partition_is_not_fetched() -> Non
     one.apply_response({partition: following})
     other.apply_response(one.remove_partition())
     assert (len(one._session), len(other._session)) == (0, 1)
-    other._take_all(told(code=ErrorCode.FENCED_LEADER_EPOCH), {(TOPIC_ID, 0): SessionEntry(following, 3)})
+    other._take_all(fetch_response(code=ErrorCode.FENCED_LEADER_EPOCH), {(TOPIC_ID, 0): SessionEntry(following, 3)})
     assert (following.fenced, len(other), len(other._session)) == (True, 1, 0)
     one.apply_response(other.remove_partition())
     assert len(one._session) == 0, "fenced wherever it is"
@@ -338,16 +338,16 @@ async def test_partition_in_backoff_is_fetched_when_due_by_its_current_fetcher()
     one, other = idle_fetcher(), idle_fetcher()
     partition = follower((1, 3))
     following = Following(partition, 9)
-    asked = {(TOPIC_ID, 0): SessionEntry(following, 3)}
+    entries = {(TOPIC_ID, 0): SessionEntry(following, 3)}
     one.apply_response({partition: following})
-    one._take_all(told(code=ErrorCode.NOT_LEADER_OR_FOLLOWER), asked)
+    one._take_all(fetch_response(code=ErrorCode.NOT_LEADER_OR_FOLLOWER), entries)
     due = following.resume_ms
     assert (len(one._session), one._resume(due - 1)) == (0, due)
     other.apply_response(one.remove_partition())
     assert one._resume(due) is None and len(one._session) == 0
     assert (len(other._session), other._resume(due - 1)) == (0, due)
     assert (other._resume(due), len(other._session)) == (None, 1)
-    other._take_all(told(code=ErrorCode.NOT_LEADER_OR_FOLLOWER), asked)
+    other._take_all(fetch_response(code=ErrorCode.NOT_LEADER_OR_FOLLOWER), entries)
     other.forget(partition)
     assert other._resume(1e18) is None and len(other._session) == 0
     other._postpone(following)
@@ -361,13 +361,13 @@ async def test_response_after_a_partition_was_transferred_is_ignored() -> None:
     following = Following(partition, 9)
     one = idle_fetcher()
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row(high_watermark=2)])])
-    asked = {(TOPIC_ID, 0): SessionEntry(following, 3)}
+    entries = {(TOPIC_ID, 0): SessionEntry(following, 3)}
     one.apply_response({partition: following})
     assert one.remove_partition() == {partition: following}
-    one._take_all(response, asked)
+    one._take_all(response, entries)
     assert partition.high_watermark == 0
     one.apply_response({partition: following})
-    one._take_all(response, asked)
+    one._take_all(response, entries)
     assert partition.high_watermark == 2
     await one.close()
 

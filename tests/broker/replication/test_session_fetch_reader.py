@@ -26,7 +26,7 @@ from tests.broker.replication.replica_cluster import (
 )
 
 LONG_MS = 60_000
-Told = dict[str, tuple[int, int, list[str]]]
+Rows = dict[str, tuple[int, int, list[str]]]
 
 
 class Asker:
@@ -68,9 +68,9 @@ class Asker:
         self.id = response.session_id or self.id
         return response
 
-    async def ask(self, forgotten: str = "", **offsets: int) -> Told:
+    async def ask(self, forgotten: str = "", **offsets: int) -> Rows:
         """Return error, high watermark and records."""
-        return told(await self.answer(forgotten, **offsets))
+        return rows_of(await self.answer(forgotten, **offsets))
 
     async def waiting(self) -> asyncio.Task[FetchResponse]:
         """A request that waits."""
@@ -81,7 +81,7 @@ class Asker:
         return task
 
 
-def told(response: FetchResponse) -> Told:
+def rows_of(response: FetchResponse) -> Rows:
     return {
         topic.topic_id.decode().rstrip("-"): (row.error_code, row.high_watermark, values(row.records))
         for topic in response.responses
@@ -127,7 +127,7 @@ async def test_unchanged_partitions_are_not_read(monkeypatch: pytest.MonkeyPatch
         waiting = await asker.waiting()
         assert (len(read), len(cluster[1].replicas.fetches._watchers)) == (2, 0), "it waits once, not per partition"
         await cluster.produce(1, batch("b"), topic="t")
-        assert told(await waiting) == {"t": (0, 2, ["b"])}
+        assert rows_of(await waiting) == {"t": (0, 2, ["b"])}
         assert read == ["u", "u", "t"]
         another = Asker(cluster)
         await another.ask(t=2, u=2)
@@ -175,7 +175,7 @@ async def test_pending_session_fetch_returns_a_change(
     async with at_rest(named={"epoch": 0}) as (cluster, asker):
         waiting = await asker.waiting()
         await change(cluster)
-        assert told(await waiting) == {"u": expected}
+        assert rows_of(await waiting) == {"u": expected}
 
 
 async def test_pending_follower_fetch_returns_uncommitted_records() -> None:
@@ -187,7 +187,7 @@ async def test_pending_follower_fetch_returns_uncommitted_records() -> None:
         assert asker.awake == []
         waiting = await asker.waiting()
         await cluster.produce(1, batch("a"), acks=1)
-        assert told(await waiting) == {"t": (0, 0, ["a"])}
+        assert rows_of(await waiting) == {"t": (0, 0, ["a"])}
         asker.more["max_wait_ms"] = 0
         assert await asker.ask(t=1) == {"t": (0, 1, [])}, "its own report has committed it"
         assert await asker.ask() == {}
@@ -206,7 +206,7 @@ async def test_consumer_of_a_follower_receives_the_advanced_high_watermark() -> 
         assert asker.awake == []
         waiting = await asker.waiting()
         await cluster.produce(2, batch("b"))
-        assert told(await waiting) == {"t": (0, 2, ["b"])}
+        assert rows_of(await waiting) == {"t": (0, 2, ["b"])}
 
 
 async def test_min_bytes_is_counted_over_all_partitions() -> None:
@@ -216,7 +216,7 @@ async def test_min_bytes_is_counted_over_all_partitions() -> None:
         await cluster.produce(1, batch("b"), topic="t")
         assert not waiting.done() and asker.awake == [str(topic_id_of("t"))]
         await cluster.produce(1, batch("b"), topic="u")
-        assert told(await waiting) == {"t": (0, 2, ["b"]), "u": (0, 2, ["b"])}
+        assert rows_of(await waiting) == {"t": (0, 2, ["b"]), "u": (0, 2, ["b"])}
 
 
 async def test_ended_transaction_completes_a_read_committed_session_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ async def test_ended_transaction_completes_a_read_committed_session_fetch(monkey
         waiting = await asker.waiting()
         open_since.clear()
         await cluster.produce(1, batch("c"), topic="u")
-        assert told(await waiting) == {"u": (0, 3, ["b", "c"])}
+        assert rows_of(await waiting) == {"u": (0, 3, ["b", "c"])}
 
 
 # -- news that nobody is woken for ------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ async def test_forgotten_partition_is_not_tracked() -> None:
         waiting = await asker.waiting()
         await cluster.produce(1, batch("b"), topic="u")
         await cluster.produce(1, batch("b"), topic="t")
-        assert told(await waiting) == {"t": (0, 2, ["b"])}
+        assert rows_of(await waiting) == {"t": (0, 2, ["b"])}
 
 
 async def test_closed_session_tracks_no_partition_and_completes_its_request() -> None:
@@ -353,7 +353,7 @@ async def test_superseded_request_fails_and_leaves_changes_to_its_successor(
         await until(lambda: len(cluster[1].replicas.fetches) == 1)
         assert read == ["t"], "by the new one"
         await cluster.produce(1, batch("b"), topic="u")
-        assert told(await new) == {"t": (0, 2, ["b"]), "u": (0, 2, ["b"])}
+        assert rows_of(await new) == {"t": (0, 2, ["b"]), "u": (0, 2, ["b"])}
 
 
 async def test_diverging_epoch_is_returned_each_time() -> None:

@@ -119,9 +119,9 @@ async def test_failing_or_silent_coordinator_is_retriable() -> None:
         coordinator.refusal, coordinator.silent = ErrorCode.NONE, True
         assert code_of(cluster, await ask(cluster, ["t"]), "t") is ErrorCode.UNKNOWN_SERVER_ERROR
         coordinator.silent, coordinator.hold = False, asyncio.Event()
-        asked = len(coordinator.asked)
+        request_count = len(coordinator.asked)
         waiting = ask(cluster, ["t"])
-        await until(lambda: len(coordinator.asked) > asked)
+        await until(lambda: len(coordinator.asked) > request_count)
         await cluster.kill(2)
         assert code_of(cluster, await waiting, "t") is ErrorCode.NETWORK_EXCEPTION
         await cluster.start(2)

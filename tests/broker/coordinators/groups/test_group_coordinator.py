@@ -95,8 +95,11 @@ async def test_administration_requests_work_in_every_version() -> None:
             assert (nobody.group_state, nobody.error_code, nobody.members) == ("Dead", 0, [])
             listed = await connection.call(ListGroupsRequest(), version=version)
             assert [(row.group_id, row.protocol_type) for row in listed.groups] == [("g", "consumer")]
-            asked = DescribeGroupsRequest(groups=["g", "nobody"], include_authorized_operations=version >= 3)
-            allowed = [group.authorized_operations for group in (await connection.call(asked, version=version)).groups]
+            describe_request = DescribeGroupsRequest(groups=["g", "nobody"], include_authorized_operations=version >= 3)
+            allowed = [
+                group.authorized_operations
+                for group in (await connection.call(describe_request, version=version)).groups
+            ]
             assert allowed == [1 << 3 | 1 << 6 | 1 << 8 if version >= 3 else -(2**31)] * 2
             left = await connection.call(
                 LeaveGroupRequest(group_id="nobody", member_id="x", members=[MemberIdentity(member_id="x")]),

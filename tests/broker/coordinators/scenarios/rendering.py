@@ -44,8 +44,8 @@ def joined(answer: JoinGroupResponse, named: Names) -> str:
     """`JoinGroup NONE as ann.1 generation 2 range`; the leader also learns who the members are."""
     code = error(answer.error_code)
     if answer.error_code != ErrorCode.NONE:
-        told = answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
-        return f"JoinGroup {code}" + (f" come back as {named(answer.member_id)}" if told else "")
+        id_required = answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        return f"JoinGroup {code}" + (f" come back as {named(answer.member_id)}" if id_required else "")
     said = f"JoinGroup {code} as {named(answer.member_id)} generation {answer.generation_id} {answer.protocol_name}"
     if answer.members:
         said += " leading " + " ".join(named(one.member_id) for one in answer.members)

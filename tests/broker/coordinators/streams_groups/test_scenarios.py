@@ -22,7 +22,7 @@ def test_scenario_runs_as_written(path: Path) -> None:
     assert_retold(path, StreamsStage(), "tests.broker.coordinators.streams_groups.scenarios")
 
 
-def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
+def test_every_phrase_is_in_the_readme_and_in_a_scenario() -> None:
     assert_phrases_known(StreamsStage, FILES, README)
 
 

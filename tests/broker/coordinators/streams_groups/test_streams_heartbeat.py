@@ -65,8 +65,8 @@ def test_task_is_reassigned_only_after_its_revocation(driver: Driver) -> None:
     a.join()
     assert b.join().assigned == NO_TASKS
     assert driver.group.state is StreamsGroupState.RECONCILING
-    told = a.beat()
-    assert (told.epoch, told.assigned) == (2, active(s0=(0, 1)))
+    response = a.beat()
+    assert (response.epoch, response.assigned) == (2, active(s0=(0, 1)))
     driver.fail_over()
     assert b.beat().assigned is None, "a has not said that it gave them up"
     driver.fail_over()
@@ -77,19 +77,19 @@ def test_task_is_reassigned_only_after_its_revocation(driver: Driver) -> None:
 
 def test_application_is_assigned_no_tasks_until_its_internal_topics_exist(driver: Driver) -> None:
     a = Client(driver, "a", COUNTS)
-    told = a.join()
-    assert codes(told) == [MISSING_INTERNAL_TOPICS] and told.assigned == NO_TASKS
+    response = a.join()
+    assert codes(response) == [MISSING_INTERNAL_TOPICS] and response.assigned == NO_TASKS
     assert driver.topics.known.keys() == {"t", "words", "counts"}, "they are named, to be made"
-    told = a.beat()
-    assert told.assigned == active(s0=range(4), s1=range(4)) and codes(told) == []
+    response = a.beat()
+    assert response.assigned == active(s0=range(4), s1=range(4)) and codes(response) == []
 
 
 def test_initial_rebalance_delay_gathers_the_first_members() -> None:
     driver = Driver(settings=StreamsSettings(initial_delay_ms=3_000))
     driver.topics.make("t", 4)
     a, b = Client(driver, "a"), Client(driver, "b")
-    told = a.join()
-    assert (told.epoch, told.assigned, codes(told)) == (1, NO_TASKS, [ASSIGNMENT_DELAYED])
+    response = a.join()
+    assert (response.epoch, response.assigned, codes(response)) == (1, NO_TASKS, [ASSIGNMENT_DELAYED])
     assert codes(b.join()) == [ASSIGNMENT_DELAYED] and driver.group.state is StreamsGroupState.ASSIGNING
     driver.now_ms += 2_999
     assert driver.expire() == [] and codes(a.beat()) == [ASSIGNMENT_DELAYED]
@@ -123,9 +123,9 @@ def test_incorrectly_partitioned_topics_revoke_all_tasks(driver: Driver) -> None
     a.join()
     settle(a)
     driver.topics.make("t", 5)
-    told = a.beat()
-    assert codes(told) == [INCORRECTLY_PARTITIONED_TOPICS] and told.assigned == NO_TASKS
-    assert "words has 4" in told.status[0][1] or "counts has 4" in told.status[0][1]
+    response = a.beat()
+    assert codes(response) == [INCORRECTLY_PARTITIONED_TOPICS] and response.assigned == NO_TASKS
+    assert "words has 4" in response.status[0][1] or "counts has 4" in response.status[0][1]
     assert driver.group.state is StreamsGroupState.NOT_READY
     driver.topics.make("words", 5)
     driver.topics.make("counts", 5)
@@ -163,8 +163,8 @@ def test_standby_task_becomes_active_on_the_other_member(driver: Driver) -> None
         mine = {(name, index) for role, name, index in each(other.owned) if role is ACTIVE and name == "1"}
         assert copies == mine, "of what has a state"
     b.leave()
-    told = a.beat()
-    assert told.assigned is not None and not any(role is STANDBY for role, _, _ in each(told.assigned))
+    response = a.beat()
+    assert response.assigned is not None and not any(role is STANDBY for role, _, _ in each(response.assigned))
     settle(a)
     assert a.owned == active(s0=range(4), s1=range(4))
 
@@ -453,11 +453,11 @@ def test_described_topology_has_partition_counts_once_configured(driver: Driver)
     a.join()
 
     def widths() -> dict[str, int]:
-        told = streams_administration.described(driver.group)
-        assert told.topology is not None
+        described = streams_administration.described(driver.group)
+        assert described.topology is not None
         rows = [
             row
-            for part in told.topology.subtopologies or ()
+            for part in described.topology.subtopologies or ()
             for row in (*part.repartition_source_topics, *part.state_changelog_topics)
         ]
         return {row.name: row.partitions for row in rows}
@@ -481,8 +481,8 @@ def test_members_receive_the_endpoints_of_partitions(driver: Driver) -> None:
     assert not b.beat(endpoint_information_epoch=known).include_endpoints
     a.beat()
     a.beat()
-    told = b.beat(endpoint_information_epoch=known)
-    assert told.include_endpoints and told.endpoint_epoch > known
+    response = b.beat(endpoint_information_epoch=known)
+    assert response.include_endpoints and response.endpoint_epoch > known
     view: TopicsView = driver.topics
     rows = streams_administration.endpoints(driver.group, view)
     assert {row.user_endpoint.host: {one.topic: one.partitions for one in row.active_partitions} for row in rows} == {
