@@ -54,8 +54,8 @@ async def launched(directory: Path) -> AsyncIterator[tuple[Hand, str, str]]:
             assert process.stdout is not None
             ready = (await process.stdout.readline()).decode()
             assert ready.startswith("ready "), ready
-            told = dict(word.split("=", 1) for word in ready.split()[1:])
-            yield Hand(directory), told["bootstrap"], told["zookeeper"]
+            addresses = dict(word.split("=", 1) for word in ready.split()[1:])
+            yield Hand(directory), addresses["bootstrap"], addresses["zookeeper"]
     finally:
         process.send_signal(signal.SIGTERM)
         await process.wait()
@@ -95,12 +95,12 @@ async def link_commands(hand: Hand, bootstrap: str) -> None:
     at = ("--at", str(hand.directory))
     assert "began: drop client -> *" in await hand("drop", "client", "*", *at)
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        asking = group.create_task(describe(bootstrap))
+        pending = group.create_task(describe(bootstrap))
         while "met 0 times" in await hand("links", *at):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        assert not asking.done()
+        assert not pending.done()
         assert "ended 1 link faults" in await hand("heal", *at)
-    assert asking.result() == 2
+    assert pending.result() == 2
     lasting = await hand("delay", "1", "*", "--by", "0.01", "--for", "0.3", *at)
     assert "began: delay 1 -> * 0.01 s" in lasting and "ended: delay 1 -> * 0.01 s, met " in lasting
     assert "began: hold 1 -> * api 56" in await hand("hold", "1", "*", "--api", "alter-partition", *at)

@@ -105,12 +105,12 @@ async def test_dropped_bytes_arrive_after_fault_ends(direction: str) -> None:
     async with echo_through(proxy) as connect:
         caller = await connect()
         fault = proxy.begin(LinkFault("drop", direction=direction))  # type: ignore[arg-type]
-        asking = asyncio.ensure_future(caller.ask(PRODUCE, "client"))
+        pending = asyncio.ensure_future(caller.ask(PRODUCE, "client"))
         while not fault.hits:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        assert not asking.done()
+        assert not pending.done()
         assert proxy.heal() == 1
-        assert await asking
+        assert await pending
         caller.close()
 
 
@@ -120,13 +120,13 @@ async def test_hold_delays_only_its_api_and_later_requests() -> None:
         caller, other = await connect(), await connect()
         held = proxy.begin(LinkFault("hold", "1", api_key=ALTER_PARTITION))
         assert await caller.ask(FETCH, "broker-1")
-        asking = asyncio.ensure_future(caller.ask(ALTER_PARTITION, "broker-1"))
+        pending = asyncio.ensure_future(caller.ask(ALTER_PARTITION, "broker-1"))
         while not held.hits:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         assert await other.ask(ALTER_PARTITION, "broker-3"), "another sender's passes"
-        assert not asking.done()
+        assert not pending.done()
         proxy.end(held)
-        assert await asking
+        assert await pending
         caller.close()
         other.close()
 
@@ -162,11 +162,11 @@ async def test_delay_keeps_order_and_does_not_accumulate() -> None:
         caller = await connect()
         assert await caller.ask(FETCH, "client")
         fault = proxy.begin(LinkFault("delay", direction="there", delay_s=0.2))
-        begun = loop.time()
+        start_s = loop.time()
         wanted = b"".join(request(FETCH, "client", bytes([number])) for number in range(200))
         caller.writer.write(wanted)
         assert await caller.reader.readexactly(len(wanted)) == wanted
-        assert 0.2 <= loop.time() - begun < 30, "two hundred requests are delayed side by side"
+        assert 0.2 <= loop.time() - start_s < 30, "two hundred requests are delayed side by side"
         assert fault.hits == 200
         caller.close()
 

@@ -65,8 +65,8 @@ async def test_run_names_gate_of_group_that_never_commits(tmp_path: Path) -> Non
         await member.take_part()
         await admin.create_partitions(stock_members.TOPIC, 2)
         assert await member.take_part() == {0}
-        told = [line async for line in run._withheld(admin, stock_members.GROUP)]
-    assert told == [f"readers is not given orders-1, which waits for 0@0 to reach offset {EACH} (committed: nothing)"]
+        lines = [line async for line in run._withheld(admin, stock_members.GROUP)]
+    assert lines == [f"readers is not given orders-1, which waits for 0@0 to reach offset {EACH} (committed: nothing)"]
 
 
 def many_kinds(fired: Sequence[Fired]) -> bool:

@@ -17,15 +17,15 @@ async def test_topic_configs_are_altered_and_described_with_their_source() -> No
     async with cluster_and_admin() as (_, admin):
         await admin.create_topics([NewTopic(name="t", partitions=1)])
         await admin.alter_configs("t", changes={"retention.ms": "77"}, append={"cleanup.policy": "compact"})
-        told = await admin.describe_configs("t", names=["retention.ms", "cleanup.policy"])
-        assert {name: (entry.value, entry.source) for name, entry in told.items()} == {
+        configs = await admin.describe_configs("t", names=["retention.ms", "cleanup.policy"])
+        assert {name: (entry.value, entry.source) for name, entry in configs.items()} == {
             "retention.ms": ("77", 1),
             "cleanup.policy": ("delete,compact", 1),
         }
-        assert told["retention.ms"].documentation
+        assert configs["retention.ms"].documentation
         await admin.alter_configs("t", unset=["retention.ms"], subtract={"cleanup.policy": "delete"})
-        told = await admin.describe_configs("t")
-        assert (told["retention.ms"].source, told["cleanup.policy"].value) == (5, "compact")
+        configs = await admin.describe_configs("t")
+        assert (configs["retention.ms"].source, configs["cleanup.policy"].value) == (5, "compact")
         with pytest.raises(KafkaError) as refused:
             await admin.alter_configs("t", changes={"retention.ms": "soon"}, validate_only=True)
         assert refused.value.code == ErrorCode.INVALID_CONFIG and "whole number" in str(refused.value)
@@ -53,8 +53,8 @@ async def test_client_metrics_subscriptions_are_created_and_deleted() -> None:
         await admin.alter_configs(client_metrics="all", changes={"metrics": "*", "interval.ms": "1000"})
         while await admin.list_client_metrics() != ["all"]:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-        told = await admin.describe_configs(client_metrics="all")
-        assert {name: (one.value, one.source) for name, one in told.items()} == {
+        configs = await admin.describe_configs(client_metrics="all")
+        assert {name: (one.value, one.source) for name, one in configs.items()} == {
             "interval.ms": ("1000", 7),
             "match": ("", 5),
             "metrics": ("*", 7),

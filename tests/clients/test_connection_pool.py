@@ -42,8 +42,8 @@ async def test_unreachable_node_is_logged_once(caplog: pytest.LogCaptureFixture)
     async with asyncio.timeout(60):
         await tried_often.wait()
     await links.close()
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert told == ["node 1 cannot be reached: nobody listens; retrying"]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warnings == ["node 1 cannot be reached: nobody listens; retrying"]
 
 
 @pytest.mark.asyncio(loop_factories=["hasty"])

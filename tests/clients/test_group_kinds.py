@@ -35,9 +35,9 @@ async def command(cluster: Cluster, *words: str) -> Result:
 
 
 async def rows(cluster: Cluster, *words: str) -> list[dict[str, Any]]:
-    told = await command(cluster, *words, "--json")
-    assert told.exit_code == 0, told.output
-    return [json.loads(line) for line in told.output.splitlines()]
+    result = await command(cluster, *words, "--json")
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.output.splitlines()]
 
 
 @asynccontextmanager
@@ -73,8 +73,10 @@ async def with_groups() -> AsyncIterator[tuple[Cluster, Member]]:
             await consumer.getone()
             await consumer.commit()
         await commit_offsets(admin.network, "words", {TopicPartition("t", 1): 1})
-        told = await admin.network.call_coordinator("words", joining("words", "a"), lambda answer: answer.error_code)
-        assert told.error_code == ErrorCode.NONE, told
+        response = await admin.network.call_coordinator(
+            "words", joining("words", "a"), lambda answer: answer.error_code
+        )
+        assert response.error_code == ErrorCode.NONE, response
         yield cluster, sharer
 
 

@@ -174,13 +174,13 @@ async def test_refreshes_are_shared_but_never_older_than_the_call() -> None:
 
 async def test_metadata_listeners_are_called_until_removed() -> None:
     async with connected() as (_, network):
-        heard = []
-        stop = network.on_metadata(heard.append)
+        snapshots = []
+        stop = network.on_metadata(snapshots.append)
         await network.refresh()
-        assert heard == [network.metadata]
+        assert snapshots == [network.metadata]
         stop()
         await network.refresh()
-        assert len(heard) == 1
+        assert len(snapshots) == 1
 
 
 async def test_metadata_is_refreshed_at_max_age() -> None:
@@ -193,12 +193,12 @@ async def test_metadata_is_refreshed_at_max_age() -> None:
 async def test_leader_of_waits_for_a_leader() -> None:
     async with connected() as (brokers, network):
         brokers.leader = -1
-        asking = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))
+        pending = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))
         while brokers.count(MetadataRequest) < 4:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        assert not asking.done()
+        assert not pending.done()
         brokers.leader = 2
-        assert await asking == 2
+        assert await pending == 2
 
 
 async def test_leader_of_missing_partition_times_out() -> None:
@@ -227,12 +227,12 @@ async def test_leader_of_a_refused_topic_is_an_error() -> None:
 async def test_topic_not_yet_usable_is_requested_again(code: ErrorCode) -> None:
     async with connected() as (brokers, network):
         brokers.topic_error = code
-        asking = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))
+        pending = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))
         while brokers.count(MetadataRequest) < 4:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        assert not asking.done()
+        assert not pending.done()
         brokers.topic_error = ErrorCode.NONE
-        assert await asking == 1
+        assert await pending == 1
 
 
 async def test_concurrent_lookups_of_a_topic_share_one_request() -> None:
@@ -328,14 +328,14 @@ async def test_change_without_response_is_reported_before_it_is_repeated() -> No
     async with connected() as (brokers, network):
         unknown = []
         brokers.silent = {1}
-        asking = asyncio.ensure_future(
+        pending = asyncio.ensure_future(
             network.call_controller(heartbeat(), error_of, on_unknown_outcome=lambda: unknown.append(1))
         )
         while not brokers.count(HeartbeatRequest):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         brokers.controller = 2
         brokers.peers[1].drop_connections()
-        assert (await asking).throttle_time_ms == 2
+        assert (await pending).throttle_time_ms == 2
         assert unknown == [1]
 
 
@@ -348,11 +348,11 @@ async def test_lost_connection_is_reopened() -> None:
 
 async def test_ready_connects_in_the_background() -> None:
     async with connected() as (_, network):
-        told = asyncio.Event()
-        network.on_connection(lambda node: told.set())
+        is_connected = asyncio.Event()
+        network.on_connection(lambda node: is_connected.set())
         assert network.ready(2) is None
         assert network.ready(2) is None
-        await told.wait()
+        await is_connected.wait()
         connection = network.ready(2)
         assert connection is not None
         assert network.ready(2) is connection

@@ -73,12 +73,12 @@ def shrunk() -> tuple[World, Term]:
 
 def test_isr_shrink_is_committed_and_sent_to_every_broker() -> None:
     world, term = three()
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     answer = ask(world, term, [1, 2])
     row = answer.topics[0].partitions[0]
     assert (row.error_code, row.leader_id, row.leader_epoch, row.isr, row.partition_epoch) == (0, 1, 0, [1, 2], 1)
     assert world.state("t", 0).isr == (1, 2) and world.state("t", 0).leader_epoch == 0, "the leader epoch stays"
-    kinds = [(broker, type(request)) for broker, request in world.sent[begun:]]
+    kinds = [(broker, type(request)) for broker, request in world.sent[sent_before:]]
     assert kinds == [(one, UpdateMetadataRequest) for one in (1, 2, 3)]
 
 
@@ -118,12 +118,12 @@ def test_repeated_request_succeeds_with_any_partition_epoch() -> None:
 def test_isr_without_leader_makes_leader_resign() -> None:
     """Its disk has failed; one write elects another member and removes it, and all brokers are told."""
     world, term = three()
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     row = ask(world, term, [2, 3]).topics[0].partitions[0]
     assert (row.error_code, row.leader_id, row.leader_epoch, row.isr) == (0, 2, 1, [2, 3])
     assert world.state("t", 0).leader == 2
-    told = [broker for broker, request in world.sent[begun:] if isinstance(request, LeaderAndIsrRequest)]
-    assert sorted(told) == [1, 2, 3]
+    receivers = [broker for broker, request in world.sent[sent_before:] if isinstance(request, LeaderAndIsrRequest)]
+    assert sorted(receivers) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("asker", "isr"), [(2, [2, 3]), (1, [2]), (1, [3])])

@@ -104,37 +104,39 @@ async def test_stopped_controller_hands_over_at_once() -> None:
 async def test_zookeeper_requests_of_failover_do_not_grow_with_partitions() -> None:
     async with running_cluster() as cluster:
         requests: dict[int, int] = {}
-        told = cluster.brokers[3]
+        broker = cluster.brokers[3]
         for count in (10, 1000):
             assignment = {index: [1, 2, 3] for index in range(count)}
             await topic_admin.create_topic(
                 cluster.client, name=f"t{count}", topic_id=b"%16d" % count, assignment=assignment, configs={}
             )
-            await told.until(lambda name=f"t{count}", count=count: len(told.metadata.get(name, (0, ()))[1]) == count)
+            await broker.until(
+                lambda name=f"t{count}", count=count: len(broker.metadata.get(name, (0, ()))[1]) == count
+            )
             first = cluster.controller
             second = await cluster.add_controller(first._settings.node_id + 1)
             asked = count_requests(second.session_under_test)  # type: ignore[attr-defined]
             await cluster.brokers[1].die()
             cluster.zookeeper.expire(first.session_under_test)  # type: ignore[attr-defined]
-            await told.until(lambda: told.metadata and 1 not in told.live_brokers and leaders_of(told) == {2})
+            await broker.until(lambda: broker.metadata and 1 not in broker.live_brokers and leaders_of(broker) == {2})
             assert second.active
             requests[count] = len(asked)
             await cluster.add_broker(1)
-            await cluster.until(lambda: 1 in told.live_brokers)
+            await cluster.until(lambda: 1 in broker.live_brokers)
         assert requests[1000] < requests[10] + 20, requests
 
 
 def count_requests(session: Any) -> list[None]:
     """A list that grows by one with each request from now on."""
-    asked: list[None] = []
+    requests: list[None] = []
     ask = session._ask
 
     def counted(request: Any) -> Any:
-        asked.append(None)
+        requests.append(None)
         return ask(request)
 
     session._ask = counted
-    return asked
+    return requests
 
 
 def leaders_of(broker: Any) -> set[int]:

@@ -78,9 +78,9 @@ async def test_controller_without_zookeeper_answers_not_controller() -> None:
     controller = cluster.controller
     assert controller.state is not None
     request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=controller.state.brokers[1].epoch)
-    asking = asyncio.ensure_future(controller.allocate_producer_ids(request))
+    pending = asyncio.ensure_future(controller.allocate_producer_ids(request))
     cluster.zookeeper.expire(controller.session_under_test)  # type: ignore[attr-defined]
     with pytest.raises(KafkaError, match="ZooKeeper cannot be reached") as refused:
-        await asking
+        await pending
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
     await cluster.stop()

@@ -109,8 +109,8 @@ def test_too_large_topic_znode_is_refused_before_write(count: int) -> None:
 def test_manual_assignments_count_for_znode_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_size, "ZNODE_BYTES_MAX", 500)
     _, term = started(partitions=4)
-    asked = topic_request(40, assignments=[[1, 2]] * 36)
-    assert ask(term, asked).results[0].error_code == ErrorCode.POLICY_VIOLATION
+    request = topic_request(40, assignments=[[1, 2]] * 36)
+    assert ask(term, request).results[0].error_code == ErrorCode.POLICY_VIOLATION
     assert ask(term, topic_request(8, assignments=[[1, 2]] * 4)).results[0].error_code == ErrorCode.NONE
 
 

@@ -36,16 +36,18 @@ def rejoin_isr(world: World, term: Term, index: int, isr: list[int]) -> Any:
 
 def test_new_controller_first_sends_live_brokers() -> None:
     world, _ = started()
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     Term(world).take_over()
     for broker in world.brokers:
-        kinds = [type(request) for request in sent_to(world, broker, begun)]
-        first = sent_to(world, broker, begun)[0]
+        kinds = [type(request) for request in sent_to(world, broker, sent_before)]
+        first = sent_to(world, broker, sent_before)[0]
         assert kinds[0] is UpdateMetadataRequest and not first.topic_states
         assert [one.id for one in first.live_brokers] == [1, 2, 3]
         assert {one.broker_epoch for one in first.live_brokers} == {one.epoch for one in world.brokers.values()}
         assert LeaderAndIsrRequest in kinds
-        assert any(isinstance(one, UpdateMetadataRequest) and one.type == 2 for one in sent_to(world, broker, begun))
+        assert any(
+            isinstance(one, UpdateMetadataRequest) and one.type == 2 for one in sent_to(world, broker, sent_before)
+        )
 
 
 def test_every_request_has_controller_epoch_and_broker_epoch_of_receiver() -> None:
@@ -66,12 +68,12 @@ def test_new_controller_elects_leaders_for_brokers_that_died_before() -> None:
 def test_joining_broker_gets_metadata_before_leadership() -> None:
     world, term = started()
     world.add_brokers(4)
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     term.brokers_changed()
-    first = sent_to(world, 4, begun)[0]
+    first = sent_to(world, 4, sent_before)[0]
     assert isinstance(first, UpdateMetadataRequest) and len(first.topic_states[0].partition_states) == 4
     for other in (1, 2, 3):
-        assert [one.id for one in sent_to(world, other, begun)[0].live_brokers] == [1, 2, 3, 4]
+        assert [one.id for one in sent_to(world, other, sent_before)[0].live_brokers] == [1, 2, 3, 4]
 
 
 def test_returning_broker_gets_existing_leader_epochs() -> None:
@@ -80,10 +82,10 @@ def test_returning_broker_gets_existing_leader_epochs() -> None:
     term.brokers_changed()
     epoch = world.state("t", 0).leader_epoch
     world.add_brokers(2)
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     term.brokers_changed()
-    told = [one for one in sent_to(world, 2, begun) if isinstance(one, LeaderAndIsrRequest)]
-    row = told[0].topic_states[0].partition_states[0]
+    requests = [one for one in sent_to(world, 2, sent_before) if isinstance(one, LeaderAndIsrRequest)]
+    row = requests[0].topic_states[0].partition_states[0]
     assert (row.leader, row.leader_epoch, row.is_new) == (1, epoch, False)
     assert world.state("t", 0).leader_epoch == epoch, "coming back alone bumps nothing"
 
@@ -158,23 +160,25 @@ def test_new_controller_elects_before_it_sends_requests() -> None:
     """Brokers get only the final state."""
     world, _ = started(partitions=6, replication=3)
     del world.brokers[1]
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     Term(world).take_over()
     for broker in world.brokers:
-        told = [request for request in sent_to(world, broker, begun) if isinstance(request, LeaderAndIsrRequest)]
-        assert len(told) == 1
-        rows = told[0].topic_states[0].partition_states
+        requests = [
+            request for request in sent_to(world, broker, sent_before) if isinstance(request, LeaderAndIsrRequest)
+        ]
+        assert len(requests) == 1
+        rows = requests[0].topic_states[0].partition_states
         assert len(rows) == 6 and all(row.leader in world.brokers and 1 not in row.isr for row in rows)
-        updates = [one for one in sent_to(world, broker, begun) if isinstance(one, UpdateMetadataRequest)]
+        updates = [one for one in sent_to(world, broker, sent_before) if isinstance(one, UpdateMetadataRequest)]
         assert [(one.type, len(one.topic_states)) for one in updates] == [(0, 0), (2, 1)]
 
 
 def test_brokers_share_the_rows_of_equal_requests() -> None:
     world, term = started(partitions=2, replication=3)
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     term.resize("t", 4)
     rows: dict[tuple[int, int], set[int]] = {}
-    for _, request in world.sent[begun:]:
+    for _, request in world.sent[sent_before:]:
         if isinstance(request, LeaderAndIsrRequest):
             for row in request.topic_states[0].partition_states:
                 rows.setdefault((row.partition_index, row.leader_epoch), set()).add(id(row))

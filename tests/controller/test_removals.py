@@ -176,9 +176,9 @@ def test_replica_that_returns_during_removal_is_told_to_stop() -> None:
     term.happen(TimerFired("drained"))
     assert RETIRING in term.state.removals, "the follower has not confirmed that it dropped its log"
     world.restart(leader)
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     world.mute_stops = set()
     term.brokers_changed()
-    told = [one for one, request in world.sent[begun:] if isinstance(request, StopReplicaRequest)]
-    assert sorted(told) == sorted([leader, follower])
+    receivers = [one for one, request in world.sent[sent_before:] if isinstance(request, StopReplicaRequest)]
+    assert sorted(receivers) == sorted([leader, follower])
     expect_removed_at_its_end(world)

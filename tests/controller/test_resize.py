@@ -68,10 +68,10 @@ def test_r1_each_resize_is_one_generation_of_the_history(initial: int, counts: l
 def test_r2_epoch_and_generation_change_in_one_write_and_only_where_keys_move(before: int, after: int) -> None:
     world, term = started(partitions=before)
     quiet = dict(world.states)
-    begun = len(world.history)
+    written_before = len(world.history)
     term.resize("t", after)
     touched = affected(base_of(before), before, after)
-    assert sorted(partition.partition for partition, _ in world.history[begun:]) == touched
+    assert sorted(partition.partition for partition, _ in world.history[written_before:]) == touched
     for index in range(max(before, after)):
         known = quiet.get(TopicPartition("t", index))
         if index not in touched:
@@ -147,11 +147,11 @@ def test_r3_two_crashes_in_one_resize_with_a_broker_lost_in_between(initial: int
 
 def test_r4_children_are_ready_before_any_parent_is_fenced() -> None:
     world, term = started(partitions=4)
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     term.resize("t", 6)
     order = [
         row.partition_index
-        for _, request in world.sent[begun:]
+        for _, request in world.sent[sent_before:]
         if isinstance(request, LeaderAndIsrRequest)
         for topic in request.topic_states
         for row in topic.partition_states
@@ -250,9 +250,9 @@ def test_r5_unaffected_partitions_keep_their_class_generation() -> None:
 
 def test_r6_retiring_partitions_are_sealed_before_merge_targets_accept_records() -> None:
     world, term = started(partitions=4)
-    begun = len(world.history)
+    written_before = len(world.history)
     term.resize("t", 2)
-    written = [(partition.partition, state.sealed) for partition, state in world.history[begun:]]
+    written = [(partition.partition, state.sealed) for partition, state in world.history[written_before:]]
     assert written == [(2, True), (3, True), (0, False), (1, False)]
 
 
@@ -287,14 +287,14 @@ def test_r12_recreated_child_is_hidden_until_published() -> None:
     world, term = started(partitions=4)
     term.resize("t", 3)
     drained(world, term, (3, 70))
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     for index in (0, 1, 2):
         world.silent.add(world.state("t", index).leader)
     term.resize("t", 6)
     assert world.topics["t"].body.plan is not None
     mentioned = {
         row.partition_index
-        for _, request in world.sent[begun:]
+        for _, request in world.sent[sent_before:]
         if isinstance(request, UpdateMetadataRequest)
         for topic in request.topic_states
         for row in topic.partition_states
@@ -349,14 +349,14 @@ def test_r14_recreated_index_continues_epochs_and_offsets() -> None:
     term.resize("t", 3)
     sealed = world.state("t", 3)
     drained(world, term, (3, 70))
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     term.resize("t", 4)
     again = world.state("t", 3)
     assert again.leader_epoch == sealed.leader_epoch + 1
     assert again.gen_start == (*sealed.gen_start, (2, again.leader_epoch))
     rows = [
         row
-        for _, request in world.sent[begun:]
+        for _, request in world.sent[sent_before:]
         if isinstance(request, LeaderAndIsrRequest)
         for topic in request.topic_states
         for row in topic.partition_states

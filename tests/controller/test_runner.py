@@ -95,14 +95,14 @@ async def test_zombie_controller_changes_nothing() -> None:
     zombie = cluster.controller
     session = zombie.session_under_test  # type: ignore[attr-defined]
     await cluster.add_controller(101)
-    asking = asyncio.ensure_future(cluster.resize("t", 6))
+    pending = asyncio.ensure_future(cluster.resize("t", 6))
     await asyncio.sleep(0)
     cluster.zookeeper.suspend(session)
     cluster.zookeeper.end_session(session)  # the server gives up on it; it does not know yet
     await cluster.until(lambda: cluster.controllers[1].active)
     before = await outcome(cluster, "t")
     cluster.zookeeper.resume(session)
-    result = await asking
+    result = await pending
     assert result.error_code == 41  # NOT_CONTROLLER
     assert await outcome(cluster, "t") == before
     assert not zombie.active and cluster.controllers[1].epoch == 2
@@ -140,12 +140,12 @@ async def test_lost_reply_to_a_write_is_not_a_lost_write() -> None:
     session = cluster.controller.session_under_test  # type: ignore[attr-defined]
     for carry_out in (True, False):
         count = 6 if carry_out else 8
-        asking = asyncio.ensure_future(cluster.resize("t", count))
+        pending = asyncio.ensure_future(cluster.resize("t", count))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         cluster.zookeeper.suspend(session, carry_out=carry_out)
         cluster.zookeeper.resume(session)
-        assert (await asking).error_code == 0
+        assert (await pending).error_code == 0
     assert (await cluster.topic("t")).history == ((0, 4), (1, 6), (2, 8))
     assert cluster.controller.epoch == 1, "a short cut is no reason to resign"
     await cluster.stop()

@@ -23,19 +23,19 @@ def test_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
 
 
 def test_every_resize_step_has_a_scenario_with_controller_crash() -> None:
-    told = "\n".join(path.read_text() for path in FILES)
+    text = "\n".join(path.read_text() for path in FILES)
     for step in ("plan", "create:1", "seal:1", "bump:1", "publish"):
-        assert f"the controller will die at resize:after-{step}\n" in told
+        assert f"the controller will die at resize:after-{step}\n" in text
     for step in ("remove:after-retire", "remove:after-remove", "reassign:after-begin", "reassign:after-complete"):
-        assert f"the controller will die at {step}\n" in told
+        assert f"the controller will die at {step}\n" in text
 
 
 def test_changed_effect_fails_scenario() -> None:
     text = SETUP + "> broker 1 dies\n"
-    told = retold(text, ControllerStage())
-    assert "  write lose: orders-0 leader 2 epoch 1 isr 2\n" in told
-    wrong = told.replace("epoch 1", "epoch 0")
-    assert retold(wrong, ControllerStage()) == told != wrong
+    played = retold(text, ControllerStage())
+    assert "  write lose: orders-0 leader 2 epoch 1 isr 2\n" in played
+    wrong = played.replace("epoch 1", "epoch 0")
+    assert retold(wrong, ControllerStage()) == played != wrong
 
 
 def test_unreached_step_is_an_error() -> None:

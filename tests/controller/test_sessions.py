@@ -63,8 +63,8 @@ async def test_controller_without_connection_pauses_and_logs() -> None:
         await topic_admin.create_topic(cluster.client, name="u", topic_id=b"u" * 16, assignment={0: [2, 3]}, configs={})
         for _ in range(50):
             await asyncio.sleep(0.001)  # time in which something could be sent
-        told = [one.live_brokers for broker in cluster.brokers.values() for one in broker.requests[-1:]]
-        assert {one.rack for brokers in told for one in brokers} == {None}
+        live_brokers = [one.live_brokers for broker in cluster.brokers.values() for one in broker.requests[-1:]]
+        assert {one.rack for brokers in live_brokers for one in brokers} == {None}
         cluster.zookeeper.resume(session)
         await cluster.until(lambda: controller.active)
         await cluster.until_states("t", lambda states: all(1 not in state.isr for state in states.values()))
@@ -78,11 +78,11 @@ async def test_expired_controller_sends_nothing_more() -> None:
         first = cluster.controller
         slow = cluster.brokers[1]
         slow.answering.clear()
-        asking = asyncio.ensure_future(cluster.resize("t", 8))
+        pending = asyncio.ensure_future(cluster.resize("t", 8))
         await cluster.until_states("t", lambda states: len(states) > 4)
         await cluster.add_controller(101, preferred_election_delay_ms=0)
         cluster.zookeeper.expire(first.session_under_test)  # type: ignore[attr-defined]
-        assert (await asking).error_code == 41
+        assert (await pending).error_code == 41
         assert not first.active
         slow.answering.set()
         await cluster.until(lambda: cluster.seen("resize published"))
@@ -102,11 +102,11 @@ async def test_expired_controller_resigns_and_successor_finishes_its_resize(zook
         await cluster.create_topic("t", partitions=4)
         slow = cluster.brokers[1]
         slow.answering.clear()
-        asking = asyncio.ensure_future(cluster.resize("t", 6))
+        pending = asyncio.ensure_future(cluster.resize("t", 6))
         await cluster.until_states("t", lambda states: len(states) == 6)
         second = await cluster.add_controller(101)
         await expire_session(first.session_under_test, zookeeper_hosts.partition("/")[0])  # type: ignore[attr-defined]
-        assert (await asking).error_code == 41
+        assert (await pending).error_code == 41
         assert not first.active
         await cluster.until(lambda: second.active)
         slow.answering.set()
@@ -136,13 +136,13 @@ async def test_late_write_of_zombie_changes_nothing(zookeeper_hosts: str) -> Non
             second = await cluster.add_controller(101, preferred_election_delay_ms=0)
             before = await cluster.client.get(paths.topic("t"))
             link.hold()
-            asking = asyncio.ensure_future(cluster.resize("t", 6))
+            pending = asyncio.ensure_future(cluster.resize("t", 6))
             await cluster.until(lambda: link.delayed > 0)
             await cluster.client.delete(paths.CONTROLLER)
             await cluster.until(lambda: second.active)
             assert zombie.active and zombie.epoch < second.epoch, "it does not know yet"
             link.release()
-            assert (await asking).error_code == 41
+            assert (await pending).error_code == 41
             assert await cluster.client.get(paths.topic("t")) == before
             assert not cluster.seen("resize planned") or cluster.seen("resize planned")[0].controller_epoch == 1
             await cluster.until(lambda: not zombie.active)

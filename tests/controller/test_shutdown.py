@@ -21,11 +21,11 @@ def shut_down(world: World, term: Term, broker: int, epoch: int | None = None) -
 
 def test_controlled_shutdown_moves_leadership_and_shrinks_isrs_before_broker_stops() -> None:
     world, term = started(partitions=3, replication=2)
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     answer = shut_down(world, term, 1)
     assert (answer.error_code, answer.remaining_partitions) == (0, [])
     assert all(state.leader != 1 and 1 not in state.isr for state in world.states_of("t").values())
-    stopped = [one for one in sent_to(world, 1, begun) if isinstance(one, StopReplicaRequest)]
+    stopped = [one for one in sent_to(world, 1, sent_before) if isinstance(one, StopReplicaRequest)]
     assert stopped and not stopped[0].topic_states[0].partition_states[0].delete_partition
     assert 1 in world.images[2].brokers, "it is still listed, for it still serves"
 

@@ -38,9 +38,9 @@ def test_replica_being_deleted_is_not_requested_again() -> None:
 def test_replica_of_deleted_topic_with_same_name_is_removed_first() -> None:
     """A broker that missed a deletion deletes the old replica when the name is reused."""
     term, decided = refused(ErrorCode.INCONSISTENT_TOPIC_ID)
-    told = [one.request for one in decided if isinstance(one, SendToBroker) and one.broker_id == 2]
-    assert [type(one) for one in told] == [StopReplicaRequest]
-    row = told[0].topic_states[0].partition_states[0]
+    requests = [one.request for one in decided if isinstance(one, SendToBroker) and one.broker_id == 2]
+    assert [type(one) for one in requests] == [StopReplicaRequest]
+    row = requests[0].topic_states[0].partition_states[0]
     assert (row.partition_index, row.delete_partition, row.leader_epoch) == (0, True, -2), "whatever epoch that one had"
     again = machine.step(term.state, TimerFired(events.REMIND_TIMER))
     assert [type(one.request) for one in again if isinstance(one, SendToBroker)][:1] == [LeaderAndIsrRequest]
@@ -49,12 +49,12 @@ def test_replica_of_deleted_topic_with_same_name_is_removed_first() -> None:
 def test_leader_with_failed_disk_is_replaced_by_in_sync_replica() -> None:
     """One write elects the next replica of the assignment and removes the failed one."""
     world, term = started(brokers=3, partitions=1, replication=3)
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     answer(world, term, 1)
     now = world.state("t", 0)
     assert (now.leader, now.isr, now.leader_epoch) == (2, (2, 3), 1)
-    told = [broker for broker, request in world.sent[begun:] if isinstance(request, LeaderAndIsrRequest)]
-    assert sorted(told) == [1, 2, 3]
+    receivers = [broker for broker, request in world.sent[sent_before:] if isinstance(request, LeaderAndIsrRequest)]
+    assert sorted(receivers) == [1, 2, 3]
 
 
 def test_follower_with_failed_disk_leaves_isr() -> None:

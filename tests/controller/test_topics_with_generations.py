@@ -37,13 +37,13 @@ def sent_marks(world: World, kind: type[Any], since: int) -> list[bool]:
 def test_has_generations_is_written_once_and_sent_to_every_broker() -> None:
     world, term = started()
     assert sent_marks(world, UpdateMetadataRequest, 0) and not any(sent_marks(world, UpdateMetadataRequest, 0))
-    begun, version = len(world.sent), world.topics["t"].version
+    sent_before, version = len(world.sent), world.topics["t"].version
     for _ in range(2):
         (row,) = ask(world, term).topics
         assert row.has_generations and row.topic_id == TOPIC_ID and row.partitions == []
     assert written(world) and world.topics["t"].version == version + 1
-    assert sent_marks(world, UpdateMetadataRequest, begun) == [True, True, True], "each broker once"
-    assert not sent_marks(world, LeaderAndIsrRequest, begun), "nobody's role has changed"
+    assert sent_marks(world, UpdateMetadataRequest, sent_before) == [True, True, True], "each broker once"
+    assert not sent_marks(world, LeaderAndIsrRequest, sent_before), "nobody's role has changed"
 
 
 def test_missing_topic_is_not_marked() -> None:
@@ -100,9 +100,9 @@ def test_mark_survives_failover_after_any_effect() -> None:
 def test_later_resize_sends_mark_to_leaders() -> None:
     world, term = started(partitions=2)
     ask(world, term)
-    begun = len(world.sent)
+    sent_before = len(world.sent)
     term.resize("t", 5)
-    leaders = sent_marks(world, LeaderAndIsrRequest, begun)
+    leaders = sent_marks(world, LeaderAndIsrRequest, sent_before)
     assert leaders and all(leaders)
     assert written(world) and world.topics["t"].body.generation == 1
 

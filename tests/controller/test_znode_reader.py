@@ -30,8 +30,8 @@ async def create(session: MemorySession, name: str = "t") -> None:
 
 async def test_broker_is_read_with_its_epoch_and_watched() -> None:
     session, reader, changed = await prepared()
-    told = Broker(4, -1, (Endpoint("PLAINTEXT", "h", 1),))
-    _, stat = await session.create_with_stat(paths.broker(4), znodes.encode_broker(told, timestamp_ms=0))
+    registered = Broker(4, -1, (Endpoint("PLAINTEXT", "h", 1),))
+    _, stat = await session.create_with_stat(paths.broker(4), znodes.encode_broker(registered, timestamp_ms=0))
     assert {one.epoch for one in (await reader.brokers()).values()} == {stat.czxid}
     await session.delete(paths.broker(4))
     await asyncio.sleep(0)

@@ -231,9 +231,9 @@ class Session:
             typed, terminal = self._servers.pop()
             running = terminal.process.poll() is None
             status = terminal.interrupt()
-            told = f"$ {typed}\n{terminal.output[-LAST_CHARS:]}"
-            assert running, f"{told}ended before the page did: {status}"
-            assert status in (0, -signal.SIGINT, 128 + signal.SIGINT), f"{told}ended with {status}"
+            output = f"$ {typed}\n{terminal.output[-LAST_CHARS:]}"
+            assert running, f"{output}ended before the page did: {status}"
+            assert status in (0, -signal.SIGINT, 128 + signal.SIGINT), f"{output}ended with {status}"
 
     def test(self, tests: list[Block]) -> None:
         names = [one.file or f"test_{one.line}.py" for one in tests]

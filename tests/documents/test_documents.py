@@ -126,8 +126,8 @@ def test_labels_are_distinguished_from_similar_words() -> None:
 
 def test_names_in_code_tours_are_in_the_source() -> None:
     source = "\n".join(path.read_text() for path in PYTHON if "tests" not in path.relative_to(ROOT).parts)
-    told = "".join((ROOT / name).read_text() for name in ("docs/code-tours.md", "CONTRIBUTING.md"))
-    walked = re.findall(r"`([A-Z]\w+)(?:\.(\w+))?`", told)
+    text = "".join((ROOT / name).read_text() for name in ("docs/code-tours.md", "CONTRIBUTING.md"))
+    walked = re.findall(r"`([A-Z]\w+)(?:\.(\w+))?`", text)
     drawn = [(name, "") for name in re.findall(r"\w\[([A-Z]\w+)(?=[:\]<])", (ROOT / "DESIGN.md").read_text())]
     assert len(walked) > 10
     for name, member in (*walked, *drawn):

@@ -18,8 +18,8 @@ WHOLE_BYTES = 1 << 24
 async def batches_of(servers: str, topic: str) -> list[str]:
     """A line for each batch of each partition, as its leader has it, and one for where the partition ends."""
     connection = await any_of(servers)
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
-    told = await connection.call(asked, version=9)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+    told = await connection.call(request, version=9)
     await connection.close()
     where = {one.node_id: (one.host, one.port) for one in told.brokers}
     lines: list[str] = []

@@ -23,8 +23,8 @@ EXAMPLES = ROOT / "examples/testing"
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
-    with running("up", "--port", "0", "--control", "127.0.0.1:0") as told:
-        yield {**os.environ, "ANABRANCH_CONTROL": told["control"], "PYTHONPATH": str(ROOT / "src")}
+    with running("up", "--port", "0", "--control", "127.0.0.1:0") as ready:
+        yield {**os.environ, "ANABRANCH_CONTROL": ready["control"], "PYTHONPATH": str(ROOT / "src")}
 
 
 def run(words: list[str], environment: dict[str, str], directory: Path) -> str:
@@ -36,8 +36,8 @@ def run(words: list[str], environment: dict[str, str], directory: Path) -> str:
 def test_python_example_passes(environment: dict[str, str]) -> None:
     if not WHOLE:
         pytest.skip("not `make interop`: the example in Python, half a minute of waits, was NOT run")
-    told = run([sys.executable, "-m", "pytest", "-q", "examples/testing/python"], environment, ROOT)
-    assert "16 passed" in told
+    output = run([sys.executable, "-m", "pytest", "-q", "examples/testing/python"], environment, ROOT)
+    assert "16 passed" in output
 
 
 def test_in_python_with_kills_of_real_processes() -> None:
@@ -52,15 +52,15 @@ def test_in_python_with_kills_of_real_processes() -> None:
 def test_go_example_passes(environment: dict[str, str]) -> None:
     if not WHOLE or shutil.which("go") is None:
         pytest.skip("NO GO, or not `make interop`: the example in Go, which has to be compiled, was NOT run")
-    told = run(["go", "test", "-count=1", "-v", "./..."], environment, EXAMPLES / "go")
-    assert told.count("--- PASS") == 15
+    output = run(["go", "test", "-count=1", "-v", "./..."], environment, EXAMPLES / "go")
+    assert output.count("--- PASS") == 15
 
 
 def test_java_example_passes(environment: dict[str, str]) -> None:
     if not WHOLE or shutil.which("mvn") is None:
         pytest.skip("NO MAVEN, or not `make interop`: the example in Java, which has to be compiled, was NOT run")
-    told = run(["mvn", "-B", "test"], environment, EXAMPLES / "java")
-    assert "Tests run: 17, Failures: 0, Errors: 0, Skipped: 0" in told
+    output = run(["mvn", "-B", "test"], environment, EXAMPLES / "java")
+    assert "Tests run: 17, Failures: 0, Errors: 0, Skipped: 0" in output
 
 
 def test_in_spring(environment: dict[str, str]) -> None:
@@ -94,5 +94,5 @@ def test_typescript_example_passes(environment: dict[str, str]) -> None:
     if not WHOLE or shutil.which("npm") is None:
         pytest.skip("NO NODE, or not `make interop`: the example in TypeScript, which has to be compiled, was NOT run")
     run(["npm", "install", "--no-audit", "--no-fund"], environment, EXAMPLES / "typescript")
-    told = run(["npm", "test"], environment, EXAMPLES / "typescript")
-    assert "# pass 16" in told and "# fail 0" in told
+    output = run(["npm", "test"], environment, EXAMPLES / "typescript")
+    assert "# pass 16" in output and "# fail 0" in output

@@ -28,8 +28,8 @@ def copied(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def control() -> Iterator[str]:
-    with running("up", "--port", "0", "--control", "127.0.0.1:0") as told:
-        yield told["control"]
+    with running("up", "--port", "0", "--control", "127.0.0.1:0") as ready:
+        yield ready["control"]
 
 
 def output(folder: Path, control: str) -> str:

@@ -43,8 +43,8 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_addresses_equal_linear_hashing(command: list[str]) -> None:
-    told = subprocess.run([*command, "addresses"], check=True, capture_output=True, text=True, timeout=100).stdout
-    rows = [list(map(int, line.split("\t"))) for line in told.splitlines()]
+    output = subprocess.run([*command, "addresses"], check=True, capture_output=True, text=True, timeout=100).stdout
+    rows = [list(map(int, line.split("\t"))) for line in output.splitlines()]
     assert len(rows) == 300
     for base, count, *places in rows:
         assert places == [address(number * 7919, base, count) for number in range(200)], (base, count)

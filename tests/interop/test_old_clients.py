@@ -110,8 +110,8 @@ OLD_CLIENTS = {
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
     """The bootstrap server of a cluster of one."""
-    with running("up", "--brokers", "1", "--port", "0") as told:
-        yield told["bootstrap"]
+    with running("up", "--brokers", "1", "--port", "0") as ready:
+        yield ready["bootstrap"]
 
 
 @pytest.mark.parametrize("compression", CODECS)

@@ -63,59 +63,59 @@ async def test_acl_tool_grants_lists_and_revokes(cluster: Cluster, run: Run, tmp
     admin = login(tmp_path / "admin", PLAIN_MODULE, "PLAIN", "admin", "a")
     alice = login(tmp_path / "alice", PLAIN_MODULE, "PLAIN", "alice", "b")
     producing = ("--allow-principal", "User:alice", "--producer", "--topic", "log-")
-    status, told = await run(ACLS, admin, "--add", *producing, "--resource-pattern-type", "prefixed")
-    assert status == 0, told
+    status, output = await run(ACLS, admin, "--add", *producing, "--resource-pattern-type", "prefixed")
+    assert status == 0, output
     denying = ("--deny-principal", "User:bob", "--operation", "Read", "--group", "g", "--deny-host", "10.0.0.1")
     await run(ACLS, admin, "--add", *denying)
-    status, told = await run(ACLS, admin, "--list")
-    assert "resourceType=TOPIC, name=log-, patternType=PREFIXED" in told
-    assert "(principal=User:alice, host=*, operation=CREATE, permissionType=ALLOW)" in told
-    assert "(principal=User:bob, host=10.0.0.1, operation=READ, permissionType=DENY)" in told
-    status, told = await run(ACLS, alice, "--list")
-    assert "ClusterAuthorizationException" in told
-    status, told = await run(TOPICS, alice, "--create", "--topic", "log-1")
-    assert (status, "Created topic log-1" in told) == (0, True), told
-    status, told = await run(TOPICS, alice, "--create", "--topic", "other")
-    assert "Authorization failed" in told
+    status, output = await run(ACLS, admin, "--list")
+    assert "resourceType=TOPIC, name=log-, patternType=PREFIXED" in output
+    assert "(principal=User:alice, host=*, operation=CREATE, permissionType=ALLOW)" in output
+    assert "(principal=User:bob, host=10.0.0.1, operation=READ, permissionType=DENY)" in output
+    status, output = await run(ACLS, alice, "--list")
+    assert "ClusterAuthorizationException" in output
+    status, output = await run(TOPICS, alice, "--create", "--topic", "log-1")
+    assert (status, "Created topic log-1" in output) == (0, True), output
+    status, output = await run(TOPICS, alice, "--create", "--topic", "other")
+    assert "Authorization failed" in output
     await run(ACLS, admin, "--remove", *producing, "--resource-pattern-type", "prefixed", "--force")
-    status, told = await run(ACLS, admin, "--list", "--topic", "log-1", "--resource-pattern-type", "match")
-    assert "alice" not in told
+    status, output = await run(ACLS, admin, "--list", "--topic", "log-1", "--resource-pattern-type", "match")
+    assert "alice" not in output
 
 
 async def test_token_tool_creates_renews_and_expires(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     alice = login(tmp_path / "alice", PLAIN_MODULE, "PLAIN", "alice", "b")
     making = ("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob")
-    status, told = await run(TOKENS, alice, *making)
-    assert (status, "Created delegation token" in told) == (0, True), told
+    status, output = await run(TOKENS, alice, *making)
+    assert (status, "Created delegation token" in output) == (0, True), output
     tokens = cluster.nodes[1].services.tokens
     assert tokens is not None
     (token,) = tokens.all
     assert (token.owner, token.renewers) == ("User:alice", ("User:bob",))
     secret = base64.b64encode(tokens.hmac_of(token.token_id)).decode()
-    assert secret in told
-    status, told = await run(TOKENS, alice, "--describe", "--owner-principal", "User:alice")
-    assert token.token_id in told
+    assert secret in output
+    status, output = await run(TOKENS, alice, "--describe", "--owner-principal", "User:alice")
+    assert token.token_id in output
     bearer = login(tmp_path / "bearer", SCRAM_MODULE, "SCRAM-SHA-256", token.token_id, secret, ' tokenauth="true"')
-    status, told = await run(TOPICS, bearer, "--list")
-    assert status == 0, told
-    status, told = await run(TOKENS, bearer, *making)
-    assert "DelegationTokenDisabledException" in told or "UnsupportedByAuthentication" in told
-    status, told = await run(TOKENS, alice, "--renew", "--renew-time-period", "-1", "--hmac", secret)
-    assert "Completed renew operation" in told
-    status, told = await run(TOKENS, alice, "--expire", "--expiry-time-period", "-1", "--hmac", secret)
-    assert "Completed expire operation" in told
-    status, told = await run(TOPICS, bearer, "--list")
-    assert "Authentication failed" in told
+    status, output = await run(TOPICS, bearer, "--list")
+    assert status == 0, output
+    status, output = await run(TOKENS, bearer, *making)
+    assert "DelegationTokenDisabledException" in output or "UnsupportedByAuthentication" in output
+    status, output = await run(TOKENS, alice, "--renew", "--renew-time-period", "-1", "--hmac", secret)
+    assert "Completed renew operation" in output
+    status, output = await run(TOKENS, alice, "--expire", "--expiry-time-period", "-1", "--hmac", secret)
+    assert "Completed expire operation" in output
+    status, output = await run(TOPICS, bearer, "--list")
+    assert "Authentication failed" in output
 
 
 async def test_config_tool_manages_scram_users(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     admin = login(tmp_path / "admin", PLAIN_MODULE, "PLAIN", "admin", "a")
     user = ("--entity-type", "users", "--entity-name", "carol")
-    status, told = await run(CONFIGS, admin, "--alter", "--add-config", "SCRAM-SHA-256=[password=pw]", *user)
-    assert "Completed updating config for user carol" in told
+    status, output = await run(CONFIGS, admin, "--alter", "--add-config", "SCRAM-SHA-256=[password=pw]", *user)
+    assert "Completed updating config for user carol" in output
     carol = login(tmp_path / "carol", SCRAM_MODULE, "SCRAM-SHA-256", "carol", "pw")
-    status, told = await run(TOPICS, carol, "--list")
-    assert status == 0, told
+    status, output = await run(TOPICS, carol, "--list")
+    assert status == 0, output
     await run(CONFIGS, admin, "--alter", "--delete-config", "SCRAM-SHA-256", *user)
-    status, told = await run(TOPICS, carol, "--list")
-    assert "Authentication failed" in told
+    status, output = await run(TOPICS, carol, "--list")
+    assert "Authentication failed" in output

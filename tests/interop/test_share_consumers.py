@@ -79,12 +79,12 @@ async def test_every_record_is_accepted_while_coordinators_die(client: str, requ
                     if number in (COUNT // 3, COUNT * 2 // 3):
                         await producer.flush()
                         await crash_coordinator(cluster, of_group=number == COUNT // 3)
-            told = (await process.stdout.readline()).split()
+            output = (await process.stdout.readline()).split()
         finally:
             if process.returncode is None:
                 process.kill()
             await process.wait()
-    counts = dict(zip(told[::2], map(int, told[1::2]), strict=True))
+    counts = dict(zip(output[::2], map(int, output[1::2]), strict=True))
     assert counts[b"accepted"] == COUNT
     assert counts[b"again"] >= COUNT // 10, "what was released comes again"
     assert counts.get(b"returned", 0) == 0, "what was accepted does not"

@@ -75,8 +75,8 @@ def test_librdkafka_pushes_once_more_when_closed(anabranch: RunningCluster) -> N
         if row["terminated"]:
             break
     assert row["terminated"] and row["pushes"] >= 2
-    told = [one["kind"] for one in anabranch.control.events() if one.get("instance") == row["instance"]]
-    assert told == ["telemetry began", "telemetry ended"]
+    kinds = [one["kind"] for one in anabranch.control.events() if one.get("instance") == row["instance"]]
+    assert kinds == ["telemetry began", "telemetry ended"]
 
 
 @pytest.mark.parametrize("codec", CODECS)

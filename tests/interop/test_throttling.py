@@ -36,7 +36,7 @@ async def limit(cluster: Cluster, key: str) -> None:
 
 def watched() -> tuple[dict[str, Any], list[float], list[int]]:
     """Settings with callbacks, the callback's throttle time (s), and that of the statistics (ms)."""
-    told: list[float] = []
+    reported: list[float] = []
     counted: list[int] = []
 
     def statistics(text: str) -> None:
@@ -44,11 +44,11 @@ def watched() -> tuple[dict[str, Any], list[float], list[int]]:
 
     settings = {
         "client.id": "mine",
-        "throttle_cb": lambda event: told.append(event.throttle_time),
+        "throttle_cb": lambda event: reported.append(event.throttle_time),
         "statistics.interval.ms": 200,
         "stats_cb": statistics,
     }
-    return settings, told, counted
+    return settings, reported, counted
 
 
 def use(poll: Callable[[], None], told: list[float], counted: list[int], seconds: float) -> bool:

@@ -64,13 +64,13 @@ async def test_every_transaction_has_the_outcome_its_producer_reported(kafka: st
                 stderr=asyncio.subprocess.PIPE,
             )
             try:
-                told, errors = await process.communicate()
+                output, errors = await process.communicate()
             finally:
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
             assert process.returncode == 0, errors.decode()[-3000:]
-            assert [line.split()[0].decode() for line in told.splitlines()] == list(KINDS)
+            assert [line.split()[0].decode() for line in output.splitlines()] == list(KINDS)
         offsets = next(iter(cluster.nodes.values())).services.groups.offsets
         for kind in ("offsets", "mixed"):
             await until(lambda kind=kind: offsets.of(f"group-{kind}").offset_of(("t", 0)) == last_offset(kind))  # type: ignore[misc]

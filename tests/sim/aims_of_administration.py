@@ -101,7 +101,7 @@ async def asked_while_replaced(schedule: Any) -> bool:
     if not await _seen(schedule, connecting.done, 1) or services.controller_link._connection is None:
         return False
     cluster.freeze(node)
-    asking = cluster.loop.spawn(broker.process, ask())
+    pending = cluster.loop.spawn(broker.process, ask())
     await asyncio.sleep(0.1)
     cluster.freeze(broker.node_id)
     cluster.zookeeper.write(lambda: cluster.zookeeper.tree.delete(paths.CONTROLLER, -1))
@@ -111,8 +111,8 @@ async def asked_while_replaced(schedule: Any) -> bool:
         if cluster.machines[one].process is asleep:
             cluster.thaw(one)
         await asyncio.sleep(0.1)
-    await _seen(schedule, asking.done, 3)
-    return bool(replaced and unheard and asking.done())
+    await _seen(schedule, pending.done, 3)
+    return bool(replaced and unheard and pending.done())
 
 
 @aim("a replica sleeps over the end of its topic and the birth of a namesake", {**CALM, "spares": 1})

@@ -121,8 +121,8 @@ def test_names_used_by_bugs_exist_in_product() -> None:
         known.update(re.findall(r"\w+", path.read_text("utf-8")))
     for bug, plant in {**PLANTS, **{name: one.plant for name, one in DEFECTS.items()}}.items():
         own = set(plant.__globals__)
-        asked = {part for name in _names_in(plant.__code__) if name not in own for part in name.split(".")}
-        assert not {one for one in asked if not one.startswith("__")} - known - own, bug
+        names = {part for name in _names_in(plant.__code__) if name not in own for part in name.split(".")}
+        assert not {one for one in names if not one.startswith("__")} - known - own, bug
 
 
 def _names_in(code: CodeType) -> Iterator[str]:

@@ -266,13 +266,13 @@ def test_executed_request_may_lose_its_response() -> None:
 
 def test_thawed_client_learns_of_expired_session_and_lost_watches() -> None:
     async def story(world: World) -> None:
-        heard: list[str] = []
+        received: list[str] = []
 
         async def client() -> None:
             session = await world.zookeeper.connect(1000)
-            session.on_session(lambda event: heard.append(event.value))
+            session.on_session(lambda event: received.append(event.value))
             await session.create("/lock", ephemeral=True)
-            await session.exists("/other", lambda event: heard.append(event.kind))
+            await session.exists("/other", lambda event: received.append(event.kind))
             await asyncio.sleep(0.5)  # frozen here
             with pytest.raises(SessionExpired):
                 while True:
@@ -285,11 +285,11 @@ def test_thawed_client_learns_of_expired_session_and_lost_watches() -> None:
         world.zookeeper.host_froze(world.client)
         await asyncio.sleep(2)
         assert "/lock" not in world.zookeeper.tree.nodes
-        assert heard == []
+        assert received == []
         world.zookeeper.host_thawed(world.client)
         world.loop.thaw(world.client)
         await task
-        assert sorted(heard) == ["expired", "lost", "suspended"]
+        assert sorted(received) == ["expired", "lost", "suspended"]
 
     World().run(story)
 

@@ -323,16 +323,16 @@ def audit(
 
 def counted_beside(written: Sequence[tuple[int, bytes]], history: History) -> Tallies:
     """What is to be counted beside the checks, repeated audit records included."""
-    told = [one for _, value in written for one in wire.decode_events(value)]
-    names = sorted({(one.group, one.topic) for one in told})
+    events = [one for _, value in written for one in wire.decode_events(value)]
+    names = sorted({(one.group, one.topic) for one in events})
     found = Tallies()
     found.deliver(
         names,
         {
-            "name": np.array([names.index((one.group, one.topic)) for one in told], np.int64),
-            "partition": np.array([one.partition for one in told], np.int64),
-            "generation": np.array([one.generation for one in told], np.int64),
-            "time_ms": np.array([one.time_ms for one in told], np.int64),
+            "name": np.array([names.index((one.group, one.topic)) for one in events], np.int64),
+            "partition": np.array([one.partition for one in events], np.int64),
+            "generation": np.array([one.generation for one in events], np.int64),
+            "time_ms": np.array([one.time_ms for one in events], np.int64),
         },
     )
     partitions = np.array([one.partition for one in history.stored], np.int64)

@@ -96,11 +96,11 @@ def test_query_that_fails_within_a_batch_restarts_and_counts_it_once(
     history, written = live.write_history("crash-audit", "crash-flights", histories.make(random.Random(6)))
     live.write_audit("crash-audit", written)
     monkeypatch.setattr(service, "STARTS_MAX", 3)
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
 
     def die_twice(_: str, **facts: Any) -> None:
-        told.append(facts)
-        if len(told) < 3:
+        reported.append(facts)
+        if len(reported) < 3:
             raise RuntimeError(f"{service.TOO_SLOW} in time")
 
     audits = AuditService(spark, live.servers, tmp_path, die_twice)
@@ -109,8 +109,8 @@ def test_query_that_fails_within_a_batch_restarts_and_counts_it_once(
         running.query.processAllAvailable()
     assert audits.active("crash-audit")
     verdict = audits.finish("crash-audit")
-    assert [facts["batch"] for facts in told] == [0, 0, 0], "the same batch ran three times"
-    assert told[0] == told[1] == told[2]
+    assert [facts["batch"] for facts in reported] == [0, 0, 0], "the same batch ran three times"
+    assert reported[0] == reported[1] == reported[2]
     assert running.starts == 3
     assert not audits._started_again(running, service.TOO_SLOW), "not for ever"
     assert clean(verdict)

@@ -141,8 +141,8 @@ def test_record_that_arrives_after_its_timeout_was_lost_and_is_out_of_order() ->
 def test_loss_reported_with_a_late_record_is_not_reported_again() -> None:
     line = Line()
     events = [event((0, 1, 10)), event((4, 1, 14), time_ms=5), event((2, 1, 12), time_ms=2000)]
-    told = [line.judge(one, late=False, clock_ms=one.time_ms, timeout_ms=1000).violations for one in events]
-    assert [violation.sequences for violation in told[2] if violation.kind == LOST] == [((1, 3),)]
+    reported = [line.judge(one, late=False, clock_ms=one.time_ms, timeout_ms=1000).violations for one in events]
+    assert [violation.sequences for violation in reported[2] if violation.kind == LOST] == [((1, 3),)]
     assert [(skip.first, skip.last) for skip in line.skipped] == [(1, 1), (3, 3)]
     assert list(line.lost(9999, 1000)) == []
 

@@ -65,18 +65,18 @@ def test_audit_output_contains_no_password(
     monkeypatch.setattr(session, "AuditSpark", lambda *_, **__: contextlib.nullcontext(spark))
     topic, servers = locked.create(f"told-{backfill}", 2), locked.cluster.bootstrap_servers_of(LISTENER)
     locked.produce(topic, deliveries(b"k", [(1, 0, 1), (0, 0, 0)]))
-    wish = replace(WISH, bootstrap_servers=servers, topic=topic, out=tmp_path, client=client_of(), backfill=backfill)
-    assert command.run(wish) == 1, "there is a violation"
+    options = replace(WISH, bootstrap_servers=servers, topic=topic, out=tmp_path, client=client_of(), backfill=backfill)
+    assert command.run(options) == 1, "there is a violation"
     out, err = capsys.readouterr()
     assert err == ""
     assert any(line.startswith("│ out of order") and "1" in line for line in out.splitlines()), out
-    assert json.loads((wish.directory / results.VERDICT).read_text())["clean"] is False
-    assert "Order audit" in (wish.directory / results.REPORT).read_text()
-    assert len(list((wish.directory / "violations").glob("*.parquet"))) == 1
+    assert json.loads((options.directory / results.VERDICT).read_text())["clean"] is False
+    assert "Order audit" in (options.directory / results.REPORT).read_text()
+    assert len(list((options.directory / "violations").glob("*.parquet"))) == 1
     log = Path(spark.sparkContext.getConf().get("spark.local.dir") or "").parent / "spark.log"
-    told = {"stdout": out.encode(), "log": log.read_bytes()}
-    told |= {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert {place for place, content in told.items() if leaks(content, PASSWORD.encode())} == set()
+    outputs = {"stdout": out.encode(), "log": log.read_bytes()}
+    outputs |= {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {place for place, content in outputs.items() if leaks(content, PASSWORD.encode())} == set()
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_token_and_its_expiry_are_passed_to_librdkafka(tmp_path: Path) -> None:
     }
     body = base64.urlsafe_b64encode(json.dumps({"exp": 1_900_000_000}).encode()).decode().rstrip("=")
     file.write_text(f"head.{body}.sign\n")
-    asked = of_librdkafka(client)["oauth_cb"]
-    assert asked("") == (f"head.{body}.sign", 1_900_000_000)
+    callback = of_librdkafka(client)["oauth_cb"]
+    assert callback("") == (f"head.{body}.sign", 1_900_000_000)
     file.write_text("no token")
     with pytest.raises(ValueError, match="not a JSON web token"):
-        asked("")
+        callback("")
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,11 @@ def test_records_expired_before_read_are_an_error_or_skipped(live: LiveCluster) 
     strict = _StreamReader(Options.of(given, streaming=True))
     lenient = _StreamReader(Options.of({**given, "failOnDataLoss": "false"}, streaming=True))
     try:
-        begun = strict.initialOffset()
+        start = strict.initialOffset()
         expire(live, topic, 0, 4)
         with pytest.raises(LostRecords, match="expired-0 begins at offset 4 now; 0 to 3 were not read"):
-            strict.latestOffset(begun, strict.getDefaultReadLimit())
-        assert lenient.latestOffset(begun, lenient.getDefaultReadLimit()) == {topic: {"0": 9}}
+            strict.latestOffset(start, strict.getDefaultReadLimit())
+        assert lenient.latestOffset(start, lenient.getDefaultReadLimit()) == {topic: {"0": 9}}
         assert lenient.reportLatestOffset() == {topic: {"0": 9}}
     finally:
         strict.stop()
@@ -59,8 +59,8 @@ def test_records_of_removed_partition_are_an_error_once_removal_is_certain(
     given = {"kafka.bootstrap.servers": live.servers, "subscribe": topic, "startingOffsets": "earliest"}
     reader = _StreamReader(Options.of(given, streaming=True))
     try:
-        begun = reader.initialOffset()
-        assert reader.latestOffset(begun, ReadMaxRows(1)) == {topic: {"0": 0, "1": 1}}
+        start = reader.initialOffset()
+        assert reader.latestOffset(start, ReadMaxRows(1)) == {topic: {"0": 0, "1": 1}}
         resize(live, topic, 1)
         expire(live, topic, 1, 3)
         wait_for(live, topic, lambda found: list(found.topics[topic].partitions) == [0])

@@ -100,7 +100,7 @@ def test_worker_failure_does_not_change_verdict(tmp_path: Path) -> None:
             out, _ = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 1, (tmp_path / "driver.log").read_text()[-3000:]
     assert f"│ delivered       │ {7 * len(KEYS)} " in out, out
-    told = list(violations.read(tmp_path / "out" / topic / "violations"))
-    assert {(story["kind"], story["key"]) for story in told} == {(OUT_OF_ORDER, str(n)) for n in range(0, 50, 10)}
-    assert len(told) == 5
-    assert all(story["before"]["sequence"] == 5 for story in told)
+    found = list(violations.read(tmp_path / "out" / topic / "violations"))
+    assert {(story["kind"], story["key"]) for story in found} == {(OUT_OF_ORDER, str(n)) for n in range(0, 50, 10)}
+    assert len(found) == 5
+    assert all(story["before"]["sequence"] == 5 for story in found)

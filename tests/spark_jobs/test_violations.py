@@ -70,9 +70,9 @@ def test_repeated_batch_replaces_its_file(tmp_path: Path) -> None:
 
 def test_listener_is_called_for_a_limited_number_of_violations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(violations, "NAMED_MAX", 2)
-    heard: list[dict[str, Any]] = []
-    Violations(tmp_path, listeners=[heard.append]).take(batch_name(0), LINES, 0)
-    assert [story["kind"] for story in heard] == ["out_of_order", "repeated"]
+    received: list[dict[str, Any]] = []
+    Violations(tmp_path, listeners=[received.append]).take(batch_name(0), LINES, 0)
+    assert [story["kind"] for story in received] == ["out_of_order", "repeated"]
     assert violations.count(tmp_path) == len(LINES)
 
 

@@ -76,9 +76,9 @@ def test_stream_batch_job_and_copy_find_the_same_violations(
     into = live.create("work-violations", 2)
     (tmp_path / "events").write_text('{"t_ms": 1700000030000, "kind": "kill", "text": "killed", "label": "broker 1"}\n')
     console = Console(width=160, file=io.StringIO())
-    wish = replace(WISH, bootstrap_servers=live.servers, topic=topic, expect=expect, out=tmp_path / "out")
-    wish = replace(wish, events=tmp_path / "events")
-    streamed = jobs.run_stream(spark, replace(wish, violations_to=into), console)
+    options = replace(WISH, bootstrap_servers=live.servers, topic=topic, expect=expect, out=tmp_path / "out")
+    options = replace(options, events=tmp_path / "events")
+    streamed = jobs.run_stream(spark, replace(options, violations_to=into), console)
     assert (streamed.judgement["out_of_order"], streamed.judgement["lost"], streamed.found) == (1, 1, 2)
     assert streamed.judgement["delivered"] == 35
     ((group, lost_of, _, _, records),) = streamed.unread
@@ -95,7 +95,7 @@ def test_stream_batch_job_and_copy_find_the_same_violations(
         begin, end = reader.offsets(into, EARLIEST), reader.offsets(into, LATEST)
         assert sum(end.values()) - sum(begin.values()) == 2
 
-    batch = replace(wish, backfill=True, copy=tmp_path / "copy")
+    batch = replace(options, backfill=True, copy=tmp_path / "copy")
     at_once = jobs.run_batch(spark, batch, console)
     assert comparable(at_once) == comparable(streamed)
     replay = jobs.read_copy(replace(WISH, replay=tmp_path / "copy", out=tmp_path / "out"))
@@ -104,7 +104,7 @@ def test_stream_batch_job_and_copy_find_the_same_violations(
     with pytest.raises(CannotAudit, match="no copy of an audit"):
         jobs.read_copy(replace(WISH, replay=tmp_path))
 
-    for findings, directory in ((streamed, wish.directory), (at_once, batch.directory)):
+    for findings, directory in ((streamed, options.directory), (at_once, batch.directory)):
         assert jobs.conclude(findings, directory, console) == 1
         assert json.loads((directory / results.VERDICT).read_text())["verdict"] == dict(streamed.judgement)
         assert "broker 1" in (directory / results.REPORT).read_text()
@@ -122,22 +122,22 @@ def test_exit_status_of_clean_stream_is_zero(
     monkeypatch.setattr(session, "AuditSpark", lambda *_, **__: contextlib.nullcontext(spark))
     topic = live.create("good", 2)
     live.produce(topic, deliveries(b"k", [(0, 0, 0), (1, 0, 1)]))
-    wish = replace(WISH, bootstrap_servers=live.servers, topic=topic, out=tmp_path)
-    assert command.run(wish) == 0
+    options = replace(WISH, bootstrap_servers=live.servers, topic=topic, out=tmp_path)
+    assert command.run(options) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert any(line.startswith("│ out of order") and "0" in line for line in out.splitlines()), out
-    assert json.loads((wish.directory / results.VERDICT).read_text())["clean"] is True
-    assert "Order audit" in (wish.directory / results.REPORT).read_text()
-    assert list((wish.directory / "violations").glob("*")) == []
+    assert json.loads((options.directory / results.VERDICT).read_text())["clean"] is True
+    assert "Order audit" in (options.directory / results.REPORT).read_text()
+    assert list((options.directory / "violations").glob("*")) == []
 
 
 def test_following_stream_creates_its_mark_even_without_input(
     spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For health checks: absent while Spark starts, and removed with the audit."""
-    wish = replace(WISH, bootstrap_servers=live.servers, topic=live.create("quiet", 1), out=tmp_path, follow=True)
-    mark = wish.directory / results.FOLLOWING
+    options = replace(WISH, bootstrap_servers=live.servers, topic=live.create("quiet", 1), out=tmp_path, follow=True)
+    mark = options.directory / results.FOLLOWING
     mark.parent.mkdir(parents=True)
     mark.touch()  # left by one that was killed
     seen: list[bool] = []
@@ -148,7 +148,7 @@ def test_following_stream_creates_its_mark_even_without_input(
             return seen[-1] or super().wait(timeout)
 
     monkeypatch.setattr(jobs, "until_interrupted", lambda: contextlib.nullcontext(UntilFollowed()))
-    jobs.run_stream(spark, wish, Console(file=io.StringIO()))
+    jobs.run_stream(spark, options, Console(file=io.StringIO()))
     assert (seen[0], seen[-1], mark.exists()) == (False, True, False)
 
 
@@ -160,12 +160,12 @@ def test_without_deliveries_there_is_no_verdict(
     stopped = threading.Event()
     stopped.set()
     monkeypatch.setattr(jobs, "until_interrupted", lambda: contextlib.nullcontext(stopped))
-    wish = replace(WISH, bootstrap_servers=live.servers, topic=live.create("empty", 1), out=tmp_path)
+    options = replace(WISH, bootstrap_servers=live.servers, topic=live.create("empty", 1), out=tmp_path)
     with pytest.raises(command.CannotRun, match=r"^nothing was delivered: empty has no audit events") as refusal:
-        command.run(replace(wish, follow=True))
+        command.run(replace(options, follow=True))
     assert refusal.value.exit_code == 2
-    nothing = results.of_stream(audit.Target(live.servers, "empty", wish.directory), verdict.judge((), keys=0))
-    assert jobs.conclude(nothing, wish.directory, Console(file=io.StringIO()), allow_empty=True) == 0
+    nothing = results.of_stream(audit.Target(live.servers, "empty", options.directory), verdict.judge((), keys=0))
+    assert jobs.conclude(nothing, options.directory, Console(file=io.StringIO()), allow_empty=True) == 0
 
 
 def written(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -187,14 +187,14 @@ def test_delivery_logs_of_other_clients_are_judged_like_an_audit_topic(spark: Sp
     del handed[200]  # lost between others
     last = handed.index(sent[999])
     handed = [row for at, row in enumerate(handed) if row != sent[999] or at < last]  # the last of its key
-    wish = replace(
+    options = replace(
         WISH,
         deliveries=(written(tmp_path / "handed.jsonl", handed),),
         sent=(written(tmp_path / "stored.jsonl", sent),),
         out=tmp_path / "out",
     )
     console = Console(file=io.StringIO())
-    findings = jobs.run_batch(spark, jobs.read_copy(jobs.read_deliveries(wish)), console)
+    findings = jobs.run_batch(spark, jobs.read_copy(jobs.read_deliveries(options)), console)
     judgement = findings.judgement
     assert {kind: judgement[kind] for kind in verdict.KINDS if judgement[kind]} == {
         "out_of_order": 1,
@@ -204,7 +204,7 @@ def test_delivery_logs_of_other_clients_are_judged_like_an_audit_topic(spark: Sp
     assert (judgement["keys"], judgement["events"]) == (10, len(handed))
     assert judgement["redelivered"] == 29
     assert {story["key"] for story in findings.stories if story["kind"] == "repeated"} == {"k0"}
-    clean = replace(wish, deliveries=(written(tmp_path / "clean.jsonl", sent),))
+    clean = replace(options, deliveries=(written(tmp_path / "clean.jsonl", sent),))
     found = jobs.run_batch(spark, jobs.read_copy(jobs.read_deliveries(clean)), console)
     assert verdict.clean(found.judgement) and found.judgement["delivered"] == 1000
 
@@ -229,7 +229,9 @@ def test_logs_of_several_producers_are_read_in_order_of_each_partition(spark: Sp
             for n, (at, offset) in enumerate(places)
         ]
         files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
-    wish = jobs.read_copy(jobs.read_deliveries(replace(WISH, out=tmp_path, deliveries=(files[0],), sent=tuple(files))))
-    records, _ = jobs._finished(spark, wish)
+    options = jobs.read_copy(
+        jobs.read_deliveries(replace(WISH, out=tmp_path, deliveries=(files[0],), sent=tuple(files)))
+    )
+    records, _ = jobs._finished(spark, options)
     read = [(row["partition"], row["offset"]) for row in records.where("topic = 'records'").collect()]
     assert read == [(at, offset) for at in range(2) for offset in range(40)]

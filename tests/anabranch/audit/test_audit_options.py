@@ -88,8 +88,8 @@ def test_packaged_job_gets_every_option(tmp_path: Path, words: str) -> None:
     words = words.format(tmp_path=tmp_path)
     done = CliRunner().invoke(command, ["--package", str(tmp_path / "job"), *words.split()])
     assert done.exit_code == 0, done.output
-    told = shlex.split(done.output)
-    its = told[told.index(str(tmp_path / "job" / "anabranch-audit.py")) + 1 :]
+    output = shlex.split(done.output)
+    its = output[output.index(str(tmp_path / "job" / "anabranch-audit.py")) + 1 :]
     assert sorted(its) == sorted(f"--bootstrap-servers 127.0.0.1:9092 --out out/audit {words}".split())
     given = {option.name: option for option in command.params}
     assert set(OF_SUBMISSION | ALWAYS_PASSED) <= set(given)

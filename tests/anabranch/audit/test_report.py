@@ -123,9 +123,9 @@ def test_events_survive_the_round_trip(tmp_path: Path) -> None:
 
 
 def test_json_verdict_has_rows_and_hand_offs() -> None:
-    told = json.loads(json.dumps(report.as_json(findings(LOST))))
-    assert (told["clean"], told["verdict"]["lost"]) == (False, 4)
-    assert told["hand_offs"][0] == {
+    document = json.loads(json.dumps(report.as_json(findings(LOST))))
+    assert (document["clean"], document["verdict"]["lost"]) == (False, 4)
+    assert document["hand_offs"][0] == {
         "group": "billing",
         "topic": "orders",
         "kind": "split",
@@ -133,4 +133,4 @@ def test_json_verdict_has_rows_and_hand_offs() -> None:
         "to": "2@1",
         "ms": 150,
     }
-    assert [row["generation"] for row in told["rows"]] == [row.generation for row in rows()]
+    assert [row["generation"] for row in document["rows"]] == [row.generation for row in rows()]

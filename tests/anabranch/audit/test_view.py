@@ -78,14 +78,14 @@ def test_pending_and_skipped_records_are_shown() -> None:
     seen.judge({**seen.judgement, "waiting": 5, "passed": 2, "forgotten": 3}, 0)
     shown = text_of(view.screen(seen, NOW_S))
     assert "5 records" in shown and "2 of these" in shown
-    told = {name: value for name, _, _, samples in metrics.families(seen) for _, value in samples if "_" in name}
+    values = {name: value for name, _, _, samples in metrics.families(seen) for _, value in samples if "_" in name}
     names = ("waiting_records", "passed_records", "forgotten_keys_total")
-    assert [told[f"anabranch_audit_{name}"] for name in names] == [5, 2, 3]
+    assert [values[f"anabranch_audit_{name}"] for name in names] == [5, 2, 3]
 
 
 def test_violation_is_shown_with_previous_delivery() -> None:
-    told = text_of(view.violation_line(EARLY.story()))
-    before, then = (next(line.split() for line in told.splitlines() if word in line) for word in ("before  ", "then"))
+    shown = text_of(view.violation_line(EARLY.story()))
+    before, then = (next(line.split() for line in shown.splitlines() if word in line) for word in ("before  ", "then"))
     assert before[2:8] == ["0000000000000007", "5", "2", "0", "1", "r1.2"]
     assert then[1:7] == ["0000000000000007", "4", "0", "12", "1", "r1.2"]
 

@@ -18,15 +18,15 @@ Command = Callable[..., Result]
 @contextlib.contextmanager
 def cluster(brokers: int) -> Iterator[str]:
     """The bootstrap servers of a cluster in a process of its own."""
-    with running("up", "--brokers", str(brokers), "--port", "0") as told:
-        yield told["bootstrap"]
+    with running("up", "--brokers", str(brokers), "--port", "0") as ready:
+        yield ready["bootstrap"]
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """The control plane of a cluster."""
-    with running("up", "--port", "0", "--control", "127.0.0.1:0") as told:
-        yield told["control"]
+    with running("up", "--port", "0", "--control", "127.0.0.1:0") as ready:
+        yield ready["control"]
 
 
 @pytest.fixture(scope="package")

@@ -151,8 +151,8 @@ def test_service_follows_commands_and_exits_at_once(spawn: Spawn, live: LiveClus
     assert not (directory / "spark-temporary").exists()
     written = {path.relative_to(directory).as_posix(): path for path in directory.rglob("*")}
     assert "spark.log" in written and {path.name for path in written.values()} >= {"offsets", "commits", "state"}
-    told = {"stdout": out.encode(), **{name: path.read_bytes() for name, path in written.items() if path.is_file()}}
-    assert {name for name, content in told.items() if leaks(content, PLANTED.encode())} == set()
+    outputs = {"stdout": out.encode(), **{name: path.read_bytes() for name, path in written.items() if path.is_file()}}
+    assert {name for name, content in outputs.items() if leaks(content, PLANTED.encode())} == set()
 
 
 def said(stream: IO[str]) -> dict[str, Any]:

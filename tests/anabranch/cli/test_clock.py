@@ -13,8 +13,8 @@ from tests.running import running
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with running("up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", "--clock", "steps") as told:
-        yield told["control"]
+    with running("up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", "--clock", "steps") as ready:
+        yield ready["control"]
 
 
 def test_clock_is_stopped_advanced_and_shown(url: str, anabranch: Command) -> None:

@@ -34,9 +34,9 @@ def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         monkeypatch.setenv("COMP_CWORD", words[-1] if shell == "fish" else str(len(words)))
         with pytest.raises(SystemExit):
             main()
-        told = capsys.readouterr()
-        assert not told.err
-        lines = told.out.splitlines()
+        output = capsys.readouterr()
+        assert not output.err
+        lines = output.out.splitlines()
         if shell == "zsh":
             return lines[1::3]
         return [line.removeprefix("plain,").partition("\t")[0] for line in lines]
@@ -53,8 +53,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[tuple[str, str]]:
     """The addresses of a cluster and of its control plane."""
-    with running("up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0") as told:
-        yield told["bootstrap"], told["control"]
+    with running("up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0") as ready:
+        yield ready["bootstrap"], ready["control"]
 
 
 @pytest.fixture(scope="module")

@@ -157,11 +157,11 @@ def test_audit_uses_the_current_context_with_its_credentials(
     anabranch: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     audit = pytest.importorskip("anabranch.cli.audit")
-    wishes: list[AuditOptions] = []
-    monkeypatch.setattr(audit, "run", lambda wish: wishes.append(wish) or 0)
+    options: list[AuditOptions] = []
+    monkeypatch.setattr(audit, "run", lambda wish: options.append(wish) or 0)
     assert anabranch("audit", "--topic", "t").exit_code == 0
     assert anabranch("audit", "--topic", "t", "--bootstrap-server", "other:1").exit_code == 0
-    used = [(one.bootstrap_servers, one.client.get("sasl.mechanism")) for one in wishes]
+    used = [(one.bootstrap_servers, one.client.get("sasl.mechanism")) for one in options]
     assert used == [("staging:1", "PLAIN"), ("other:1", None)]
     refused = anabranch("audit", "--topic", "t", "--package", str(tmp_path / "job"))
     assert (refused.exit_code, "write --command-config FILE" in refused.output) == (2, True), refused.output

@@ -50,12 +50,12 @@ def test_rule_is_awaited_and_released(faults, url: str, anabranch: Command) -> N
     servers = json.loads(anabranch("control", "state", "--control", url).output)["nodes"]
     address = f"{servers[0]['host']}:{servers[0]['port']}"
     words = [sys.executable, "-m", "anabranch.cli.main", "groups", "list", "--bootstrap-servers", address]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as asking:
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
         faults("wait", "gate", "--timeout", "60")
         assert re.search(r", holds [123]: api=ListGroups hold", faults("list"))
-        assert asking.poll() is None
+        assert process.poll() is None
         faults("release", "gate")
-        assert asking.wait(60) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_rules_from_file_apply_from_start(anabranch: Command, tmp_path: Path) ->
     path = tmp_path / "rules.toml"
     path.write_text('[[rules]]\nname = "no"\napi = "ListGroups"\nerror = "COORDINATOR_NOT_AVAILABLE"\ntimes = 1\n')
     words = ["up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", "--rules", str(path)]
-    with running(*words) as told:
-        anabranch("groups", "list", "--bootstrap-servers", told["bootstrap"])
-        assert anabranch("faults", "wait", "no", "--control", told["control"]).exit_code == 0
-        assert '"kind": "fault"' in anabranch("control", "events", "--json", "--control", told["control"]).output
+    with running(*words) as ready:
+        anabranch("groups", "list", "--bootstrap-servers", ready["bootstrap"])
+        assert anabranch("faults", "wait", "no", "--control", ready["control"]).exit_code == 0
+        assert '"kind": "fault"' in anabranch("control", "events", "--json", "--control", ready["control"]).output
     path.write_text("[[rules]]\nhold = true\nbrokers = 5\n")
     refused = anabranch("up", "--rules", str(path))
     assert refused.exit_code == 2 and "there is no broker 5; there are 1, 2, 3" in refused.output

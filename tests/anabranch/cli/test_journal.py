@@ -14,8 +14,8 @@ from tests.running import running
 @pytest.fixture(scope="module")
 def told() -> Iterator[dict[str, str]]:
     words = ["--control", "127.0.0.1:0", "--control-journal", "50"]
-    with running("up", "--brokers", "1", "--port", "0", *words) as told:
-        yield told
+    with running("up", "--brokers", "1", "--port", "0", *words) as ready:
+        yield ready
 
 
 def test_exchanges_are_shown(told: dict[str, str], anabranch: Command) -> None:

@@ -61,9 +61,9 @@ def every_command(command: click.Command = cli, path: tuple[str, ...] = ()) -> I
 def test_help_of_every_command_has_examples(path: tuple[str, ...]) -> None:
     code, text = invoke(*path, "--help")
     assert code == 0
-    told, _, examples = text.partition("Examples:")
+    usage, _, examples = text.partition("Examples:")
     assert " ".join(["anabranch", *path]) in examples
-    assert "..." not in told.partition("Commands:")[2], "what a subcommand does is said in one line"
+    assert "..." not in usage.partition("Commands:")[2], "what a subcommand does is said in one line"
 
 
 @pytest.mark.parametrize(

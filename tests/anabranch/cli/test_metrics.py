@@ -22,16 +22,16 @@ def read(url: str) -> str:
 
 
 def test_all_brokers_of_process_share_one_endpoint() -> None:
-    with running("up", "--port", "0", "--brokers", "2", "--metrics-port", "0") as told:
-        assert list(told) == ["bootstrap", "metrics"]
-        text = read(told["metrics"])
+    with running("up", "--port", "0", "--brokers", "2", "--metrics-port", "0") as ready:
+        assert list(ready) == ["bootstrap", "metrics"]
+        text = read(ready["metrics"])
         assert 'anabranch_brokers{node="1"} 2.0' in text
         assert 'anabranch_brokers{node="2"} 2.0' in text
 
 
 def test_without_metrics_port_ready_line_is_unchanged() -> None:
-    with running("up", "--port", "0", "--brokers", "1") as told:
-        assert list(told) == ["bootstrap"]
+    with running("up", "--port", "0", "--brokers", "1") as ready:
+        assert list(ready) == ["bootstrap"]
 
 
 def test_port_in_use_fails_the_start() -> None:

@@ -85,11 +85,11 @@ def test_invalid_options_files_are_refused(said: str, reason: str, tmp_path: Pat
 def test_cluster_starts_from_options_file(tmp_path: Path, anabranch: Command) -> None:
     path = tmp_path / "anabranch.toml"
     path.write_text(SAID)
-    with running("up", "--options", str(path)) as told:
-        assert told["bootstrap"].count(":") == 2 and told["control"].startswith("http://127.0.0.1:")
-        made = anabranch("topics", "create", "orders", "--bootstrap-servers", told["bootstrap"])
+    with running("up", "--options", str(path)) as ready:
+        assert ready["bootstrap"].count(":") == 2 and ready["control"].startswith("http://127.0.0.1:")
+        made = anabranch("topics", "create", "orders", "--bootstrap-servers", ready["bootstrap"])
         assert made.exit_code == 0, made.output
-        shown = anabranch("topics", "describe", "orders", "--json", "--bootstrap-servers", told["bootstrap"])
+        shown = anabranch("topics", "describe", "orders", "--json", "--bootstrap-servers", ready["bootstrap"])
         assert shown.output.count('"partition":') == 4 or shown.output.count('"index":') == 4, shown.output
     missing = anabranch("up", "--options", str(tmp_path / "none.toml"))
     assert missing.exit_code == 2 and "No such file" in missing.output

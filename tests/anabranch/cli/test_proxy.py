@@ -26,12 +26,12 @@ def test_proxy_serves_clients_with_rules_from_a_file(servers: str, anabranch: Co
         "9",
         "--rules",
         str(rules),
-    ) as told:
-        made = anabranch("topics", "create", "by-proxy", "--bootstrap-servers", told["bootstrap"])
+    ) as ready:
+        made = anabranch("topics", "create", "by-proxy", "--bootstrap-servers", ready["bootstrap"])
         assert made.exit_code == 0, made.output
-        assert "1 of 1 hit" in anabranch("faults", "list", "--control", told["control"]).output
-        assert "by slow" in anabranch("journal", "api=CreateTopics", "--control", told["control"]).output
-        refused = anabranch("clock", "stop", "--control", told["control"])
+        assert "1 of 1 hit" in anabranch("faults", "list", "--control", ready["control"]).output
+        assert "by slow" in anabranch("journal", "api=CreateTopics", "--control", ready["control"]).output
+        refused = anabranch("clock", "stop", "--control", ready["control"])
         assert refused.exit_code == 1 and "rules can delay" in refused.output
 
 
@@ -61,6 +61,6 @@ def test_upstream_login_is_left_to_clients_and_tls_is_used(servers: str, anabran
     there.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
     client = tmp_path / "tls.properties"
     client.write_text(f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={files().ca}\n")
-    with running(*PROXY, "--upstream", servers, "--upstream-config", str(there), "--config-file", str(here)) as told:
-        words = ("topics", "list", "--bootstrap-servers", told["bootstrap"], "--command-config", str(client))
+    with running(*PROXY, "--upstream", servers, "--upstream-config", str(there), "--config-file", str(here)) as ready:
+        words = ("topics", "list", "--bootstrap-servers", ready["bootstrap"], "--command-config", str(client))
         assert anabranch(*words).exit_code == 0

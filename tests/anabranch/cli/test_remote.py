@@ -39,11 +39,11 @@ def test_row_is_printed_as_json_or_text(capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_errors_are_one_line(error: Exception, code: int, said: str) -> None:
     with (
-        pytest.raises(click.ClickException) as told,
+        pytest.raises(click.ClickException) as caught,
         refusals("h:1", hints={ErrorCode.GROUP_ID_NOT_FOUND: "look here"}),
     ):
         raise error
-    assert (told.value.exit_code, said in told.value.message) == (code, True), told.value.message
+    assert (caught.value.exit_code, said in caught.value.message) == (code, True), caught.value.message
 
 
 def test_every_listing_has_json_output(servers: str, anabranch: Command) -> None:
@@ -70,10 +70,10 @@ def test_every_listing_has_json_output(servers: str, anabranch: Command) -> None
     assert listed in rows("groups", "list")
     (group,) = rows("groups", "describe", "listers")
     assert (group["lag"], group["members"]) == (1, [])
-    told = anabranch("groups", "describe", "listers", *at).output.splitlines()
-    assert told[0] == "listers: classic group, Empty, 0 members, protocol -, lag 1"
+    output = anabranch("groups", "describe", "listers", *at).output.splitlines()
+    assert output[0] == "listers: classic group, Empty, 0 members, protocol -, lag 1"
     assert (
-        told[-1]
+        output[-1]
         == "  listed-1                         committed            2  end            3  lag          1  no member"
     )
     closed = rows("groups", "gates", "listers", "--topic", "listed")

@@ -63,9 +63,9 @@ def test_invalid_directory_is_explained(tmp_path: Path) -> None:
 )
 def test_system_errors_get_advice(number: int, filename: str | None, advice: str) -> None:
     error = OSError(number, os.strerror(number), filename) if filename else OSError(number, os.strerror(number))
-    told = cannot_start(error)
-    assert told.startswith("cannot start: ") and os.strerror(number) in told and advice in told
-    assert (filename or "") in told
+    message = cannot_start(error)
+    assert message.startswith("cannot start: ") and os.strerror(number) in message and advice in message
+    assert (filename or "") in message
 
 
 def test_errors_without_advice_are_shown_unchanged() -> None:

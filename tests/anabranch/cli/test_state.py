@@ -20,8 +20,8 @@ def test_state_is_saved_and_restored(anabranch: Command, tmp_path: Path) -> None
         return result.output
 
     file = str(tmp_path / "seeded.zip")
-    with running(*UP, "--brokers", "2") as told:
-        url = told["control"]
+    with running(*UP, "--brokers", "2") as ready:
+        url = ready["control"]
         control = ControlClient(url)
         control.create_topic("orders", 2)
         assert state("take", "seeded") == ""
@@ -30,14 +30,14 @@ def test_state_is_saved_and_restored(anabranch: Command, tmp_path: Path) -> None
         assert control.state()["topics"] == []
         state("restore", "seeded")
         assert len(control.state()["topics"]) == 1
-        told = dict(one.split("=", 1) for one in state("fork", "seeded").split()[2:])
-        assert len(ControlClient(told["control"]).state()["topics"]) == 1
+        ready = dict(one.split("=", 1) for one in state("fork", "seeded").split()[2:])
+        assert len(ControlClient(ready["control"]).state()["topics"]) == 1
         state("save", "seeded", file)
         state("remove", "seeded")
         state("load", "again", file)
         assert state("list").startswith("again ") and json.loads(state("list", "--json"))["snapshot"] == "again"
-    with running(*UP, "--from", file) as told:
-        url = told["control"]
+    with running(*UP, "--from", file) as ready:
+        url = ready["control"]
         found = ControlClient(url).state()
         assert [len(found["nodes"]), [one["topic"] for one in found["topics"]]] == [2, ["orders"]]
 

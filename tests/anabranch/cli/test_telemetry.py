@@ -23,13 +23,13 @@ async def push(servers: str, metrics: bytes, *, wanted: list[str]) -> None:
     """Ask what is wanted until it is that, and push for the last time."""
     host, _, port = servers.rpartition(":")
     async with asyncio.timeout(60):
-        told: Any = None
-        while told is None or told.requested_metrics != wanted:
+        response: Any = None
+        while response is None or response.requested_metrics != wanted:
             connection = await Connection.open(host, int(port), client_id="shop")
             try:
-                told = await get(connection)
-                if told.requested_metrics == wanted:
-                    assert (await connection.call(push_of(told, metrics, terminating=True))).error_code == 0
+                response = await get(connection)
+                if response.requested_metrics == wanted:
+                    assert (await connection.call(push_of(response, metrics, terminating=True))).error_code == 0
             finally:
                 await connection.close()
 
@@ -37,9 +37,9 @@ async def push(servers: str, metrics: bytes, *, wanted: list[str]) -> None:
 def test_clients_are_subscribed_shown_and_awaited(
     anabranch: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with running(*UP, *TAKING) as told:
-        monkeypatch.setenv("ANABRANCH_BOOTSTRAP_SERVERS", told["bootstrap"])
-        monkeypatch.setenv("ANABRANCH_CONTROL", told["control"])
+    with running(*UP, *TAKING) as ready:
+        monkeypatch.setenv("ANABRANCH_BOOTSTRAP_SERVERS", ready["bootstrap"])
+        monkeypatch.setenv("ANABRANCH_CONTROL", ready["control"])
         assert "no client has requested a subscription: this needs" in anabranch("telemetry", "clients").output
         assert anabranch("telemetry", "subscriptions").output == ""
         asked = anabranch("telemetry", "subscribe", "some", "--metrics", "m.", "--interval-ms", "100")
@@ -60,7 +60,7 @@ def test_clients_are_subscribed_shown_and_awaited(
 
         late = anabranch("telemetry", "wait", "shop", "--timeout", "0")
         assert late.exit_code == 1 and "after 0 s no client 'shop' has requested a subscription" in late.output
-        asyncio.run(push(told["bootstrap"], b"OTLP", wanted=["m."]))
+        asyncio.run(push(ready["bootstrap"], b"OTLP", wanted=["m."]))
         waited = anabranch("telemetry", "wait", "shop", "--terminated")
         assert waited.exit_code == 0 and "1 push, the last at" in waited.output
         assert anabranch("telemetry", "clients").output == waited.output
@@ -72,12 +72,12 @@ def test_clients_are_subscribed_shown_and_awaited(
 
 
 def test_disabled_telemetry_is_explained(anabranch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(*UP) as told:
-        refused = anabranch("telemetry", "clients", "--control", told["control"])
+    with running(*UP) as ready:
+        refused = anabranch("telemetry", "clients", "--control", ready["control"])
         assert refused.exit_code == 1 and "start the cluster with --kafka 4.1 --config" in refused.output
-        refused = anabranch("telemetry", "subscribe", "all", "--bootstrap-servers", told["bootstrap"])
+        refused = anabranch("telemetry", "subscribe", "all", "--bootstrap-servers", ready["bootstrap"])
         assert refused.exit_code == 1 and "client metrics subscriptions need a KRaft profile" in refused.output
-        refused = anabranch("telemetry", "subscriptions", "--bootstrap-servers", told["bootstrap"])
+        refused = anabranch("telemetry", "subscriptions", "--bootstrap-servers", ready["bootstrap"])
         assert refused.exit_code == 1 and "client metrics subscriptions need a KRaft profile" in refused.output
 
 

@@ -28,12 +28,12 @@ def stopped() -> ClusterClock:
 def test_timers_fire_in_order_and_tasks_see_their_time() -> None:
     async def main() -> None:
         clock, rung = stopped(), []
-        begun = clock.now_s()
+        start_s = clock.now_s()
 
         async def ticks(name: str, every_s: float) -> None:
             while True:
                 await asyncio.sleep(every_s)
-                rung.append((name, round(asyncio.get_running_loop().time() - begun)))
+                rung.append((name, round(asyncio.get_running_loop().time() - start_s)))
 
         async def both() -> list[asyncio.Task[None]]:
             return [asyncio.create_task(ticks(name, every)) for name, every in (("slow", 30), ("fast", 20))]
@@ -42,7 +42,7 @@ def test_timers_fire_in_order_and_tasks_see_their_time() -> None:
         await clock.advance(65)
         assert rung == [("fast", 20), ("slow", 30), ("fast", 40), ("slow", 60), ("fast", 60)]
         await clock.advance(0)
-        assert clock.now_s() - begun == 65
+        assert clock.now_s() - start_s == 65
         for task in tasks:
             task.cancel()
 
@@ -86,9 +86,9 @@ def test_clock_runs_at_its_pace() -> None:
     async def main() -> None:
         clock = stopped()
         clock.run_at(100_000)
-        begun = clock.now_s()
+        start_s = clock.now_s()
         await clock.run(asyncio.sleep(1000))
-        assert clock.now_s() - begun >= 1000 and clock.scale == 100_000
+        assert clock.now_s() - start_s >= 1000 and clock.scale == 100_000
         clock.run_at(0)
         stands = clock.now_s()
         await asyncio.sleep(0.001)

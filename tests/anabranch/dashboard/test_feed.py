@@ -35,15 +35,15 @@ class Page:
     async def read(self, feed: Feed) -> None:
         async with contextlib.aclosing(feed.follow()) as messages:
             async for kind, body in messages:
-                told = json.loads(body)
+                document = json.loads(body)
                 if kind == "snapshot":
                     self.snapshots += 1
-                    self.rows = told["rows"]
+                    self.rows = document["rows"]
                 elif kind == "delta":
-                    StateDelta.from_body(told).apply(self.rows)
-                    self.events += told["events"]
+                    StateDelta.from_body(document).apply(self.rows)
+                    self.events += document["events"]
                 else:
-                    self.traffic.append(told)
+                    self.traffic.append(document)
                 async with self.seen:
                     self.seen.notify_all()
 

@@ -11,7 +11,7 @@ from anabranch.dashboard.state_delta import StateSheet
 
 def filled(history: History, seconds: int, width: int = 3) -> list[tuple[float, dict[str, Any]]]:
     """Ten random changes a second; returns what the state was when."""
-    rng, sheet, told = random.Random(4), StateSheet(), []
+    rng, sheet, recorded = random.Random(4), StateSheet(), []
     for tick in range(seconds * 10):
         at_s = 100 + tick / 10
         sheet.put(f"topic/{rng.randrange(width)}", rng.random())
@@ -19,25 +19,25 @@ def filled(history: History, seconds: int, width: int = 3) -> list[tuple[float, 
             sheet.drop(f"topic/{rng.randrange(width)}")
         delta = sheet.take()
         history.note(at_s, delta, sheet.rows)
-        told.append((at_s, dict(sheet.rows)))
-    return told
+        recorded.append((at_s, dict(sheet.rows)))
+    return recorded
 
 
 def test_every_recorded_moment_is_restored() -> None:
     history = History()
-    told = dict(filled(history, 200))
+    recorded = dict(filled(history, 200))
     assert history.begin_s == 100
     for at_s in (100, 100.05, 131.3, 159.95, 160.0, 177.7, 299.9, 1000.0):
         found = history.at(at_s)
         assert found is not None
         since_s, rows = found
         assert min(at_s, 299.9) - GRAIN_S - 0.11 <= since_s <= at_s
-        assert rows == told[since_s]
+        assert rows == recorded[since_s]
     assert history.at(99.9) is None
-    for at_s in list(told)[::3]:
+    for at_s in list(recorded)[::3]:
         found = history.at(at_s)
         assert found is not None
-        assert found[1] == told[found[0]], at_s
+        assert found[1] == recorded[found[0]], at_s
 
 
 def test_oldest_entries_are_dropped_by_age() -> None:

@@ -53,13 +53,13 @@ async def test_dispatcher_wrapped_later_is_kept() -> None:
 
 async def test_slow_requests_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SLOW_S", 0.02)
-    told = []
+    published = []
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
-        traffic = Traffic(asyncio.get_running_loop().time, lambda kind, **detail: told.append((kind, detail)))
+        traffic = Traffic(asyncio.get_running_loop().time, lambda kind, **detail: published.append((kind, detail)))
         traffic.watch(cluster.nodes[1])
         with cluster.faults(Rule(api=("CreateTopics",), delay_ms=(40.0,))):
             await admin.create_topics([NewTopic(name="t", partitions=1)])
         traffic.stop()
-    kind, detail = next(one for one in told if one[1]["api"] == "CreateTopics")
+    kind, detail = next(one for one in published if one[1]["api"] == "CreateTopics")
     assert (kind, detail["node"]) == ("slow request", 1)
     assert detail["ms"] >= 40

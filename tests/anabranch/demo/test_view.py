@@ -99,9 +99,9 @@ def test_output_never_pauses_for_three_seconds() -> None:
         pass_time(second + 0.3 * (second % 3))
     pass_time(90)
     assert longest_silence_s(written.lines, 90) <= 3
-    told = [line.split(" s  ")[1] for _, line in written.lines]
-    assert told[:2] == ["starting, 0 s ago", "starting, 3 s ago"]
-    assert "cluster is up, 5 s ago" in told
+    shown = [line.split(" s  ")[1] for _, line in written.lines]
+    assert shown[:2] == ["starting, 0 s ago", "starting, 3 s ago"]
+    assert "cluster is up, 5 s ago" in shown
 
 
 def test_event_replaces_a_status_line() -> None:

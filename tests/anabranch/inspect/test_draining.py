@@ -42,8 +42,10 @@ async def test_remaining_records_of_streams_group_are_not_read_by_all() -> None:
             for number in range(40):
                 await producer.send("t", b"x", b"%d" % number)
         await commit_offsets(admin.network, "words", {TopicPartition("t", 1): 1})
-        told = await admin.network.call_coordinator("words", joining("words", "a"), lambda answer: answer.error_code)
-        assert told.error_code == ErrorCode.NONE, told
+        response = await admin.network.call_coordinator(
+            "words", joining("words", "a"), lambda answer: answer.error_code
+        )
+        assert response.error_code == ErrorCode.NONE, response
         await admin.create_partitions("t", 1, allow_shrink=True)
         (sealed,) = await draining(admin, "t")
         assert (sealed.committed, sealed.read_by_all) == ({"words": 1}, 1)

@@ -57,9 +57,9 @@ def test_capture_is_tcp_streams_of_frames(tmp_path: Path) -> None:
         way = packet[12:24]
         assert sequence == len(streams.setdefault(way, b"")) + 1
         streams[way] += packet[40:]
-    asked = [way for way in streams if way[10:12] == (9092).to_bytes(2, "big")]
+    requests = [way for way in streams if way[10:12] == (9092).to_bytes(2, "big")]
     numbers = []
-    for way in asked:
+    for way in requests:
         at = 0
         while at < len(streams[way]):
             size, _, _, number = struct.unpack_from(">ihhi", streams[way], at)
@@ -88,8 +88,8 @@ def test_tshark_decodes_api_topic_and_client(tmp_path: Path) -> None:
     with Clusters() as clusters, clusters.running(journal=100, frames=True) as kafka:
         exchanges(kafka, path)
     words = ["tshark", "-r", str(path), "-Y", "kafka", "-T", "json"]
-    told = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
-    layers = [one["_source"]["layers"] for one in told]
+    output = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    layers = [one["_source"]["layers"] for one in output]
     text = json.dumps(layers)
     assert '"kafka.topic_name": "orders"' in text and '"kafka.client_id": "shop"' in text
     shown = [one["kafka"] for one in layers if "kafka" in one]

@@ -58,5 +58,5 @@ def test_topics_missing_in_request_are_taken_from_response() -> None:
 
 
 def test_open_exchange_has_no_duration() -> None:
-    told = entry("Metadata", 9, MetadataRequest(topics=[])).row()
-    assert (told["ms"], told["outcome"], told["response"]) == (None, "open", None)
+    row = entry("Metadata", 9, MetadataRequest(topics=[])).row()
+    assert (row["ms"], row["outcome"], row["response"]) == (None, "open", None)

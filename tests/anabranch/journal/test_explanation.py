@@ -95,8 +95,8 @@ def test_moved_leader_is_explained_with_reason() -> None:
 
 def test_old_and_unrelated_events_explain_nothing() -> None:
     for events in ([], [leader(3, 2, 5)], [leader(99.9, 2, 5, partition=1)], [leader(110, 2, 5)]):
-        (told,) = explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER), events, [])
-        assert told == f"{HEAD} NOT_LEADER_OR_FOLLOWER for orders-3: the journal has no reason."
+        (reason,) = explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER), events, [])
+        assert reason == f"{HEAD} NOT_LEADER_OR_FOLLOWER for orders-3: the journal has no reason."
 
 
 def test_rules_are_named_first_and_explain_their_errors() -> None:
@@ -113,17 +113,17 @@ def test_rules_are_named_first_and_explain_their_errors() -> None:
 
 def test_too_small_isr_and_resize_are_explained() -> None:
     gone = Happened(99.0, "isr", {"topic": "orders", "partition": 3, "isr": [1]})
-    (told,) = explain(produce(ErrorCode.NOT_ENOUGH_REPLICAS), [gone], [])
-    assert told.endswith("its in-sync replicas are 1, since 1010 ms before.")
+    (reason,) = explain(produce(ErrorCode.NOT_ENOUGH_REPLICAS), [gone], [])
+    assert reason.endswith("its in-sync replicas are 1, since 1010 ms before.")
     grown = Happened(100.0, "resize published", {"topic": "orders", "from": 4, "to": 6, "generation": 1})
-    (told,) = explain(produce(ErrorCode.INVALID_PARTITION_METADATA), [grown], [])
-    assert told.endswith("orders goes from 4 to 6 partitions (resize published) 10 ms before.")
+    (reason,) = explain(produce(ErrorCode.INVALID_PARTITION_METADATA), [grown], [])
+    assert reason.endswith("orders goes from 4 to 6 partitions (resize published) 10 ms before.")
 
 
 def test_deleted_and_unknown_topics_are_explained() -> None:
     unknown = produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    (told,) = explain(unknown, [Happened(99.5, "topic deletion", {"topic": "orders"})], [])
-    assert told.endswith("orders was deleted 510 ms before.")
+    (reason,) = explain(unknown, [Happened(99.5, "topic deletion", {"topic": "orders"})], [])
+    assert reason.endswith("orders was deleted 510 ms before.")
     assert explain(unknown, [], [])[0].endswith("no event names such a topic.")
     assert explain(unknown, [leader(3, 1, 0, partition=1)], [])[0].endswith(
         "orders has partitions 0 to 1, as far as the journal shows."
@@ -141,8 +141,8 @@ def test_rebalance_by_other_members_is_explained() -> None:
     other = exchange("JoinGroup", 5, number=7, at_s=99.99, peer=Peer("elsewhere"), group_id="billing")
     stranger = exchange("JoinGroup", 5, number=8, at_s=99.99, peer=Peer("elsewhere"), group_id="other")
     own = exchange("JoinGroup", 5, number=6, at_s=99.99, group_id="billing")
-    (told,) = explain(mine, [], [own, other, stranger, mine])
-    assert told.endswith("for billing: group billing was changed by JoinGroup of shop (exchange 7), 20 ms before.")
+    (reason,) = explain(mine, [], [own, other, stranger, mine])
+    assert reason.endswith("for billing: group billing was changed by JoinGroup of shop (exchange 7), 20 ms before.")
     assert explain(mine, [], [own, stranger, mine])[0].endswith("the journal has no reason.")
 
 
@@ -151,23 +151,23 @@ def test_moved_coordinator_is_explained() -> None:
     index = partition_of_group("billing", 10)
     events = [leader(1, 1, 0, "__consumer_offsets", one) for one in range(10)]
     events.append(leader(99.99, 3, 1, "__consumer_offsets", index))
-    (told,) = explain(mine, events, [])
-    assert f"its coordinator is the leader of __consumer_offsets-{index}: its leader is broker 3 in epoch 1" in told
+    (reason,) = explain(mine, events, [])
+    assert f"its coordinator is the leader of __consumer_offsets-{index}: its leader is broker 3 in epoch 1" in reason
 
 
 def test_fenced_producer_is_explained() -> None:
     mine = refused(exchange("EndTxn", 3, transactional_id="tx"), ErrorCode.PRODUCER_FENCED)
     rival = exchange("InitProducerId", 3, number=4, at_s=99.9, transactional_id="tx")
-    (told,) = explain(mine, [], [rival, mine])
-    assert told.endswith("for tx: tx was taken over by InitProducerId of shop (exchange 4), 110 ms before.")
+    (reason,) = explain(mine, [], [rival, mine])
+    assert reason.endswith("for tx: tx was taken over by InitProducerId of shop (exchange 4), 110 ms before.")
 
 
 def test_unanswered_and_successful_requests_are_explained() -> None:
     entry = exchange("Heartbeat", 3)
     entry.end(100.5, "closed", None)
     killed = Happened(100.499, "node killed", {"node": 1})
-    (told,) = explain(entry, [killed], [])
-    assert told.endswith("and its connection was closed: broker 1 was killed, 1 ms before.")
+    (reason,) = explain(entry, [killed], [])
+    assert reason.endswith("and its connection was closed: broker 1 was killed, 1 ms before.")
     fine = refused(exchange("Heartbeat", 3), ErrorCode.NONE)
     assert explain(fine, [killed], []) == [
         "Heartbeat v3 of shop to broker 1 was processed without an error, after 10 ms."
@@ -181,8 +181,8 @@ def test_metadata_of_another_cluster_explains_leader() -> None:
     )
     topic = MetadataResponseTopic(error_code=0, name="orders", partitions=[part])
     told_of.end(100.06, "answered", MetadataResponse(brokers=[], topics=[topic]))
-    (told,) = explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER), [], [told_of])
-    assert told.endswith("its leader is broker 2 in epoch 8, since 40 ms after.")
+    (reason,) = explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER), [], [told_of])
+    assert reason.endswith("its leader is broker 2 in epoch 8, since 40 ms after.")
 
 
 async def test_journal_explains_exchanges_of_a_cluster() -> None:
@@ -192,8 +192,10 @@ async def test_journal_explains_exchanges_of_a_cluster() -> None:
         cluster.on_node(journal.watch)
         journal.knows(lambda: events.after(0))
         await make_topics(cluster.bootstrap_servers, "t", partitions=1)
-        told = {one.detail["leader"] for one in events.after(0) if one.kind == "leader" and one.detail["topic"] == "t"}
-        (leads,) = told
+        leaders = {
+            one.detail["leader"] for one in events.after(0) if one.kind == "leader" and one.detail["topic"] == "t"
+        }
+        (leads,) = leaders
         connection = await Connection.open(*cluster.address(3 - leads), client_id="app")
         data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch(b"x"))])]
         await connection.call(ProduceRequest(transactional_id=None, acks=1, timeout_ms=5000, topic_data=data))
@@ -222,8 +224,8 @@ async def test_uncreatable_coordinator_topic_is_explained(version: int) -> None:
         await connection.call(FindCoordinatorRequest(**keys), version=version)
         await connection.close()
         (entry,) = journal.entries(error="COORDINATOR_NOT_AVAILABLE")
-        (told,) = journal.explain(entry)
-        assert told.endswith(
+        (reason,) = journal.explain(entry)
+        assert reason.endswith(
             "__consumer_offsets, the topic of the coordinators, cannot be created: "
             "Replication factor: 3 larger than available brokers: 2."
         )

@@ -21,8 +21,8 @@ def producer(producer_id: int, epoch: int, error: int = 0) -> InitProducerIdResp
 
 def mapping_with_producer() -> IdMapping:
     made = IdMapping()
-    asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1)
-    made.learn(asked, producer(1000, 0), producer(2000, 7))
+    request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1)
+    made.learn(request, producer(1000, 0), producer(2000, 7))
     return made
 
 
@@ -53,11 +53,11 @@ def test_producer_ids_are_mapped_in_requests_and_batches() -> None:
 
 def test_failed_responses_are_not_learned_and_malformed_batches_stay() -> None:
     made = IdMapping()
-    asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1)
-    made.learn(asked, producer(1000, 0), producer(-1, -1, error=51))
-    made.learn(asked, producer(-1, -1), producer(5, 5))
+    request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1)
+    made.learn(request, producer(1000, 0), producer(-1, -1, error=51))
+    made.learn(request, producer(-1, -1), producer(5, 5))
     from_zero = IdMapping()
-    from_zero.learn(asked, producer(0, 0), producer(8, 1))
+    from_zero.learn(request, producer(0, 0), producer(8, 1))
     zero = from_zero.translated(EndTxnRequest(transactional_id="t", producer_id=0, producer_epoch=0, committed=True))
     assert (zero.producer_id, zero.producer_epoch) == (8, 1)
     end = EndTxnRequest(transactional_id="tx", producer_id=1000, producer_epoch=0, committed=True)
@@ -99,7 +99,7 @@ def test_topic_ids_are_mapped_by_name_in_any_order() -> None:
 
     made = IdMapping()
     made.learn(MetadataRequest(topics=None), told(("a", 1), ("b", 2)), told(("b", 8), ("c", 7), ("a", 9)))
-    asked = DeleteTopicsRequest(
+    request = DeleteTopicsRequest(
         timeout_ms=1, topics=[DeleteTopicState(name=None, topic_id=bytes([one]) * 16) for one in (1, 2, 3)]
     )
-    assert [one.topic_id[0] for one in made.translated(asked).topics] == [9, 8, 3]
+    assert [one.topic_id[0] for one in made.translated(request).topics] == [9, 8, 3]

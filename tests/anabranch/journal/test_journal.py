@@ -86,9 +86,9 @@ async def test_exchange_is_awaited() -> None:
 async def test_open_exchange_is_included() -> None:
     async with watched() as (cluster, journal), connected(cluster) as connection:
         gate = cluster.faults.add(api="ListGroups", hold=True)
-        asking = asyncio.create_task(groups(connection))
+        pending = asyncio.create_task(groups(connection))
         await gate.wait_hit()
         assert journal.count(api="ListGroups", outcome="open") == 1
         gate.release()
-        await asking
+        await pending
         assert journal.count(api="ListGroups", outcome="answered") == 1

@@ -22,16 +22,16 @@ from tests.anabranch.faults.samples import request_of, served
 def test_every_message_is_converted_to_json() -> None:
     for api, version in served():
         request = request_of(api, version)
-        told = plain(request.body, version)
-        assert json.loads(json.dumps(told)) == told
+        fields = plain(request.body, version)
+        assert json.loads(json.dumps(fields)) == fields
 
 
 def test_fields_are_those_of_the_version() -> None:
     message = MetadataRequest(topics=[MetadataRequestTopic(name="a")])
     assert plain(message, 1) == {"topics": [{"name": "a"}]}
-    told = plain(message, 10)
-    assert told["topics"] == [{"topic_id": "AAAAAAAAAAAAAAAAAAAAAA", "name": "a"}]
-    assert told["allow_auto_topic_creation"] is True
+    fields = plain(message, 10)
+    assert fields["topics"] == [{"topic_id": "AAAAAAAAAAAAAAAAAAAAAA", "name": "a"}]
+    assert fields["allow_auto_topic_creation"] is True
     assert plain(MetadataRequest(topics=None), 1) == {"topics": None}
 
 
@@ -71,12 +71,12 @@ def test_secrets_are_hidden() -> None:
         ],
         validate_only=False,
     )
-    told = {one["name"]: one["value"] for one in plain(request, 1)["resources"][0]["configs"]}
-    assert {name for name, one in told.items() if one == {"secret": True}} == changes.keys() - {
+    values = {one["name"]: one["value"] for one in plain(request, 1)["resources"][0]["configs"]}
+    assert {name for name, one in values.items() if one == {"secret": True}} == changes.keys() - {
         "retention.ms",
         "num.network.threads",
     }
-    assert told["retention.ms"] == "1"
+    assert values["retention.ms"] == "1"
     assert plain(SaslAuthenticateRequest(auth_bytes=b"opensesame"), 2) == {"auth_bytes": {"secret": True}}
     shown = repr(request) + repr(SaslAuthenticateRequest(auth_bytes=b"opensesame"))
     assert not any(one in shown for one in ("mellon", "deux", "quatre", "opensesame"))

@@ -45,8 +45,8 @@ def test_coordinators_of_groups_and_transactions_are_followed() -> None:
     made.learn("FindCoordinator", FindCoordinatorRequest(key="g"), FindCoordinatorResponse(node_id=9, host="h", port=9))
     found = [Coordinator(key="g", node_id=2, host="h", port=2, error_code=0, error_message=None)]
     found.append(Coordinator(key="x", node_id=-1, host="", port=-1, error_code=15, error_message=None))
-    asked = FindCoordinatorRequest(coordinator_keys=["g", "x"], key_type=1)
-    made.learn("FindCoordinator", asked, FindCoordinatorResponse(coordinators=found))
+    request = FindCoordinatorRequest(coordinator_keys=["g", "x"], key_type=1)
+    made.learn("FindCoordinator", request, FindCoordinatorResponse(coordinators=found))
     assert made.node_for("Heartbeat", beat, 3) == 9 and made.node_for("EndTxn", end, 3) == 2
     assert made.addresses[9] == ("h", 9) and -1 not in made.addresses
     refused = FindCoordinatorResponse(error_code=15, node_id=-1, host="", port=-1)

@@ -225,8 +225,8 @@ async def test_mutated_upstream_responses_close_only_their_connection(caplog: py
 
     requests = [framed(request_frame(18, 0)), framed(request_frame(18, 3, b"\x02x\x02y\x00", flexible=True))]
     for version in (1, 8, 9, 12):
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
-        body = codec.encode(asked, version)
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+        body = codec.encode(request, version)
         requests.append(framed(request_frame(3, version, body, flexible=version >= 9)))
     requests += [framed(request_frame(10, 1, b"\0\x01g\0")), framed(request_frame(60, 0, b"\0\0", flexible=True))]
     async with (

@@ -315,8 +315,8 @@ async def test_large_decoded_response_arrives_complete() -> None:
             for _ in range(8):
                 await producer.send_and_wait("t", bytes(900_000))
         part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=50 * MIB)
-        wanted = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[part])])
-        _, chunks = ClientConnection("c").request(wanted, 12)
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[part])])
+        _, chunks = ClientConnection("c").request(request, 12)
         async with client(proxy) as (reader, writer):
             writer.write(b"".join(chunks))
             assert len(await read_frame(reader)) > 7_000_000

@@ -84,6 +84,6 @@ async def test_capabilities_name_what_a_proxy_cannot_do() -> None:
 
 def test_every_path_is_documented() -> None:
     assert [(one.method, one.path) for one in PROXY_ROUTES] == [(one.method, one.path) for one in ROUTES]
-    told = document(PROXY_ROUTES, "1")["paths"]
-    assert told["/v1/nodes/{node}/kill"]["post"]["summary"].startswith("Refused by a proxy")
-    assert "Refused" not in told["/v1/faults"]["post"]["summary"]
+    paths = document(PROXY_ROUTES, "1")["paths"]
+    assert paths["/v1/nodes/{node}/kill"]["post"]["summary"].startswith("Refused by a proxy")
+    assert "Refused" not in paths["/v1/faults"]["post"]["summary"]

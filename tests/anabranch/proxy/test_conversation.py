@@ -80,11 +80,11 @@ def test_other_requests_pass_and_read_responses_are_changed() -> None:
 def test_conversation_does_not_depend_on_chunks(seed: int) -> None:
     rng, core = random.Random(seed), conversation()
     keys = [rng.choice([3, READ, OWN]) for _ in range(60)]
-    asked = b"".join(request(key, number, b"q" * rng.randrange(50)) for number, key in enumerate(keys))
+    requests = b"".join(request(key, number, b"q" * rng.randrange(50)) for number, key in enumerate(keys))
     bodies = [b"r" * rng.randrange(300) for _ in keys]
     answered = b"".join(answer(number, bodies[number]) for number, key in enumerate(keys) if key != OWN)
     got_up, got_down = b"", b""
-    pieces = [(asked, ask), (answered, hear)]
+    pieces = [(requests, ask), (answered, hear)]
     for data, take in pieces:
         while data:
             size = rng.choice([1, 2, 5, 40, 700])

@@ -7,14 +7,14 @@ from anabranch.proxy.fetch_sessions import SESSIONS_MAX, FetchSessions
 
 
 def fetch(epoch: int, *partitions: int, session: int = 0, forgotten: tuple[int, ...] = ()) -> FetchRequest:
-    asked = [FetchPartition(partition=one, fetch_offset=0, partition_max_bytes=1) for one in partitions]
+    rows = [FetchPartition(partition=one, fetch_offset=0, partition_max_bytes=1) for one in partitions]
     gone = [ForgottenTopic(topic="t", partitions=list(forgotten))] if forgotten else []
     return FetchRequest(
         max_wait_ms=0,
         min_bytes=1,
         session_id=session,
         session_epoch=epoch,
-        topics=[FetchTopic(topic="t", partitions=asked)] if asked else [],
+        topics=[FetchTopic(topic="t", partitions=rows)] if rows else [],
         forgotten_topics_data=gone,
     )
 

@@ -15,22 +15,22 @@ from anabranch.proxy.topic_names import TopicNames
 
 
 def ports(**more: object) -> tuple[ListenerPorts, list[tuple[int, int]]]:
-    heard: list[tuple[int, int]] = []
+    moves: list[tuple[int, int]] = []
 
     def hear(door: ProxyListener, before: int) -> None:
-        heard.append((before, door.node_id))
+        moves.append((before, door.node_id))
 
     settings = ProxySettings(upstream=(("127.0.0.1", 1),), **more)  # type: ignore[arg-type]
-    return ListenerPorts(settings, TopicNames(), hear), heard
+    return ListenerPorts(settings, TopicNames(), hear), moves
 
 
 async def test_bootstrap_port_becomes_the_port_of_its_broker() -> None:
-    made, heard = ports()
+    made, moves = ports()
     door = await made.begin_at(("127.0.0.1", 1))
     assert door.node_id == -1 and made.local(5, "127.0.0.1") == -1
     made.add_broker(5, "127.0.0.1", 1)
     made.add_broker(6, "127.0.0.1", 2)
-    assert heard == [(-1, -1), (-1, 5), (6, 6)]
+    assert moves == [(-1, -1), (-1, 5), (6, 6)]
     assert made.local(5, "127.0.0.1") == door.port != made.local(6, "127.0.0.1") and made.local(5, "") == -1
     assert [one.node_id for one in made] == [5, 6]
     await made.close()

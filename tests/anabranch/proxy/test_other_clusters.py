@@ -71,8 +71,8 @@ async def test_three_clients_work_with_rules(start: Start, journal_size: int) ->
             names = [f"all-{one}" for one in ("confluent", "kafka-python", "aiokafka")]
             await make_topics(proxy.bootstrap_servers, *names, "orders")
             for version in (0, 9, 12):
-                told = await call(proxy.bootstrap_servers.partition(",")[0], MetadataRequest(topics=[]), version)
-                assert {one.node_id: one.port for one in told.brokers} == ports
+                response = await call(proxy.bootstrap_servers.partition(",")[0], MetadataRequest(topics=[]), version)
+                assert {one.node_id: one.port for one in response.brokers} == ports
             await everything(proxy.bootstrap_servers, "all")
             await one_partition_of_three_is_refused(proxy)
             await a_fetch_is_held(proxy)

@@ -56,14 +56,14 @@ async def test_every_response_with_brokers_has_ports_of_proxy() -> None:
         servers = proxy.bootstrap_servers
         await make_topics(cluster.bootstrap_servers, "t")
         for version in (0, 5, 12):
-            told = await call(servers, MetadataRequest(topics=[MetadataRequestTopic(name="t")]), version)
-            assert {one.node_id: one.port for one in told.brokers} == ports
+            response = await call(servers, MetadataRequest(topics=[MetadataRequestTopic(name="t")]), version)
+            assert {one.node_id: one.port for one in response.brokers} == ports
         described = await call(servers, DescribeClusterRequest(include_cluster_authorized_operations=False))
         assert {one.broker_id: one.port for one in described.brokers} == ports
         for version in (0, 3, 4, 6):
             request = FindCoordinatorRequest(key="g", coordinator_keys=["g"])
-            told = await call(servers, request, version)
-            found = told.coordinators[0] if version >= 4 else told
+            response = await call(servers, request, version)
+            found = response.coordinators[0] if version >= 4 else response
             assert found.port == ports[found.node_id] and found.host == "127.0.0.1"
 
 
@@ -222,8 +222,8 @@ async def test_unavailable_upstream_is_reported_once_and_reconnected(caplog: pyt
                 for _ in range(3):
                     with pytest.raises((ConnectionError, TimeoutError)):
                         await call(proxy.bootstrap_servers, MetadataRequest(topics=[]))
-                told = [one.message for one in caplog.records if "does not respond" in one.message]
-                assert len(told) == 1 and f"127.0.0.1:{port}" in told[0]
+                warnings = [one.message for one in caplog.records if "does not respond" in one.message]
+                assert len(warnings) == 1 and f"127.0.0.1:{port}" in warnings[0]
                 async with Cluster(1, port=port):
                     assert (await call(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
                 assert any("responds again" in one.message for one in caplog.records)

@@ -93,8 +93,8 @@ async def test_clients_authenticate_with_tls_on_both_sides_one_or_none(listener:
             assert found == [VALUES] * 3
             assert proxy.node_ids == [1], "learned from what clients were answered"
             assert proxy.journal is not None and proxy.journal.count(api="Produce", topic="confluent") >= 1
-            told = json.dumps([one.row() for one in proxy.journal])
-            assert PASSWORD not in told and PASSWORD.encode().hex() not in told
+            rows = json.dumps([one.row() for one in proxy.journal])
+            assert PASSWORD not in rows and PASSWORD.encode().hex() not in rows
             logins = proxy.journal.entries(api="SaslAuthenticate")
             assert logins and not any(one.frames for one in logins)
 

@@ -49,8 +49,14 @@ def test_only_parts_with_data_are_drawn() -> None:
     ]
     assert {"6 partitions", "80 ms"} <= set(texts(plots.timeline(full), "11"))
     assert "not drawn" not in plots.timeline(full)
-    told = ["0.4 s: it grew", "0.6 s: one was lost", "0.5 s: 3/s\npartition 0: 3/s", "0.5 s: 7 waiting", "1@1: 80 ms"]
-    assert tooltips(plots.timeline(full)) == told
+    expected = [
+        "0.4 s: it grew",
+        "0.6 s: one was lost",
+        "0.5 s: 3/s\npartition 0: 3/s",
+        "0.5 s: 7 waiting",
+        "1@1: 80 ms",
+    ]
+    assert tooltips(plots.timeline(full)) == expected
 
 
 def test_labels_are_drawn_only_where_they_fit() -> None:

@@ -74,10 +74,10 @@ def test_frozen_objects_are_swept_when_idle_and_rarely_under_load() -> None:
 
 def test_full_collection_skips_survivors_until_sweep() -> None:
     """In its own process, because it freezes objects."""
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", FROZEN], stdout=subprocess.PIPE, text=True, check=True, timeout=60
     ).stdout.split()
-    assert told == ["0", "True", "alive", "gone", "True", "0"]
+    assert output == ["0", "True", "alive", "gone", "True", "0"]
 
 
 FROZEN = """

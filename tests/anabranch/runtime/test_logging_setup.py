@@ -15,8 +15,8 @@ from anabranch.runtime.logging_setup import VARIABLE, JsonLines, configure_logs
 
 
 def line(message: str, *arguments: object, error: BaseException | None = None) -> dict[str, str]:
-    told = None if error is None else (type(error), error, error.__traceback__)
-    record = logging.LogRecord("anabranch.broker.network.server", logging.WARNING, "", 0, message, arguments, told)
+    exc_info = None if error is None else (type(error), error, error.__traceback__)
+    record = logging.LogRecord("anabranch.broker.network.server", logging.WARNING, "", 0, message, arguments, exc_info)
     record.created = 1795477496.783
     text = JsonLines().format(record)
     assert "\n" not in text

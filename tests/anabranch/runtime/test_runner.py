@@ -51,14 +51,14 @@ def test_signal_dumps_tasks_and_process_continues() -> None:
         assert process.stdout is not None and process.stdin is not None and process.stderr is not None
         assert process.stdout.readline() == "up\n"
         process.send_signal(signal.SIGQUIT)
-        told: list[str] = []
-        while not told or told[-1] not in (END + "\n", ""):
-            told.append(process.stderr.readline())
+        reported: list[str] = []
+        while not reported or reported[-1] not in (END + "\n", ""):
+            reported.append(process.stderr.readline())
         process.stdin.write("go on\n")
         process.stdin.flush()
         assert process.wait(timeout=600) == 0
-    start = told.index("--- task the one that asks\n")
-    assert told[start + 1].endswith(" asks\n")
+    start = reported.index("--- task the one that asks\n")
+    assert reported[start + 1].endswith(" asks\n")
 
 
 UP = [sys.executable, "-m", "anabranch.cli.main", "up", "--brokers", "2", "--port", "0", "--log-level", "info"]

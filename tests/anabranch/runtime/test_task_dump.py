@@ -18,11 +18,11 @@ async def outer() -> None:
 async def test_each_task_is_dumped_with_all_frames() -> None:
     task = asyncio.create_task(outer(), name="stuck")
     await asyncio.sleep(0)
-    told = task_dump(asyncio.get_running_loop()).splitlines()
-    at = told.index("--- task stuck")
-    assert [line.rpartition(" ")[2] for line in told[at + 1 : at + 3]] == ["outer", "inner"]
-    assert all(f"{__file__}:" in line for line in told[at + 1 : at + 3])
-    assert told[-1] == END
+    lines = task_dump(asyncio.get_running_loop()).splitlines()
+    at = lines.index("--- task stuck")
+    assert [line.rpartition(" ")[2] for line in lines[at + 1 : at + 3]] == ["outer", "inner"]
+    assert all(f"{__file__}:" in line for line in lines[at + 1 : at + 3])
+    assert lines[-1] == END
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert "--- task stuck" not in task_dump(asyncio.get_running_loop())

@@ -66,22 +66,22 @@ def test_later_full_request_has_owned_partitions() -> None:
 def test_lease_ends_with_rebalance_timeout_while_revocation_is_pending() -> None:
     """The coordinator fences a member that does not revoke it in time."""
     one = joined()
-    told = answer()
-    told.session_timeout_ms = 600_000
-    told.assignment = Assignment(topic_partitions=[TopicPartitions(topic_id=ID, partitions=[0])])
-    one.renew_lease(told, 100.0)
+    response = answer()
+    response.session_timeout_ms = 600_000
+    response.assignment = Assignment(topic_partitions=[TopicPartitions(topic_id=ID, partitions=[0])])
+    one.renew_lease(response, 100.0)
     assert one.lease.until == 160.0
     one.full_request({"t": ID})
-    assert one.answered(told) is HeartbeatOutcome.PROCEED
-    one.renew_lease(told, 130.0)  # 1 is left out
-    told.assignment = None
-    one.renew_lease(told, 140.0)  # a heartbeat
+    assert one.answered(response) is HeartbeatOutcome.PROCEED
+    one.renew_lease(response, 130.0)  # 1 is left out
+    response.assignment = None
+    one.renew_lease(response, 140.0)  # a heartbeat
     assert one.lease.until == 160.0
     one.owns([TopicPartition("t", 0)])
     one.full_request({"t": ID})
-    told.assignment = Assignment(topic_partitions=[TopicPartitions(topic_id=ID, partitions=[0, 2])])
-    assert one.answered(told) is HeartbeatOutcome.PROCEED
-    one.renew_lease(told, 150.0)
+    response.assignment = Assignment(topic_partitions=[TopicPartitions(topic_id=ID, partitions=[0, 2])])
+    assert one.answered(response) is HeartbeatOutcome.PROCEED
+    one.renew_lease(response, 150.0)
     assert one.lease.until == 210.0
 
 

@@ -94,9 +94,9 @@ def test_unreadable_batch_is_reported_and_skipped_by_seek(records: bytes) -> Non
         return
     after = progress.buffered[-1].next_offset
     for _ in range(2):
-        with pytest.raises(KafkaError, match=rf"{TOPIC}-3.*offset 1 .*; seek to offset {after}") as told:
+        with pytest.raises(KafkaError, match=rf"{TOPIC}-3.*offset 1 .*; seek to offset {after}") as caught:
             progress.take(9)
-        assert told.value.code is ErrorCode.CORRUPT_MESSAGE
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
         assert progress.position == 1
     progress.seek(after)
     progress.receive(batch(after, [b"b"]), after)

@@ -55,13 +55,13 @@ class World:
     async def respond(self, body: Any) -> Any:
         if not isinstance(body, FetchRequest):
             return self.metadata()
-        asked = body.topics[0].partitions[0]
+        row = body.topics[0].partitions[0]
         self.waits_ms.append(body.max_wait_ms)
-        self.fetches.append((asked.fetch_offset, asked.current_leader_epoch))
+        self.fetches.append((row.fetch_offset, row.current_leader_epoch))
         if self.parked is not None and len(self.fetches) == 1:
             await self.parked.wait()
             return FetchResponse(responses=[])
-        data = self.answer(asked.fetch_offset)
+        data = self.answer(row.fetch_offset)
         if data is None:
             await asyncio.sleep(0.05)
             data = PartitionData(partition_index=0, error_code=0, high_watermark=0, records=b"")
@@ -156,15 +156,15 @@ async def test_r12_fenced_epoch_is_not_fetched_again_while_metadata_is_old() -> 
         return found(0) if offset == 0 else None
 
     def metadata() -> MetadataResponse:
-        asked.append(None)
-        one.epoch = 4 if len(asked) > 4 else 3
+        requests.append(None)
+        one.epoch = 4 if len(requests) > 4 else 3
         return of_peer()
 
-    asked: list[None] = []
+    requests: list[None] = []
     async with world(answer) as one:
         of_peer, one.metadata = one.metadata, metadata  # type: ignore[method-assign]
         await one.until(lambda: one.progress.buffered)
-        assert len(asked) > 4
+        assert len(requests) > 4
         assert [epoch for _, epoch in one.fetches[:2]] == [3, 4]
 
 
@@ -200,9 +200,9 @@ async def test_corrupt_message_is_raised_once_per_fetch_attempt() -> None:
             one.fetcher.poke()
             await asyncio.sleep(0.1)
             assert [offset for offset, _ in one.fetches] == [0, *[2] * (fetches - 1)]
-            with pytest.raises(KafkaError, match="offset 2 is damaged") as told:
+            with pytest.raises(KafkaError, match="offset 2 is damaged") as caught:
                 one.progress.check_damage()
-            assert told.value.code is ErrorCode.CORRUPT_MESSAGE
+            assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
             one.progress.check_damage()
             one.arrived.clear()
             one.fetcher.poke()

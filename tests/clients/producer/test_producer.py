@@ -287,9 +287,11 @@ async def test_delivery_timeout_names_unavailable_leader() -> None:
             await producer.send_and_wait("t", b"x", partition=1)
             await cluster.stop_broker(2)
             late = await producer.send("t", b"x", partition=1)
-            with pytest.raises(KafkaError, match=r"t-1: not stored within 2000 ms: t-1 has no leader \(for \d") as told:
+            with pytest.raises(
+                KafkaError, match=r"t-1: not stored within 2000 ms: t-1 has no leader \(for \d"
+            ) as caught:
                 await late
-            assert told.value.code == ErrorCode.REQUEST_TIMED_OUT
+            assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
 
 
 async def test_producer_lifecycle() -> None:

@@ -213,21 +213,23 @@ async def test_request_timeout_is_sent_again() -> None:
 
 
 async def test_delayed_record_logs_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    told, heard = [], asyncio.Event()
+    warnings, logged = [], asyncio.Event()
 
     def hear(text: str, *words: object) -> None:
-        told.append(text % words)
-        heard.set()
+        warnings.append(text % words)
+        logged.set()
 
     monkeypatch.setattr(sender, "LOOK_S", 0.02)
     monkeypatch.setattr(sender.log, "warning", hear)
     async with broker_and_producer() as (broker, producer):
         broker.hold = asyncio.Event()
         receipt = await producer.send("t", b"v", partition=0)
-        await heard.wait()
+        await logged.wait()
         broker.hold.set()
         await receipt
-    assert told == ["t-0: records wait for 0 s to be stored: its leader has not responded yet; timed out after 120 s"]
+    assert warnings == [
+        "t-0: records wait for 0 s to be stored: its leader has not responded yet; timed out after 120 s"
+    ]
 
 
 async def test_acks_0_waits_for_no_response() -> None:

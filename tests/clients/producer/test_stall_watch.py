@@ -37,8 +37,8 @@ def test_queue_with_progress_is_not_reported() -> None:
 def test_oldest_stalled_partition_is_reported_with_count_of_others() -> None:
     watch, queues = StallWatch(), [queue_of(1, 5.0), queue_of(2, 3.0), queue_of(4, 4.0)]
     watch.check(queues, 6.0, why)
-    told = "t-2: records wait for 5 s to be stored: the disk is full, and 2 other partitions wait"
-    assert watch.check(queues, 8.0, why) == told
+    expected = "t-2: records wait for 5 s to be stored: the disk is full, and 2 other partitions wait"
+    assert watch.check(queues, 8.0, why) == expected
 
 
 def test_lingering_or_queued_batch_is_no_stall() -> None:

@@ -39,15 +39,15 @@ async def inquest(
         "ends of logs": lambda: _ends(admin),
         **{f"instance {one.name}": one.account for one in instances},
     }
-    told: list[str] = []
+    reported: list[str] = []
     for what, ask in questions.items():
-        told.append(f"== {what}")
+        reported.append(f"== {what}")
         try:
             async with asyncio.timeout(PATIENCE_S):
-                told += await ask()
+                reported += await ask()
         except Exception as error:
-            told.append(f"not known: {error!r}")
-    return "\n".join(told)
+            reported.append(f"not known: {error!r}")
+    return "\n".join(reported)
 
 
 async def _output(admin: Admin, topic: str, output: Output, expected: Mapping[bytes, Any]) -> list[str]:

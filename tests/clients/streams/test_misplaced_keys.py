@@ -83,9 +83,9 @@ async def order(world: World) -> None:
 
 
 async def ended(one: Streams, *kinds: type[Exception]) -> str:
-    with pytest.raises(kinds) as told:
+    with pytest.raises(kinds) as caught:
         await one.failed()
-    return str(told.value)
+    return str(caught.value)
 
 
 async def test_topic_doubled_by_stock_producers_is_counted_correctly_when_ordered(tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ async def test_topic_grown_oddly_by_stock_producers_fails_at_first_misplaced_key
     guarantee: str, begun: str, tmp_path: Path
 ) -> None:
     async def whole(one: Streams) -> None:
-        told = await ended(one, RecordFailed)
-        assert "cannot be processed: MisplacedKey: its key belongs to in-" in told
-        assert "reshard.legacy.producers=refuse" in told
-        assert "processing_handler=skip" in told
+        error = await ended(one, RecordFailed)
+        assert "cannot be processed: MisplacedKey: its key belongs to in-" in error
+        assert "reshard.legacy.producers=refuse" in error
+        assert "processing_handler=skip" in error
 
     async with streams_world(tmp_path) as world, stock_producer(world) as stock:
         settings: dict[str, Any] = {"processing_guarantee": guarantee}
@@ -158,9 +158,9 @@ async def test_state_of_keys_placed_by_other_hash_ends_application_on_resize(
         async with world.instance(counts()) as one:
             await grow(world, 6)
             await order(world)
-            told = await ended(one, StreamsError)
-            assert "has state of keys of other partitions" in told
-            assert "at offset" in told
+            error = await ended(one, StreamsError)
+            assert "has state of keys of other partitions" in error
+            assert "at offset" in error
             assert one.moves.keys == 0
 
 

@@ -389,9 +389,9 @@ async def test_failed_record_is_not_committed(tmp_path: Path) -> None:
         async with world.instance(topology, commit_interval_ms=5000) as one:
             with pytest.raises(
                 RecordFailed, match=r"in-\d at offset \d+, key b'key-\d+', cannot be processed: Zero"
-            ) as told:
+            ) as caught:
                 await one.failed()
-            assert isinstance(told.value.__cause__, ZeroDivisionError)
+            assert isinstance(caught.value.__cause__, ZeroDivisionError)
         failing.clear()
         async with world.instance(topology) as one:
             await world.counted(one)

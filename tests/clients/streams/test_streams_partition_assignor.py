@@ -313,8 +313,8 @@ def rolling(cluster: Cluster, *threads: Thread) -> int:
     """Rebalance until no member requests another one."""
     for count in range(1, 10):
         answers = threads[0].lead(*threads[1:])
-        wishes = [one.assignor.on_assignment(answers[one.name], count) for one in threads]
-        if wishes == [None] * len(threads):
+        outcomes = [one.assignor.on_assignment(answers[one.name], count) for one in threads]
+        if outcomes == [None] * len(threads):
             return count
     raise AssertionError("versions never settle")
 

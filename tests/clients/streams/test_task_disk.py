@@ -34,15 +34,15 @@ for round in itertools.count(1):
 def test_committed_write_is_complete_after_kill(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
-        told = 0
-        while told < 50:
-            told = int(writer.stdout.readline())
+        written = 0
+        while written < 50:
+            written = int(writer.stdout.readline())
         os.kill(writer.pid, signal.SIGKILL)
         rest = writer.stdout.read().split()
-    told = int(rest[-1]) if rest else told
+    written = int(rest[-1]) if rest else written
     with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
         stored = disk.checkpoint("a")
-        assert stored in (told, told + 1), "a write that was told of is lost, or one has come from nowhere"
+        assert stored in (written, written + 1), "a write that was told of is lost, or one has come from nowhere"
         assert disk.checkpoint("b") == stored
         assert disk.marks("a") == {b"m": b"%d" % stored}
         for store in STORES:

@@ -17,10 +17,10 @@ async def push(world: World, *, unknown: int = 0, metrics: bytes = b"OTLP", code
     """Push like a new client, for a subscription id with this difference."""
     at = min(world.cluster.nodes)
     client = uuid.uuid5(uuid.NAMESPACE_URL, world.fresh()).bytes
-    told = await world.call(GetTelemetrySubscriptionsRequest(client_instance_id=client), at=at)
+    response = await world.call(GetTelemetrySubscriptionsRequest(client_instance_id=client), at=at)
     request = PushTelemetryRequest(
         client_instance_id=client,
-        subscription_id=told.subscription_id ^ unknown,
+        subscription_id=response.subscription_id ^ unknown,
         terminating=False,
         compression_type=codec,
         metrics=metrics,
