@@ -221,13 +221,13 @@ class Noting(ResizedTopic):
         super().__init__(servers, TOPIC, **QUIET, **{"linger.ms": 10})
         self.name, self.lines, self.stored = name, file.open("w"), stored
 
-    def told(self, error: Any, message: Any) -> None:
+    def on_delivery(self, error: Any, message: Any) -> None:
         """Handle the acknowledgement of a key's oldest record."""
         if error is None:
             place = message.partition(), message.offset()
             self.lines.write(line(message.key().decode(), int(message.value()), *place, self.name))
             self.stored.value += 1
-        super().told(error, message)
+        super().on_delivery(error, message)
 
 
 def write(servers: str, name: str, count: int, file: Path, stored: Any, allowed: Any) -> None:

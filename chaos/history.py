@@ -220,7 +220,7 @@ class Transaction:
 
 
 @dataclass(slots=True)
-class ProducerBegun:
+class ProducerInitialized:
     """A producer took a transactional id over."""
 
     order: int
@@ -313,7 +313,7 @@ class History:
     published: list[Published] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
-    producers: list[ProducerBegun] = field(default_factory=list)
+    producers: list[ProducerInitialized] = field(default_factory=list)
     committed_reads: list[CommittedRead] = field(default_factory=list)
     copiers_commits: list[Commit] = field(default_factory=list)
     """Commits of the copiers' consumers at the ends of key epochs, outside transactions."""

@@ -54,9 +54,9 @@ class ResizedTopic:
 
     def produce(self, key: bytes) -> None:
         """Send the oldest record of a key."""
-        self.partitioner.produce(self.topic, self.waiting[key][0], key, on_delivery=self.told)
+        self.partitioner.produce(self.topic, self.waiting[key][0], key, on_delivery=self.on_delivery)
 
-    def told(self, error: Any, message: Message) -> None:
+    def on_delivery(self, error: Any, message: Message) -> None:
         """What has become of the oldest record of a key."""
         key = message.key()
         if error is None:

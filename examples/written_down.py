@@ -37,7 +37,7 @@ def send(servers: str, topic: str, file: Path, count: int) -> None:
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
     with file.open("ab") as lines:
 
-        def told(sequence: int, error: Any, record: Message) -> None:
+        def on_delivery(sequence: int, error: Any, record: Message) -> None:
             if error is not None:
                 raise KafkaException(error)
             lines.write(line_of(record, sequence))
@@ -47,7 +47,7 @@ def send(servers: str, topic: str, file: Path, count: int) -> None:
             sequence = sequences[key]
             sequences[key] += 1
             headers = {SEQUENCE: str(sequence)}
-            producer.produce(topic, f"value {number}", key, headers=headers, on_delivery=partial(told, sequence))
+            producer.produce(topic, f"value {number}", key, headers=headers, on_delivery=partial(on_delivery, sequence))
             producer.poll(0)
         producer.flush()
 

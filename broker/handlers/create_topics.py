@@ -55,7 +55,7 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
             if not request.validate_only:
                 created[topic.name] = max(rows[-1].num_partitions, 1)
         except KafkaError as error:
-            rows.append(refused(topic.name, error))
+            rows.append(error_result(topic.name, error))
     late = set(created) if request.timeout_ms <= 0 else await unsettled(services, created, request.timeout_ms)
     topics = [timed_out(row, with_id=not quorum) if row.name in late else row for row in rows]
     return CreateTopicsResponse(topics=topics, throttle_time_ms=spending.wait_ms)
@@ -121,13 +121,13 @@ def effective_configs(services: Services, plan: TopicPlan) -> list[CreatableTopi
     ]
 
 
-def refused(name: str, error: KafkaError) -> CreatableTopicResult:
+def error_result(name: str, error: KafkaError) -> CreatableTopicResult:
     """Return the row of a topic that was not created."""
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None, configs=[])
 
 
 def timed_out(row: CreatableTopicResult, *, with_id: bool) -> CreatableTopicResult:
     """Return the row of a created topic without leaders."""
-    late = refused(row.name, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    late = error_result(row.name, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
     late.topic_id = row.topic_id if with_id else ZERO_UUID
     return late

@@ -27,7 +27,7 @@ async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest)
     """Answer from the metadata image."""
     services = ctx.services
     if request.endpoint_type != BROKERS:
-        return refused(request.endpoint_type)
+        return error_response(request.endpoint_type)
     image = services.metadata.image
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
@@ -46,7 +46,7 @@ async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest)
     )
 
 
-def refused(endpoint_type: int) -> DescribeClusterResponse:
+def error_response(endpoint_type: int) -> DescribeClusterResponse:
     """Return the response to a request for controllers' endpoints, which exist only with KRaft."""
     controllers = endpoint_type == CONTROLLERS
     return DescribeClusterResponse(

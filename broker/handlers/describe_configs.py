@@ -59,7 +59,7 @@ async def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest)
     if strange is not None:
         reason = f"Unexpected resource type {strange.resource_type} for resource {strange.resource_name}"
         error = KafkaError(ErrorCode.INVALID_REQUEST, reason)
-        return DescribeConfigsResponse(results=[refused(resource, error) for resource in request.resources])
+        return DescribeConfigsResponse(results=[error_result(resource, error) for resource in request.resources])
     results, turns = [], YieldBudget()
     for resource in request.resources:
         await turns.spend()
@@ -74,7 +74,7 @@ async def describe(
     try:
         rows = await rows_of(ctx, resource)
     except KafkaError as error:
-        return refused(resource, error)
+        return error_result(resource, error)
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -149,7 +149,7 @@ def logger_rows() -> list[ConfigEntry]:
     ]
 
 
-def refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+def error_result(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
     """Return the row of a refused resource."""
     return DescribeConfigsResult(
         error_code=error.code,

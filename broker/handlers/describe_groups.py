@@ -38,11 +38,11 @@ def describe(ctx: RequestContext, group_id: str, generation_aware: bool) -> Desc
         authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         group = ctx.services.groups.group(group_id)
     except KafkaError as error:
-        return responses.not_described(group_id, error.code)
+        return responses.describe_missing_group(group_id, error.code)
     if not isinstance(group, ClassicGroup):
         missing = ctx.version >= FIRST_VERSION_THAT_MISSES_GROUPS
-        return responses.not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE)
-    row = responses.described(group, last_assignments=ctx.services.profile.shows_last_assignments)
+        return responses.describe_missing_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE)
+    row = responses.describe_group(group, last_assignments=ctx.services.profile.shows_last_assignments)
     if generation_aware:
         add_gates(row, group, ctx.services.groups.withheld(group_id))
     return row

@@ -41,11 +41,12 @@ async def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest
     if request.topics is not None:
         requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     return DescribeLogDirsResponse(
-        error_code=ErrorCode.NONE, results=[described(replicas, one, requested) for one in replicas.logs.directories]
+        error_code=ErrorCode.NONE,
+        results=[describe_directory(replicas, one, requested) for one in replicas.logs.directories],
     )
 
 
-def described(
+def describe_directory(
     replicas: ReplicaManager, directory: LogDirectory, requested: set[tuple[str, int]] | None
 ) -> DescribeLogDirsResult:
     """Return one directory with its requested partitions, or all."""

@@ -40,7 +40,7 @@ async def describe_topic_partitions(
     names = sorted({topic.name for topic in request.topics} or image.topics)
     if cursor is not None:
         if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
-            return refused(request)
+            return error_response(request)
         names = [name for name in names if name >= cursor.topic_name]
     left = max(min(request.response_partition_limit, PARTITIONS_MAX), 1)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -113,7 +113,7 @@ def error_row(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopi
     )
 
 
-def refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+def error_response(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """Return the response to an invalid cursor."""
     names = [topic.name for topic in request.topics]
     return DescribeTopicPartitionsResponse(topics=[error_row(name, ErrorCode.INVALID_REQUEST) for name in names])

@@ -46,7 +46,7 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
     except KafkaError as error:
-        return refused(ctx, request, error)
+        return error_response(ctx, request, error)
     services.replicas.fetchers.learn_addresses((one.broker_id, one.host_name, one.port) for one in request.live_leaders)
     flat: list[LeaderAndIsrPartitionError] = []
     by_id: dict[bytes, list[LeaderAndIsrPartitionError]] = {}
@@ -57,7 +57,7 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
             flat.append(row)
             by_id.setdefault(topic_id, []).append(row)
     except KafkaError as error:
-        return refused(ctx, request, error)
+        return error_response(ctx, request, error)
     finally:
         services.replicas.fetchers.settle()
     return LeaderAndIsrResponse(
@@ -69,7 +69,7 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
     )
 
 
-def refused(ctx: RequestContext, request: LeaderAndIsrRequest, error: KafkaError) -> LeaderAndIsrResponse:
+def error_response(ctx: RequestContext, request: LeaderAndIsrRequest, error: KafkaError) -> LeaderAndIsrResponse:
     """Return the response to a replaced controller, or to a request for an earlier registration of this broker."""
     ctx.services.log.info("refusing LeaderAndIsr of controller %d: %s", request.controller_id, error)
     return LeaderAndIsrResponse(error_code=error.code)

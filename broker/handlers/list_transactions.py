@@ -23,11 +23,11 @@ async def list_transactions(ctx: RequestContext, request: ListTransactionsReques
     """List the transactions that match the filters."""
     coordinator = ctx.services.transactions
     if coordinator.loading:
-        return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return error_response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
         matches = matcher(request.transactional_id_pattern) if request.transactional_id_pattern else anything
     except KafkaError as error:
-        return refused(error.code)
+        return error_response(error.code)
     states = {state.title for state in TransactionState}
     now_ms = ctx.services.now_ms()
     return ListTransactionsResponse(
@@ -46,7 +46,7 @@ async def list_transactions(ctx: RequestContext, request: ListTransactionsReques
     )
 
 
-def refused(code: ErrorCode) -> ListTransactionsResponse:
+def error_response(code: ErrorCode) -> ListTransactionsResponse:
     """Return an empty response with an error."""
     return ListTransactionsResponse(error_code=code, unknown_state_filters=[], transaction_states=[])
 

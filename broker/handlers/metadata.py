@@ -57,7 +57,7 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
     requested, aware = request.topics, request.generation_aware
     spending = MutationCharge(ctx, strict=False)
     if requested and ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID and any(by_id(one) for one in requested):
-        return refused(requested)
+        return error_response(requested)
     if requested is None or (not requested and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
         image = services.metadata.image
         shown = [
@@ -110,7 +110,7 @@ def by_id(requested: MetadataRequestTopic) -> bool:
     return requested.topic_id != ZERO_UUID or requested.name is None
 
 
-def refused(requested: list[MetadataRequestTopic]) -> MetadataResponse:
+def error_response(requested: list[MetadataRequestTopic]) -> MetadataResponse:
     """Return the response to an invalid request: every topic has the error, and all else is empty."""
     rows = [MetadataRequestTopic(name=topic.name or "", topic_id=topic.topic_id) for topic in requested]
     return MetadataResponse(

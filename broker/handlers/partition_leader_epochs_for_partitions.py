@@ -46,11 +46,11 @@ def answer(
 ) -> PartitionLeaderEpochsForPartitionsResponsePartition:
     """Return the row of one partition."""
     if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
-        return refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return error_row(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return epochs_of(image.topics.get(name), index)
 
 
-def refused(index: int, code: ErrorCode) -> PartitionLeaderEpochsForPartitionsResponsePartition:
+def error_row(index: int, code: ErrorCode) -> PartitionLeaderEpochsForPartitionsResponsePartition:
     """Return the row of a refused partition."""
     return PartitionLeaderEpochsForPartitionsResponsePartition(
         partition=index, leader_epoch_after_creation=-1, leader_epoch_before_deletion=-1, error_code=code
@@ -61,7 +61,7 @@ def epochs_of(topic: TopicImage | None, index: int) -> PartitionLeaderEpochsForP
     """Return the cuts of one partition."""
     partition = None if topic is None else topic.partitions.get(index)
     if topic is None or partition is None:
-        return refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return error_row(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return PartitionLeaderEpochsForPartitionsResponsePartition(
         partition=index,
         leader_epoch_after_creation=_after_creation(topic, partition),

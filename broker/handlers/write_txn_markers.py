@@ -58,7 +58,7 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
         is_authorized(ctx, Operation.ALTER, ResourceType.CLUSTER)
         or is_authorized(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     ):
-        return refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return error_response(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     replicas = ctx.services.replicas
     outcomes: Outcomes = {}
     written: list[Written] = []
@@ -84,7 +84,7 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
     return WriteTxnMarkersResponse(markers=[result_of(producer, rows) for producer, rows in outcomes.items()])
 
 
-def refused(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
+def error_response(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
     """Return the response to a client that may not write markers."""
     return WriteTxnMarkersResponse(
         markers=[

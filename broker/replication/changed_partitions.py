@@ -25,7 +25,7 @@ class ChangedPartitions:
     def add(self, partition: Partition) -> None:
         """Add a partition; the next `take` returns it."""
         listener = self._listeners[partition] = _ChangeListener(partition, self._changed)
-        listener.stirred()
+        listener.on_change()
 
     def remove(self, partition: Partition) -> None:
         """Remove a partition that this broker no longer hosts."""
@@ -49,5 +49,5 @@ class _ChangeListener:
         self.partition = partition
         self.changed = changed
 
-    def stirred(self) -> None:
+    def on_change(self) -> None:
         self.changed[self] = None

@@ -79,15 +79,15 @@ class SessionPartition:
         self.requested = requested
         self.wake()
 
-    def rest(self, partition: Partition, follower: Follower | None) -> None:
+    def mark_idle(self, partition: Partition, follower: Follower | None) -> None:
         """Mark the partition idle and listen: another read would find nothing until it changes."""
         self.partition, self.leader_epoch, self.follower = partition, partition.leader_epoch, follower
         partition.listeners[self] = None
         self.session.changed.pop(self.key, None)
         if follower is not None:
-            follower.rest(self.session.presence)
+            follower.mark_idle(self.session.presence)
 
-    def stirred(self) -> None:
+    def on_change(self) -> None:
         """Wake up after a change of the partition; the listener is removed already."""
         session, partition = self.session, self.partition
         assert partition is not None, "only an idle partition has a listener"

@@ -48,7 +48,7 @@ class Follower:
         self.leader_end_at_last_fetch = leader_end
         self.broker_epoch = broker_epoch
 
-    def rest(self, presence: LastSeen) -> None:
+    def mark_idle(self, presence: LastSeen) -> None:
         """Count each later request of the session as a fetch at the log end: the follower has the whole log."""
         self.presence = presence
 

@@ -45,7 +45,7 @@ class Following:
     session: FollowerSession | None = None
     """The session that contains the partition."""
 
-    def stirred(self) -> None:
+    def on_change(self) -> None:
         """Mark that the next request may differ for this partition."""
         if self.session is not None:
             self.session.reconsider(self)

@@ -59,7 +59,7 @@ class ReplicaRules:
 class Listener(Protocol):
     """Notified once of the next change of a partition."""
 
-    def stirred(self) -> None:
+    def on_change(self) -> None:
         """Handle a change. The listener is removed before; to hear of later changes it has to listen again."""
 
 
@@ -121,7 +121,7 @@ class Partition:
         if self.listeners:
             listeners, self.listeners = self.listeners, {}
             for one in listeners:
-                one.stirred()
+                one.on_change()
 
     def move_to(self, log: PartitionLog) -> None:
         """Replace the log with its complete copy in another directory."""

@@ -114,7 +114,7 @@ class SessionFetchReader(FetchReader):
             if not partition.at_rest(self.follower, self.broker_epoch):
                 return
             follower = partition.followers[self.follower]
-        entry.rest(partition, follower)
+        entry.mark_idle(partition, follower)
         self.watched.pop(partition, None)
 
     def _by_topic(self) -> list[FetchableTopicResponse]:

@@ -19,7 +19,7 @@ from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.sim.clients import CLIENT_FAILURES, EAGER, TOPIC, Application
 from tests.sim.cluster import SimCluster
-from tests.sim.history import Commit, CommittedRead, Copy, History, Place, ProducerBegun, Transaction
+from tests.sim.history import Commit, CommittedRead, Copy, History, Place, ProducerInitialized, Transaction
 from tests.sim.loop import Process
 
 OUT: Final = "out"
@@ -162,8 +162,8 @@ class _CopierRun:
             await self._producer.start()
             numbers = self._producer._accumulator.numbering.transactions
             assert numbers is not None
-            begun = ProducerBegun(self._history.tick(), copier.name, self._name, numbers.producer_epoch)
-            self._history.producers.append(begun)
+            initialized = ProducerInitialized(self._history.tick(), copier.name, self._name, numbers.producer_epoch)
+            self._history.producers.append(initialized)
             await self._consumer.start()
             while not copier.stopping:
                 batch = await self._consumer.getmany(timeout_ms=400)

@@ -129,7 +129,7 @@ def leave(group: ClassicGroup, event: Leave, now_ms: int) -> None:
     group.check_alive()
     size_before = len(group.members)
     rows = [(one, _leave_one(group, one.member_id, one.group_instance_id)) for one in responses.leaving(event)]
-    group.answer(event.ticket, responses.left(event, rows))
+    group.answer(event.ticket, responses.leave_response(event, rows))
     rebalance.continue_after_loss(group, size_before, now_ms)
 
 

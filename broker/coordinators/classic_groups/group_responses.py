@@ -65,7 +65,7 @@ def refusal(event: Event, error: ErrorCode) -> Answer:
 def unknown_group(event: Join | Sync | Heartbeat | Leave, limits: GroupLimits) -> Any:
     """Return the response about a group that this coordinator does not know."""
     if isinstance(event, Leave):
-        return left(event, [(one, ErrorCode.UNKNOWN_MEMBER_ID) for one in leaving(event)])
+        return leave_response(event, [(one, ErrorCode.UNKNOWN_MEMBER_ID) for one in leaving(event)])
     if isinstance(event, Join) and not limits.admits(event.request.session_timeout_ms):
         return refusal(event, ErrorCode.INVALID_SESSION_TIMEOUT).response
     return refusal(event, ErrorCode.UNKNOWN_MEMBER_ID).response
@@ -91,7 +91,7 @@ def join_refusal(event: Join, error: ErrorCode, *, member_id: str) -> JoinGroupR
     )
 
 
-def joined(group: ClassicGroup, member: Member) -> JoinGroupResponse:
+def join_response(group: ClassicGroup, member: Member) -> JoinGroupResponse:
     """Return the response to a member of the current generation; the leader's lists all members."""
     leads = member.member_id == group.members.leader_id
     return JoinGroupResponse(
@@ -111,7 +111,7 @@ def joined_without_rebalance(group: ClassicGroup, member: Member, event: Join, o
     A leader with v9 is told to skip the assignment. An older version is told that another member leads, or it would
     compute one.
     """
-    response = joined(group, member)
+    response = join_response(group, member)
     if event.version >= FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
         return dataclasses.replace(response, skip_assignment=member.member_id == group.members.leader_id)
     return dataclasses.replace(response, leader=old_leader, members=[])
@@ -133,7 +133,7 @@ def _subscriptions(group: ClassicGroup) -> list[JoinGroupResponseMember]:
     ]
 
 
-def synced(group: ClassicGroup, member: Member, assignment: bytes | None = None) -> SyncGroupResponse:
+def sync_response(group: ClassicGroup, member: Member, assignment: bytes | None = None) -> SyncGroupResponse:
     """Return the response with a member's assignment, or the given part of it."""
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
@@ -160,7 +160,7 @@ def leaving(event: Leave) -> list[MemberIdentity]:
     return event.request.members
 
 
-def left(event: Leave, rows: Iterable[tuple[MemberIdentity, ErrorCode]]) -> LeaveGroupResponse:
+def leave_response(event: Leave, rows: Iterable[tuple[MemberIdentity, ErrorCode]]) -> LeaveGroupResponse:
     """Return the response with each member's outcome; v0-v2 have one top-level error."""
     members = [
         MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error)
@@ -170,7 +170,7 @@ def left(event: Leave, rows: Iterable[tuple[MemberIdentity, ErrorCode]]) -> Leav
     return LeaveGroupResponse(error_code=members[0].error_code if alone else ErrorCode.NONE, members=members)
 
 
-def described(group: ClassicGroup, *, last_assignments: bool = False) -> DescribedGroup:
+def describe_group(group: ClassicGroup, *, last_assignments: bool = False) -> DescribedGroup:
     """Describe the group for administrators; metadata and assignments are filled in while it is Stable.
 
     With `last_assignments`, those of the last generation are also filled in while the group rebalances.
@@ -204,7 +204,7 @@ def withheld_topics(withheld: Mapping[tuple[str, int], str]) -> list[WithheldTop
     return [WithheldTopic(name=name, partitions=rows) for name, rows in topics.items()]
 
 
-def not_described(group_id: str, error: ErrorCode) -> DescribedGroup:
+def describe_missing_group(group_id: str, error: ErrorCode) -> DescribedGroup:
     """Describe a missing group (Dead, without an error up to v5, as in Kafka) or one of another coordinator."""
     missing = error is ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(

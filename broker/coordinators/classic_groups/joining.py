@@ -110,10 +110,10 @@ def rejoin(group: ClassicGroup, event: Join, now_ms: int) -> None:
     member = group.members.check(request.member_id, request.group_instance_id)
     unchanged = member.protocols == protocols_of(request)
     if group.state is COMPLETING and unchanged:
-        group.answer(event.ticket, responses.joined(group, member))  # the response to its last join was lost
+        group.answer(event.ticket, responses.join_response(group, member))  # the response to its last join was lost
         member.touch(now_ms)
     elif group.state is STABLE and unchanged and member.member_id != group.members.leader_id:
-        group.answer(event.ticket, responses.joined(group, member))
+        group.answer(event.ticket, responses.join_response(group, member))
         member.touch(now_ms)
     elif group.state in (PREPARING, COMPLETING, STABLE):
         hold_join(group, member, event, now_ms)

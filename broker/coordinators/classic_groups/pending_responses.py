@@ -51,7 +51,7 @@ def answer_joins(group: ClassicGroup, now_ms: int) -> None:
     for member in group.members:
         join = member.finish_join()
         if join is not None:
-            group.answer(join.ticket, responses.joined(group, member))
+            group.answer(join.ticket, responses.join_response(group, member))
         member.touch(now_ms)
 
 
@@ -61,5 +61,5 @@ def answer_syncs(group: ClassicGroup, error: ErrorCode, now_ms: int) -> None:
         sync = member.drop_sync()
         if sync is not None:
             refused = error is not ErrorCode.NONE
-            group.answer(sync, responses.sync_refusal(error) if refused else responses.synced(group, member))
+            group.answer(sync, responses.sync_refusal(error) if refused else responses.sync_response(group, member))
             member.touch(now_ms)

@@ -92,7 +92,7 @@ def sync(group: ClassicGroup, event: Sync, now_ms: int) -> None:
         # A returning static member gets the stored assignment; a commit that moved back may have closed a gate since.
         left, refused = without_closed(member, member.assignment, event.assignable)
         group.withhold(refused)
-        group.answer(event.ticket, responses.synced(group, member, left))
+        group.answer(event.ticket, responses.sync_response(group, member, left))
         return
     assert group.state is COMPLETING, f"{group.describe()}: a member in a group without members"
     hold_sync(group, member, event.ticket)

@@ -221,7 +221,7 @@ def leave(decision: Decision, event: Leave) -> None:
             rows.append((one, error.code))
     if going:
         remove_members(decision, going.values())
-    decision.answer = responses.left(event, rows)
+    decision.answer = responses.leave_response(event, rows)
 
 
 def _leaving(decision: Decision, one: MemberIdentity) -> Member:

@@ -43,7 +43,7 @@ class ClusterChanges:
 
     def _on_change(self, *_: Any) -> None:
         for wait in self.waits:
-            wait.stirred()
+            wait.on_change()
 
     def listen_to_groups(self, node: Node) -> None:
         """Listen to the groups of a node's coordinators."""
@@ -55,7 +55,7 @@ class ClusterChanges:
     def _on_group(self, group_id: str) -> None:
         for wait in self.waits:
             if wait.depends_on.group == group_id:
-                wait.stirred()
+                wait.on_change()
 
 
 _changes: Final[WeakKeyDictionary[Cluster, ClusterChanges]] = WeakKeyDictionary()
@@ -76,7 +76,7 @@ class PendingWait:
         self._changes = changes
         self._changed = asyncio.Event()
 
-    def stirred(self) -> None:
+    def on_change(self) -> None:
         """Wake the wait: something has changed."""
         self._changed.set()
 

@@ -87,7 +87,7 @@ class Feed:
         self._left_s: float | None = None
         self._collecting: asyncio.Task[None] | None = None
         self._hooked = False
-        self._stirred = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
     async def follow(self) -> AsyncGenerator[Message, None]:
         """Yield the whole state, then the changes, without end."""
@@ -117,7 +117,7 @@ class Feed:
 
     def on_event(self, event: FeedEvent) -> None:
         """Send an event to the pages; without a page, collect the state once for the history."""
-        self._stirred.set()
+        self._wakeup.set()
         if self._watchers:
             self._events.append(event.row())
 
@@ -196,7 +196,7 @@ class Feed:
                 self._on_node(node)
         if self._collecting is None or self._collecting.done():
             self._collecting = asyncio.create_task(self._collect_while_watched(), name="dashboard")
-        self._stirred.set()
+        self._wakeup.set()
 
     def _end(self) -> None:
         self._left_s = self._loop.time()
@@ -215,9 +215,9 @@ class Feed:
         traffic_sent_s = self._loop.time()
         while self._left_s is None or self._loop.time() - self._left_s < SPAN_S:
             if not self._watchers:
-                self._stirred.clear()
+                self._wakeup.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stirred.wait(), SPAN_S)
+                    await asyncio.wait_for(self._wakeup.wait(), SPAN_S)
                 await asyncio.sleep(0 if self._watchers else QUIET_S)
             began_s, used_s = self._loop.time(), time.thread_time()
             try:

@@ -188,7 +188,7 @@ async def test_feed_without_pages_only_checks_events(monkeypatch: Any) -> None:
             kind, body = await anext(messages)
             assert (kind, json.loads(body)["events"]) == ("delta", [{"number": 2}])
         assert not isinstance(cluster.nodes[1].server.dispatcher, TimedDispatcher)
-        await until(lambda: not feed._stirred.is_set())
+        await until(lambda: not feed._wakeup.is_set())
         count, began_s = len(looks), time.monotonic()
         await admin.create_topics([NewTopic(name="t", partitions=1)])
         assert time.monotonic() - began_s > 3 * module.PERIOD_S, "time in which it could have looked"

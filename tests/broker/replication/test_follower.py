@@ -49,7 +49,7 @@ def test_fetch_updates_all_follower_state() -> None:
 def test_resting_follower_is_caught_up_until_a_change() -> None:
     follower, presence = Follower(), LastSeen()
     fetch(follower, 5, 5, 0.0)
-    follower.rest(presence)
+    follower.mark_idle(presence)
     presence.seen_ms = 70.0
     assert (follower.seen_caught_up_ms, follower.caught_up_ms) == (70.0, 0.0)
     follower.stir()

@@ -130,10 +130,10 @@ def test_removed_partition_is_not_tracked_and_can_be_added_again() -> None:
     asking = Asking(first, second)
     asking.ask()
     asking.hear()
-    second.stirred()
+    second.on_change()
     asking.session.remove(second)
     assert second.partition.listeners == {} and len(asking.session) == 1
-    second.stirred()
+    second.on_change()
     request = asking.ask()
     assert (indexes(request), [one.partitions for one in request.forgotten_topics_data]) == ([], [[1]])
     asking.hear()

@@ -92,7 +92,7 @@ class Hearing:
     def __init__(self) -> None:
         self.times = 0
 
-    def stirred(self) -> None:
+    def on_change(self) -> None:
         self.times += 1
 
 

@@ -23,7 +23,7 @@ from anabranch.chaos.history import (
     Marker,
     OffsetsFetched,
     OffsetsReset,
-    ProducerBegun,
+    ProducerInitialized,
     Published,
     ReadStart,
     Send,
@@ -146,8 +146,8 @@ class Story:
             CommittedRead(self.history.tick(), reader, 1, place, offset, value, transaction)
         )
 
-    def producer_begun(self, producer: str, *, epoch: int = -1) -> None:
-        self.history.producers.append(ProducerBegun(self.history.tick(), "id", producer, epoch))
+    def producer_initialized(self, producer: str, *, epoch: int = -1) -> None:
+        self.history.producers.append(ProducerInitialized(self.history.tick(), "id", producer, epoch))
 
     def assigned(self, member: str, place: tuple[str, int] = P, *, group: int = 1) -> None:
         self.history.assigned.append(Assigned(self.history.tick(), "copiers", group, member, (place,)))

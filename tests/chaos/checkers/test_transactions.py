@@ -124,8 +124,8 @@ def _() -> tuple[Build, Build]:
 @case("A34 zombie-producer")
 def _() -> tuple[Build, Build]:
     def zombie(s: Story, outcome: str) -> None:
-        s.producer_begun("p")
-        s.producer_begun("q")
+        s.producer_initialized("p")
+        s.producer_initialized("q")
         s.transaction("x", ("b", "a"), outcome=outcome)
 
     return lambda s: zombie(s, "ok"), lambda s: zombie(s, "info")
@@ -133,8 +133,8 @@ def _() -> tuple[Build, Build]:
 
 @case.pair("A34 zombie-producer", 4, 2)
 def _(s: Story, epoch: int) -> None:  # an earlier producer that hears of its epoch after a later one did
-    s.producer_begun("p", epoch=3)
-    s.producer_begun("q", epoch=epoch)
+    s.producer_initialized("p", epoch=3)
+    s.producer_initialized("q", epoch=epoch)
     s.transaction("x", ("b", "a"))
 
 

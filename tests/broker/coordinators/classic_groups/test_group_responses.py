@@ -44,14 +44,14 @@ def test_leave_response_has_single_and_batch_form() -> None:
 def test_assignment_is_described_only_of_a_stable_group() -> None:
     drive = Driver()
     (member_id,) = drive.stable(1)
-    shown = responses.described(drive.group)
+    shown = responses.describe_group(drive.group)
     assert (shown.group_state, shown.protocol_data, shown.members[0].member_assignment) == (
         "Stable",
         "range",
         member_id.encode(),
     )
     drive.join(member_id)
-    hidden = responses.described(drive.group)
+    hidden = responses.describe_group(drive.group)
     assert (hidden.group_state, hidden.protocol_data) == ("CompletingRebalance", "")
     assert (hidden.members[0].member_id, hidden.members[0].member_assignment) == (member_id, b"")
 
@@ -60,7 +60,7 @@ def test_gates_are_described_only_after_add_gates() -> None:
     drive = Driver()
     (member_id,) = drive.stable(1)
     drive.group.members.by_id[member_id].holds_gates = True
-    row = responses.described(drive.group)
+    row = responses.describe_group(drive.group)
     assert (row.withheld, row.members[0].holds_gates) == ([], False)
     add_gates(row, drive.group, {("t", 1): "0@0 to reach offset 5"})
     assert row.members[0].holds_gates
@@ -70,8 +70,8 @@ def test_gates_are_described_only_after_add_gates() -> None:
 
 
 def test_unknown_group_is_dead_and_group_of_another_coordinator_is_an_error() -> None:
-    assert responses.not_described("g", ErrorCode.NONE).group_state == "Dead"
-    assert responses.not_described("g", ErrorCode.NOT_COORDINATOR).error_code == ErrorCode.NOT_COORDINATOR
+    assert responses.describe_missing_group("g", ErrorCode.NONE).group_state == "Dead"
+    assert responses.describe_missing_group("g", ErrorCode.NOT_COORDINATOR).error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_tick_has_no_refusal() -> None:
