@@ -45,7 +45,7 @@ class Retired:
 
 
 @dataclass(slots=True)
-class BoundaryTold:
+class EpochEndReported:
     """A leader reported the end of an earlier leader epoch."""
 
     order: int
@@ -109,7 +109,7 @@ class ResizeEvents:
 
     topics: list[TopicWritten] = field(default_factory=list)
     retired: list[Retired] = field(default_factory=list)
-    boundaries: list[BoundaryTold] = field(default_factory=list)
+    boundaries: list[EpochEndReported] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     gated: list[Gated] = field(default_factory=list)

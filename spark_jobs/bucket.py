@@ -51,7 +51,7 @@ NEVER_MS: Final = 1 << 62
 NO_SENDER: Final = Sender("", "", "", 0, -1)
 NO_GENERATION: Final = -1
 
-_TOLD: Final = SKIPPED.index("told")
+_REPORTED: Final = SKIPPED.index("told")
 _SKIP_GENERATION: Final = SKIPPED.index("generation")
 _SKIP_TIME: Final = SKIPPED.index("time_ms")
 """The first time column of `lines.skipped`."""
@@ -112,7 +112,7 @@ class Bucket:
         """
         found: list[Violation] = []
         keys, rows = self.lines.skipped.columns()
-        due = (rows[:, _TOLD] == 0) & (self.clock_ms - rows[:, _SKIP_TIME] >= LOSS_TIMEOUT_MS)
+        due = (rows[:, _REPORTED] == 0) & (self.clock_ms - rows[:, _SKIP_TIME] >= LOSS_TIMEOUT_MS)
         for first in np.unique(keys[due]).tolist():
             line = Line(skipped=[self.skip(first, row) for row in self.lines.skipped.get(first)])
             found += line.lost(self.clock_ms, LOSS_TIMEOUT_MS)

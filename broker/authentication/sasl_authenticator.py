@@ -72,7 +72,7 @@ class State(enum.Enum):
     """The state of a connection's login."""
 
     FIRST = enum.auto()
-    VERSIONS_TOLD = enum.auto()
+    VERSIONS_SENT = enum.auto()
     HANDSHAKEN = enum.auto()
     COMPLETE = enum.auto()
 
@@ -110,7 +110,7 @@ class SaslAuthenticator:
         if self._state is State.COMPLETE:
             if request.api.key == SASL_HANDSHAKE and self._may_log_in_again():
                 self._again_ms = self._now_ms()
-                self._state = State.VERSIONS_TOLD
+                self._state = State.VERSIONS_SENT
                 self._connection.on_login_required(self._settings.receive_bytes_max)
             elif self._ends_ms is not None and self._now_ms() >= self._ends_ms:
                 raise CloseConnection("its authentication session has expired")
@@ -125,7 +125,7 @@ class SaslAuthenticator:
                 return self._authenticate(request.body.auth_bytes)
             if request.api.key == API_VERSIONS and self._state is State.FIRST:
                 return await self._versions(request, peer)
-            if request.api.key == API_VERSIONS and self._state is State.VERSIONS_TOLD and not self._principal:
+            if request.api.key == API_VERSIONS and self._state is State.VERSIONS_SENT and not self._principal:
                 raise CloseConnection("ApiVersions twice before authentication")
             answer = error_response_or_none(request, ErrorCode.ILLEGAL_SASL_STATE)
             _authentication_failure(
@@ -152,7 +152,7 @@ class SaslAuthenticator:
     async def _versions(self, request: DecodedRequest, peer: Peer) -> Any:
         response = await self._answerer().answer(request, peer)
         if response is not None and response.error_code == ErrorCode.NONE:
-            self._state = State.VERSIONS_TOLD
+            self._state = State.VERSIONS_SENT
         return response
 
     def _handshake(self, request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:

@@ -15,7 +15,7 @@ from anabranch.protocol.values import value
 
 
 class SaslRefused(Exception):
-    """Failed authentication. `told` is the error text for the client; None: the mechanism's general text."""
+    """Failed authentication. `client_message` is the error text for the client; None: the mechanism's general text."""
 
     def __init__(self, reason: str, client_message: str | None = None) -> None:
         super().__init__(reason)

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 
 from anabranch.clients.partitioners.placement import Placement, Placements, placement_of
 
-Told = Callable[[Any, Any], None]
+DeliveryCallback = Callable[[Any, Any], None]
 REFUSALS: Final = (
     KafkaError.POLICY_VIOLATION,
     KafkaError.INVALID_RECORD,
@@ -60,7 +60,13 @@ class LineagePartitioner:
             self._placements.refused(topic, known)
 
     def produce(
-        self, topic: str, value: Any = None, key: bytes | None = None, *, on_delivery: Told | None = None, **more: Any
+        self,
+        topic: str,
+        value: Any = None,
+        key: bytes | None = None,
+        *,
+        on_delivery: DeliveryCallback | None = None,
+        **more: Any,
     ) -> None:
         """Call `Producer.produce` with the key's partition. A refusal reaches `on_delivery` like any other error.
 

@@ -42,9 +42,9 @@ class EpochEndOffset:
     end_offset: Int64 = always(absent=-1)
     """Exclusive; -1 with epoch -1 when the leader knows nothing as old."""
     deliverable_end: Int64 = tagged(2545, since=4, absent=-1)
-    """Behind the last record below the end that consumers are handed; told if it was asked for."""
+    """Behind the last record below the end that consumers may read; set if the request has `deliverable`."""
     log_start_offset: Int64 = tagged(2542, since=4, absent=-1)
-    """Told if the deliverable end was asked for."""
+    """Set if the request has `deliverable`."""
 
 
 @message

@@ -12,7 +12,7 @@ from typing import Any, Final
 from anabranch.broker.handlers import offset_for_leader_epoch
 from anabranch.broker.replication.legacy_producers import LegacyProducers
 from anabranch.broker.replication.partition import Partition
-from anabranch.chaos.resize_events import BoundaryTold, Gated, LetIn, Refused, Retired, Shown, TopicWritten
+from anabranch.chaos.resize_events import EpochEndReported, Gated, LetIn, Refused, Retired, Shown, TopicWritten
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.controller.model import TopicBody
@@ -106,7 +106,7 @@ class ResizeProbes:
         closed = partition is not None and asked.leader_epoch < partition.leader_epoch
         if consumer and closed and partition is not None and answer.end_offset >= 0:
             self._events.boundaries.append(
-                BoundaryTold(
+                EpochEndReported(
                     self._history.tick(),
                     partition._rules.broker_id,
                     (topic, asked.partition),

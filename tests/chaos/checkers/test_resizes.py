@@ -7,7 +7,7 @@ import pytest
 from anabranch.chaos.checkers import CHECKERS as ALL
 from anabranch.chaos.checkers.invariants import INVARIANTS, LIVENESS, PROGRESS
 from anabranch.chaos.checkers.resizes import CHECKERS
-from anabranch.chaos.resize_events import BoundaryTold, Gated, LetIn, Refused, Retired, Shown, TopicWritten
+from anabranch.chaos.resize_events import EpochEndReported, Gated, LetIn, Refused, Retired, Shown, TopicWritten
 from anabranch.protocol.lineage import KeyEpoch
 from tests.chaos.checkers.story import MOVED, Build, Cases, P, Q, Story, split
 
@@ -42,7 +42,7 @@ def retired(
 
 @case.pair("B14 boundary-moved", 5, 6)
 def _(s: Story, end: int) -> None:
-    s.history.resizes.boundaries.append(BoundaryTold(s.history.tick(), 2, P, 4, 3, end))
+    s.history.resizes.boundaries.append(EpochEndReported(s.history.tick(), 2, P, 4, 3, end))
     s.stored("a", P, 5, epoch=3)
 
 
