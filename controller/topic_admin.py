@@ -30,11 +30,7 @@ async def create_topic(
     with _in_a_session():
         if sorted(assignment) != list(range(len(assignment))) or not assignment:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without gaps.")
-        if await retry_connection_loss(lambda: session.exists(paths.delete_topic(name))) is not None:
-            raise KafkaError(
-                ErrorCode.TOPIC_ALREADY_EXISTS,
-                f"Topic '{name}' is marked for deletion. It is removed when every broker has deleted its logs.",
-            )
+        await refuse_deleted(session, name)
         body = new_topic(topic_id, assignment)
         topic_size.check(name, body)
         if await retry_connection_loss(lambda: session.exists(paths.topic(name))) is not None:
@@ -51,6 +47,15 @@ async def create_topic(
                 return
             if found is not None:
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
+async def refuse_deleted(session: ZkSession, name: str) -> None:
+    """Raise KafkaError(TOPIC_ALREADY_EXISTS) if a topic of this name is being deleted."""
+    if await is_going(session, name):
+        raise KafkaError(
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            f"Topic '{name}' is marked for deletion. It is removed when every broker has deleted its logs.",
+        )
 
 
 def new_topic(topic_id: bytes, assignment: Mapping[int, Sequence[int]]) -> TopicBody:

@@ -16,6 +16,7 @@ from anabranch.broker.administration.mutation_charge import MutationCharge
 from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.tasks.yield_budget import YieldBudget
+from anabranch.controller.topic_admin import refuse_deleted
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.create_topics import (
     CreatableTopic,
@@ -84,7 +85,9 @@ async def create_one(
     """Check one topic and, unless `validate_only`, create it."""
     services = ctx.services
     plan = topic_creation.plan_topic(services.settings, services.metadata.image, topic, services.rng)
-    if not validate_only:
+    if validate_only:
+        await refuse_deleted(services.session, plan.name)
+    else:
         spending.spend(len(plan.assignment))
         await topic_creation.create(services, plan)
     # With validate_only a quorum returns an id that no topic gets.

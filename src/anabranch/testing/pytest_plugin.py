@@ -287,7 +287,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"NO CLUSTER OF PROCESSES, {len(reasons)} tests skipped: {reasons[0]}", yellow=True)
 
 
-def _not_started(error: Exception) -> pytest.fail.Exception:
+def _not_started(error: Exception) -> BaseException:
     return pytest.fail.Exception(f"the cluster did not start: {error}", pytrace=False)
 
 

@@ -71,9 +71,9 @@ async def test_an_advertised_port_is_that_of_the_first_port_and_the_others_follo
     first = adjacent_free_ports(4)
     async with proxied(3, port=first, advertised_host="kafka.example", advertised_port=9092) as (_, proxy):
         assert proxy.bootstrap_servers == "kafka.example:9092"
-        told = await asked(f"127.0.0.1:{first}", MetadataRequest(topics=[]))
-        assert {one.host for one in told.brokers} == {"kafka.example"}
-        ports = sorted(one.port for one in told.brokers)
+        response = await call(f"127.0.0.1:{first}", MetadataRequest(topics=[]))
+        assert {one.host for one in response.brokers} == {"kafka.example"}
+        ports = sorted(one.port for one in response.brokers)
         assert ports == [9092, 9093, 9094]
         assert sorted(row["port"] for row in proxy.nodes()) == ports
 

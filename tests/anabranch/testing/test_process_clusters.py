@@ -21,7 +21,6 @@ from anabranch.testing.process_clusters import (
     ProcessSettings,
     StartedCluster,
     empty,
-    release,
     start_processes,
 )
 from anabranch.testing.running_cluster import RunningCluster
@@ -117,12 +116,13 @@ def test_cluster_of_a_block_that_raises_is_used_again(kept: ProcessClusters) -> 
         assert second is first
 
 
-def test_name_of_a_deleted_topic_is_free_when_a_cluster_is_empty(hosted: Clusters) -> None:
-    with hosted.running(brokers=3) as kafka:
-        for _ in range(3):
-            kafka.topic("orders", partitions=8)
-            release(kafka)
+def test_name_of_a_slowly_deleted_topic_is_free_when_a_cluster_is_empty(hosted: Clusters) -> None:
+    with hosted.running(brokers=2) as kafka:
+        kafka.topic("orders")
+        with kafka.faults(api="StopReplica", between_brokers=True, delay_ms=500) as rule:
             empty(kafka)
+            assert rule.hits
+            kafka.topic("orders")
 
 
 def test_group_with_a_member_is_not_deleted(hosted: Clusters) -> None:

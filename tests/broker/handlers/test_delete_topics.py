@@ -9,6 +9,7 @@ import pytest
 
 from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk import paths
+from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.wire import ZERO_UUID
@@ -34,6 +35,13 @@ async def test_replica_on_an_offline_broker_is_deleted_when_it_returns() -> None
         again = await create(cluster, "t", replicas=2)
         assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS, "it is marked for deletion until all is gone"
         assert "Topic 't' is marked for deletion" in again.error_message
+        checked = CreateTopicsRequest(
+            topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=2, assignments=[], configs=[])],
+            timeout_ms=60_000,
+            validate_only=True,
+        )
+        (would,) = (await ask(cluster, at, checked)).topics
+        assert (would.error_code, would.error_message) == (again.error_code, again.error_message)
         assert files.names("t-0")
         await cluster.start_broker(away)
         while await watcher.session.exists(paths.topic("t")) is not None:  # noqa: ASYNC110
