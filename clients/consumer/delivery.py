@@ -33,7 +33,7 @@ class Boundary(NamedTuple):
     """Whether keys moved to other partitions there: only then is a flush needed."""
     end: int
     begin_number: int
-    """The begin number (`PartitionProgress.begun`) under which this was found."""
+    """The begin number (`PartitionProgress.begin_number`) under which this was found."""
     maybe: bool = False
     """The key epoch's end is unknown: this position may be it."""
 

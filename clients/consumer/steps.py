@@ -2,8 +2,8 @@
 
 A step fetches missing information or takes an action: it takes time, or is the application's own code. `poll_loop`
 executes it and reports the result (`ConsumerCore.on_step_done`, or `postpone` if it failed). By then anything may have
-changed: a step therefore carries the begin numbers (`PartitionProgress.begun`) at its decision, and what has changed
-since is decided again.
+changed: a step therefore carries the begin numbers (`PartitionProgress.begin_number`) at its decision, and what has
+changed since is decided again.
 """
 
 from __future__ import annotations

@@ -25,18 +25,23 @@ KEEPS_RUNNING: Final = re.compile(r"anabranch (up|proxy|node|zookeeper|streams) 
 READY: Final = {"streams": re.compile(r'\["running"')}
 SERVES: Final = re.compile(r"ready ")
 FIRST_PORT: Final = 10_000
-PLACES: Final = 380
-"""For neighbours, one behind the other. They end below the ports of `anabranch.cluster.processes.free_ports`."""
+PLACES: Final = 376
+"""For neighbours, one behind the other. Each worker of a run has every eighth, so no two take the same.
+
+They end below the ports of `anabranch.cluster.processes.free_ports`.
+"""
 DEADLINE_S: Final = 300.0
 LOOK_S: Final = 0.02
 LAST_CHARS: Final = 3000
+WORKERS: Final = 8
+WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
 _places = itertools.count(os.getpid())
 
 
 def free_ports() -> dict[str, str]:
     """Find free neighbours for all ports of pages."""
     for place in _places:
-        first = FIRST_PORT + place % PLACES * len(PORTS)
+        first = FIRST_PORT + (place * WORKERS + WORKER) % PLACES * len(PORTS)
         ports = range(first, first + len(PORTS))
         if all(map(_is_free, ports)):
             return dict(zip(map(str, PORTS), map(str, ports), strict=True))

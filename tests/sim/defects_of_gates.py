@@ -97,9 +97,9 @@ def inclusive(planter: Planter) -> None:
 
 @defect("K406", "the high watermark is taken for the end of a key epoch")
 def high_watermark(planter: Planter) -> None:
-    def end_of_epoch(ctx: Any, topic: str, asked: Any, *, consumer: bool = True) -> Any:
-        answer = original(ctx, topic, asked, consumer=consumer)
-        partition = ctx.services.replicas.leader_of(topic, asked.partition)
+    def end_of_epoch(ctx: Any, topic: str, requested: Any, *, consumer: bool = True) -> Any:
+        answer = original(ctx, topic, requested, consumer=consumer)
+        partition = ctx.services.replicas.leader_of(topic, requested.partition)
         if answer.end_offset > partition.high_watermark:
             answer.end_offset = partition.high_watermark
         return answer

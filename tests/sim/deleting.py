@@ -136,14 +136,17 @@ async def _delete(schedule: DeletingSchedule, place: Place) -> bool:
     return await delete_unread(cluster, place, before, within_s=2)
 
 
+OWN = ("deliveries", "read_starts", "callbacks", "died", "commits", "resets", "fetched")
+"""The events of a group's members, in a history."""
+
+
 class GroupHistory(History):
     """The history as one more group sees it: what its members did is its own, everything else is shared."""
 
     def __init__(self, main: History) -> None:
-        super().__init__(**{one.name: getattr(main, one.name) for one in dataclasses.fields(History)})
+        shared = {one.name: getattr(main, one.name) for one in dataclasses.fields(History)}
+        super().__init__(**{**shared, **{name: [] for name in OWN}})
         self._main = main
-        self.deliveries, self.begun, self.callbacks, self.died = [], [], [], []
-        self.commits, self.resets, self.fetched = [], [], []
 
     def tick(self) -> int:
         """The next place in the one order of the run."""

@@ -62,7 +62,7 @@ def epoch_kept(planter: Planter) -> None:
 
 @plant("stale ISR accepted")
 def stale_isr(planter: Planter) -> None:
-    def decide(state: Any, partition: Any, row: Any, *, by_id: bool, asker: int) -> Any:
+    def decide(state: Any, partition: Any, row: Any, *, by_id: bool, requester: int) -> Any:
         committed = state.partitions[partition]
         isr = tuple(member.broker_id for member in row.new_isr_with_epochs)
         if isr == committed.state.isr:
@@ -90,13 +90,13 @@ def lives_confused(planter: Planter) -> None:
 @plant("a watch that is not set again")
 def watch_lost(planter: Planter) -> None:
     async def brokers(reader: Any) -> Any:
-        if reader.__dict__.setdefault("_asked", 0) >= 2:
+        if reader.__dict__.setdefault("_number", 0) >= 2:
             session, reader._session = reader._session, _WithoutWatches(reader._session)
             try:
                 return await original(reader)
             finally:
                 reader._session = session
-        reader._asked += 1
+        reader._number += 1
         return await original(reader)
 
     original = planter.replace(ZnodeReader, "brokers", brokers)

@@ -168,10 +168,10 @@ def deny_the_unknown(planter: Planter) -> None:
     from anabranch.broker.handlers import delete_topics
     from anabranch.protocol.errors import ErrorCode, KafkaError
 
-    async def mark(ctx: Any, asked: Any, spending: Any) -> Any:
-        if asked.name is not None and asked.name not in ctx.services.metadata.image.topics:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
-        return await original(ctx, asked, spending)
+    async def mark(ctx: Any, requested: Any, spending: Any) -> Any:
+        if requested.name is not None and requested.name not in ctx.services.metadata.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, requested.name)
+        return await original(ctx, requested, spending)
 
     original = planter.replace(delete_topics, "mark", mark)
 

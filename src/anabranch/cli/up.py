@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -214,7 +215,8 @@ def command(
         from anabranch.broker.config.properties_file import properties_of
 
         options["properties"] = properties_of(config_file, config)
-        endpoint = control_endpoint(
+        listen = functools.partial(
+            control_endpoint,
             control,
             control_token,
             control_journal,
@@ -222,7 +224,7 @@ def command(
             file_bytes_max=control_file_mib << 20,
         )
         if processes:
-            options |= {"zookeeper": zookeeper, "metrics_port": metrics_port, "endpoint": endpoint}
+            options |= {"zookeeper": zookeeper, "metrics_port": metrics_port, "endpoint": listen()}
             run_processes(brokers=brokers, log_level=log_level, **options)
             return
         pace = clock_pace(clock, control)
@@ -232,6 +234,7 @@ def command(
             from anabranch.cli.faults import follow_rules
 
             follow_rules(cluster.faults, rules)
+        endpoint = listen()  # after all that can be refused: nobody would close it
         loop = None if endpoint is None and pace is None else clock_loop()
         run(lambda: serve(cluster, host, metrics_port, endpoint, pace), log_level=log_level, loop_factory=loop)
 

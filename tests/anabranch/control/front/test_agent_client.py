@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import pytest
 
@@ -15,7 +15,7 @@ from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.events import EventRow, Events
 from anabranch.control.front.agent_client import AgentClient, AgentUnreachable, open_http
 from anabranch.control.route import ControlRequest, Route, WaitTimedOut
-from anabranch.control.routes import get_events
+from anabranch.control.routes import EventsQuery, get_events
 from anabranch.control.server import ControlServer
 
 T = TypeVar("T")
@@ -27,6 +27,14 @@ class Controlled:
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         return await work
+
+
+class EchoQuery(TypedDict, total=False):
+    n: str
+
+
+class EchoBody(TypedDict, total=False):
+    b: int
 
 
 async def get_echo(on: Controlled, asked: ControlRequest) -> dict[str, Any]:
@@ -47,11 +55,11 @@ async def never(on: Controlled, asked: ControlRequest) -> EventRow:
 
 
 ROUTES = (
-    Route("POST", "/v1/echo/{name}", "Echo.", get_echo),
+    Route("POST", "/v1/echo/{name}", "Echo.", get_echo, query=EchoQuery, body=EchoBody),
     Route("GET", "/v1/file", "A file.", get_file, gives_file=True),
     Route("GET", "/v1/refused/{name}", "A refusal.", refuse),
     Route("GET", "/v1/never", "No response.", never, waits=True),
-    Route("GET", "/v1/events", "Events.", get_events),
+    Route("GET", "/v1/events", "Events.", get_events, query=EventsQuery),
 )
 
 
