@@ -66,9 +66,9 @@ class LauncherSocket:
             task.cancel()
         await asyncio.gather(*self._watching.values(), return_exceptions=True)
 
-    async def carry_out(self, asked: Answer) -> Answer:
+    async def carry_out(self, order: Answer) -> Answer:
         """Execute one command."""
-        match asked["do"]:
+        match order["do"]:
             case "nodes":
                 rows = [
                     {"id": node.node_id, "pid": node.pid, "address": node.address}
@@ -77,7 +77,7 @@ class LauncherSocket:
                 directory = str(self._launcher.directory.resolve())
                 return {"directory": directory, "zookeeper": self._launcher.zookeeper, "nodes": rows}
             case "start":
-                return {"pid": await self.start(int(asked["node"]))}
+                return {"pid": await self.start(int(order["node"]))}
             case other:
                 raise OrderRefused(f"cannot {other}")
 

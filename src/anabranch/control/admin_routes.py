@@ -105,25 +105,25 @@ class QuotaRow(TypedDict):
     quotas: dict[str, float]
 
 
-async def get_topic_configs(on: ControlledCluster, asked: ControlRequest) -> list[ConfigRow]:
+async def get_topic_configs(on: ControlledCluster, request: ControlRequest) -> list[ConfigRow]:
     """Get the properties of a topic."""
     async with on.admin() as admin:
-        return _config_rows(await admin.describe_configs(asked.words["topic"]))
+        return _config_rows(await admin.describe_configs(request.words["topic"]))
 
 
-async def alter_topic_configs(on: ControlledCluster, asked: ControlRequest) -> list[ConfigRow]:
+async def alter_topic_configs(on: ControlledCluster, request: ControlRequest) -> list[ConfigRow]:
     """Set properties of a topic, and return others to their defaults."""
-    changes, unset = asked.body.get("set", {}), asked.body.get("unset", [])
+    changes, unset = request.body.get("set", {}), request.body.get("unset", [])
     if not all(isinstance(one, str) for one in (*changes, *changes.values(), *unset)) or not (changes or unset):
         raise ValueError('say {"set": {"retention.ms": "60000"}, "unset": ["cleanup.policy"]}, all of it as text')
     async with on.admin() as admin:
-        await admin.alter_configs(asked.words["topic"], changes=changes, unset=unset)
-        return _config_rows(await admin.describe_configs(asked.words["topic"]))
+        await admin.alter_configs(request.words["topic"], changes=changes, unset=unset)
+        return _config_rows(await admin.describe_configs(request.words["topic"]))
 
 
-async def reset_group_offsets(on: ControlledCluster, asked: ControlRequest) -> OffsetsRow:
+async def reset_group_offsets(on: ControlledCluster, request: ControlRequest) -> OffsetsRow:
     """Change the committed offsets of a group, or show what would be committed."""
-    group, body = asked.words["group"], asked.body
+    group, body = request.words["group"], request.body
     topic, partition, to = body.get("topic"), body.get("partition"), body.get("to")
     if not isinstance(topic, str) or not isinstance(to, str):
         raise ValueError('a reset is {"topic": "orders", "to": "earliest", "dry_run": true}')
@@ -163,7 +163,7 @@ async def _members(admin: Admin, group: str) -> list[str]:
     return [one.member_id for one in known.members]
 
 
-async def get_acls(on: ControlledCluster, asked: ControlRequest) -> AclsRow:
+async def get_acls(on: ControlledCluster, request: ControlRequest) -> AclsRow:
     """Get the entries of the authorizer; the cluster may have none."""
     async with on.admin() as admin:
         try:
@@ -187,7 +187,7 @@ async def get_acls(on: ControlledCluster, asked: ControlRequest) -> AclsRow:
     return {"authorizer": True, "acls": sorted(rows, key=lambda one: tuple(one.values()))}
 
 
-async def get_users(on: ControlledCluster, asked: ControlRequest) -> list[UserRow]:
+async def get_users(on: ControlledCluster, request: ControlRequest) -> list[UserRow]:
     """Get the users with SCRAM credentials."""
     async with on.admin() as admin:
         found = await admin.describe_users()
@@ -198,11 +198,11 @@ async def get_users(on: ControlledCluster, asked: ControlRequest) -> list[UserRo
     ]
 
 
-async def get_quotas(on: ControlledCluster, asked: ControlRequest) -> list[QuotaRow]:
+async def get_quotas(on: ControlledCluster, request: ControlRequest) -> list[QuotaRow]:
     """Get the quotas of users, client ids and addresses."""
-    request = DescribeClientQuotasRequest(components=[], strict=False)
+    query = DescribeClientQuotasRequest(components=[], strict=False)
     async with on.admin() as admin:
-        response: DescribeClientQuotasResponse = await admin.network.call_any(request)
+        response: DescribeClientQuotasResponse = await admin.network.call_any(query)
     if response.error_code:
         raise KafkaError(ErrorCode(response.error_code), response.error_message or "")
     rows: list[QuotaRow] = [

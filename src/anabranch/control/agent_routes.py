@@ -89,48 +89,48 @@ class DecisionBody(TypedDict):
     spent: NotRequired[Annotated[bool, "whether the rule can hit no further request"]]
 
 
-async def get_agent(on: ControlledNode, asked: ControlRequest) -> AgentRow:
+async def get_agent(on: ControlledNode, request: ControlRequest) -> AgentRow:
     """Get the agent."""
     return on.row()
 
 
-async def get_capabilities(on: ControlledNode, asked: ControlRequest) -> CapabilitiesRow:
+async def get_capabilities(on: ControlledNode, request: ControlRequest) -> CapabilitiesRow:
     """Get what is possible here."""
     return capabilities_row(((one.method, one.path, reason_against(one)) for one in AGENT_ROUTES), RULES_ELSEWHERE)
 
 
-async def add_fault(on: ControlledNode, asked: ControlRequest) -> RuleRow:
+async def add_fault(on: ControlledNode, request: ControlRequest) -> RuleRow:
     """Add a rule."""
-    decided_by = asked.query.get("decided_by", "")
+    decided_by = request.query.get("decided_by", "")
     if decided_by not in ("", BY_FRONT):
         raise ValueError(f"decided_by is {BY_FRONT}, not {decided_by!r}")
-    rule = from_json(asked.body)
-    return on.add_rule(rule, asked.query.get("front", ""), decided_by_front=decided_by == BY_FRONT).row()
+    rule = from_json(request.body)
+    return on.add_rule(rule, request.query.get("front", ""), decided_by_front=decided_by == BY_FRONT).row()
 
 
-async def renew_lease(on: ControlledNode, asked: ControlRequest) -> LeaseRow:
+async def renew_lease(on: ControlledNode, request: ControlRequest) -> LeaseRow:
     """Give the lease to a front, or extend it."""
-    front = asked.body.get("front")
+    front = request.body.get("front")
     if not isinstance(front, str):
         raise ValueError("front is the name of the front")
     return on.renew_lease(front)
 
 
-async def end_lease(on: ControlledNode, asked: ControlRequest) -> Done:
+async def end_lease(on: ControlledNode, request: ControlRequest) -> Done:
     """End the lease of a front, and remove its rules."""
-    on.end_lease(asked.query.get("front", ""))
+    on.end_lease(request.query.get("front", ""))
     return {}
 
 
-async def get_decisions(on: ControlledNode, asked: ControlRequest) -> list[QuestionRow]:
+async def get_decisions(on: ControlledNode, request: ControlRequest) -> list[QuestionRow]:
     """Get the open questions."""
-    on.check_front(asked.query.get("front", ""))
+    on.check_front(request.query.get("front", ""))
     return on.decisions.rows
 
 
-def follow_decisions(on: ControlledNode, asked: ControlRequest) -> AsyncGenerator[tuple[str, Any], None]:
+def follow_decisions(on: ControlledNode, request: ControlRequest) -> AsyncGenerator[tuple[str, Any], None]:
     """Follow the questions. Raises ActionRefused if the front does not hold the lease."""
-    on.check_front(asked.query.get("front", ""))
+    on.check_front(request.query.get("front", ""))
     return _questions(on)
 
 
@@ -140,18 +140,18 @@ async def _questions(on: ControlledNode) -> AsyncGenerator[tuple[str, Any], None
             yield ("ready", {"node": on.node_id}) if row is None else ("decision", row)
 
 
-async def decide(on: ControlledNode, asked: ControlRequest) -> Done:
+async def decide(on: ControlledNode, request: ControlRequest) -> Done:
     """Answer a question."""
-    number, hit, spent = asked.words["question"], asked.body.get("hit"), asked.body.get("spent", False)
+    number, hit, spent = request.words["question"], request.body.get("hit"), request.body.get("spent", False)
     if not number.isdecimal() or not isinstance(hit, bool) or not isinstance(spent, bool):
         raise ValueError('a decision on a question such as 7 is {"hit": true}')
     on.decisions.answer(int(number), Decision(hit, spent))
     return {}
 
 
-async def explain_with_events(on: ControlledNode, asked: ControlRequest) -> ExplanationRow:
+async def explain_with_events(on: ControlledNode, request: ControlRequest) -> ExplanationRow:
     """Explain an exchange of this node with the events of the whole cluster."""
-    number, rows = asked.words["number"], asked.body.get("events")
+    number, rows = request.words["number"], request.body.get("events")
     if not isinstance(rows, list) or not all(isinstance(row, dict) and {"at", "kind"} <= row.keys() for row in rows):
         raise ValueError("events are the events of the cluster, as rows")
     events = [Event(0, row["at"], row["kind"], row) for row in rows]
@@ -172,7 +172,7 @@ def _route(route: Route) -> Route:
     if not reason:
         return route
 
-    async def refuse(on: ControlledNode, asked: ControlRequest) -> NoReturn:
+    async def refuse(on: ControlledNode, request: ControlRequest) -> NoReturn:
         raise ActionRefused(reason)
 
     refuse.__name__ = route.handler.__name__

@@ -26,14 +26,14 @@ class ClockBody(TypedDict, total=False):
     pace: Annotated[float, "cluster seconds per real second; 0 stops the clock"]
 
 
-async def get_clock(on: ControlledCluster, asked: ControlRequest) -> ClockRow:
+async def get_clock(on: ControlledCluster, request: ControlRequest) -> ClockRow:
     """Get the cluster's time."""
     return _row(_clock(on))
 
 
-async def change_clock(on: ControlledCluster, asked: ControlRequest) -> ClockRow:
+async def change_clock(on: ControlledCluster, request: ControlRequest) -> ClockRow:
     """Change the clock's pace, advance it, or both; respond when everything due until then has happened."""
-    clock, body = _clock(on), asked.body
+    clock, body = _clock(on), request.body
     if not body or body.keys() - ClockBody.__annotations__.keys():
         raise ValueError('send {"advance": "45s"}, or {"pace": 10}; pace 0 stops the clock')
     pace = body.get("pace", clock.scale)

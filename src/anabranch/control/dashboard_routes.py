@@ -48,16 +48,16 @@ class ZnodeRow(TypedDict):
     children: list[ZnodeChildRow]
 
 
-async def get_dashboard_rows(on: ControlledCluster, asked: ControlRequest) -> DashboardRows:
+async def get_dashboard_rows(on: ControlledCluster, request: ControlRequest) -> DashboardRows:
     """Get the current rows."""
     feed = _feed(on)
     feed.look()
     return {"at": feed.now_s(), "rows": feed.rows}
 
 
-async def get_past_dashboard_rows(on: ControlledCluster, asked: ControlRequest) -> DashboardRows:
+async def get_past_dashboard_rows(on: ControlledCluster, request: ControlRequest) -> DashboardRows:
     """Get the rows at an earlier moment."""
-    text = asked.query.get("at", "")
+    text = request.query.get("at", "")
     try:
         at_s = float(text)
     except ValueError:
@@ -71,9 +71,9 @@ async def get_past_dashboard_rows(on: ControlledCluster, asked: ControlRequest) 
     return {"at": since_s, "rows": rows}
 
 
-async def get_znode(on: ControlledCluster, asked: ControlRequest) -> ZnodeRow:
+async def get_znode(on: ControlledCluster, request: ControlRequest) -> ZnodeRow:
     """Get one znode, and the names of its children."""
-    path = asked.query.get("path", "/")
+    path = request.query.get("path", "/")
     node = on.cluster.zookeeper.tree.nodes.get(path)
     if node is None:
         raise UnknownNode(f"there is no znode {path}")

@@ -193,7 +193,7 @@ def _log_failure(serving: asyncio.Task[None]) -> None:
 
 
 def make_control_endpoint(
-    wanted: str | None,
+    address_text: str | None,
     token: str | None,
     journal_size: int = 0,
     *,
@@ -201,16 +201,16 @@ def make_control_endpoint(
     file_bytes_max: int = FILE_BYTES_MAX,
 ) -> ControlEndpoint | None:
     """Create the endpoint for the options. Raises UsageError if they conflict, OSError if the port is taken."""
-    if wanted is None:
+    if address_text is None:
         if token or journal_size or frames:
             name = "token" if token else "journal" if journal_size else "frames"
             raise click.UsageError(f"--control-{name} needs --control")
         return None
     if frames and not journal_size:
         raise click.UsageError("--control-frames needs --control-journal")
-    address = Address.parse(wanted)
+    address = Address.parse(address_text)
     if not address.is_local and not token:
-        raise click.UsageError(f"--control {wanted}: a non-loopback address needs --control-token TOKEN")
+        raise click.UsageError(f"--control {address_text}: a non-loopback address needs --control-token TOKEN")
     if importlib.util.find_spec("aiohttp") is None:
         raise click.UsageError("--control needs aiohttp: pip install 'anabranch[control]'")
     return ControlEndpoint(address, token or "", journal_size, frames=frames, file_bytes_max=file_bytes_max)

@@ -72,7 +72,7 @@ class Events:
         self._loop = asyncio.get_running_loop()
         self._kept: deque[Event] = deque(maxlen=KEPT)
         self._number = 0
-        self._news: asyncio.Future[None] | None = None
+        self._changed: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[Event], None]] = []
         self._flushes: dict[Callable[[], None], None] = {}
         self._leaders: dict[tuple[bytes, int], int] = {}
@@ -94,9 +94,9 @@ class Events:
         self._kept.append(event)
         for listener in self._listeners:
             listener(event)
-        if self._news is not None:
-            self._news.set_result(None)
-            self._news = None
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
 
     def on_event(self, listener: Callable[[Event], None]) -> None:
         """Call `listener(event)` for each later event."""
@@ -129,9 +129,9 @@ class Events:
                 number = one.number
                 yield one
             if number >= self._number:
-                if self._news is None:
-                    self._news = self._loop.create_future()
-                await asyncio.shield(self._news)
+                if self._changed is None:
+                    self._changed = self._loop.create_future()
+                await asyncio.shield(self._changed)
 
     @contextlib.contextmanager
     def flushed_by(self, flush: Callable[[], None]) -> Iterator[None]:

@@ -28,55 +28,55 @@ class HitsQuery(TypedDict, total=False):
     timeout: float
 
 
-async def get_faults(on: ControlledCluster, asked: ControlRequest) -> list[RuleRow]:
+async def get_faults(on: ControlledCluster, request: ControlRequest) -> list[RuleRow]:
     """Get every rule, in order."""
-    gone = on.faults.removed if asked.query.get("removed") == "true" else ()
+    gone = on.faults.removed if request.query.get("removed") == "true" else ()
     return [armed.row() for armed in (*gone, *on.faults)]
 
 
-async def add_fault(on: ControlledCluster, asked: ControlRequest) -> RuleRow:
+async def add_fault(on: ControlledCluster, request: ControlRequest) -> RuleRow:
     """Add a rule."""
-    return on.faults.add(from_json(asked.body)).row()
+    return on.faults.add(from_json(request.body)).row()
 
 
-async def get_fault(on: ControlledCluster, asked: ControlRequest) -> RuleRow:
+async def get_fault(on: ControlledCluster, request: ControlRequest) -> RuleRow:
     """Get one rule."""
-    return _armed(on, asked).row()
+    return _armed(on, request).row()
 
 
-async def remove_fault(on: ControlledCluster, asked: ControlRequest) -> RuleRow:
+async def remove_fault(on: ControlledCluster, request: ControlRequest) -> RuleRow:
     """Remove a rule."""
-    return on.faults.remove(_armed(on, asked).rule.name).row()
+    return on.faults.remove(_armed(on, request).rule.name).row()
 
 
-async def remove_faults(on: ControlledCluster, asked: ControlRequest) -> Done:
+async def remove_faults(on: ControlledCluster, request: ControlRequest) -> Done:
     """Remove all rules."""
     on.faults.clear()
     return {}
 
 
-async def release_fault(on: ControlledCluster, asked: ControlRequest) -> RuleRow:
+async def release_fault(on: ControlledCluster, request: ControlRequest) -> RuleRow:
     """Release what a rule holds."""
-    armed = _armed(on, asked)
+    armed = _armed(on, request)
     armed.release()
     return armed.row()
 
 
-async def wait_for_hits(on: ControlledCluster, asked: ControlRequest) -> RuleRow:
+async def wait_for_hits(on: ControlledCluster, request: ControlRequest) -> RuleRow:
     """Respond when a rule has reached a number of hits."""
-    armed = _armed(on, asked)
-    hits = asked.query.get("hits", "1")
+    armed = _armed(on, request)
+    hits = request.query.get("hits", "1")
     if not hits.isdecimal():
         raise ValueError(f"hits is a number, not {hits!r}")
     try:
-        await armed.wait_hit(int(hits), timeout_s(asked.query.get("timeout", "")))
+        await armed.wait_hit(int(hits), timeout_s(request.query.get("timeout", "")))
     except TimeoutError as error:
         raise WaitTimedOut(str(error)) from None
     return armed.row()
 
 
-def _armed(on: ControlledCluster, asked: ControlRequest) -> ActiveRule:
-    name = asked.words["rule"]
+def _armed(on: ControlledCluster, request: ControlRequest) -> ActiveRule:
+    name = request.words["rule"]
     try:
         return on.faults.get(name)
     except KeyError:

@@ -43,18 +43,18 @@ class ExplanationRow(TypedDict):
     explained: Annotated[list[str], "the reasons, in sentences"]
 
 
-async def get_journal(on: ControlledCluster, asked: ControlRequest) -> list[ExchangeRow]:
+async def get_journal(on: ControlledCluster, request: ControlRequest) -> list[ExchangeRow]:
     """Get the kept exchanges."""
-    words = dict(asked.query)
+    words = dict(request.query)
     with_bytes = words.pop("bytes", "") == "true"
     if with_bytes:
         _needs_bytes(_journal(on))
     return [one.row(with_bytes=with_bytes) for one in _journal(on).entries(**_filter(words))]
 
 
-async def wait_for_exchanges(on: ControlledCluster, asked: ControlRequest) -> list[ExchangeRow]:
+async def wait_for_exchanges(on: ControlledCluster, request: ControlRequest) -> list[ExchangeRow]:
     """Respond when enough exchanges match."""
-    words = dict(asked.query)
+    words = dict(request.query)
     count, patience_s = words.pop("count", "1"), timeout_s(words.pop("timeout", ""))
     if not count.isdecimal():
         raise ValueError(f"count is a number, not {count!r}")
@@ -65,9 +65,9 @@ async def wait_for_exchanges(on: ControlledCluster, asked: ControlRequest) -> li
     return [one.row() for one in found]
 
 
-async def explain_exchange(on: ControlledCluster, asked: ControlRequest) -> ExplanationRow:
+async def explain_exchange(on: ControlledCluster, request: ControlRequest) -> ExplanationRow:
     """Explain the outcome of one exchange."""
-    return explanation(on.journal, asked.words["number"])
+    return explanation(on.journal, request.words["number"])
 
 
 def explanation(journal: Journal | None, number: str, events: Sequence[ClusterEvent] | None = None) -> ExplanationRow:
@@ -79,12 +79,12 @@ def explanation(journal: Journal | None, number: str, events: Sequence[ClusterEv
         raise UnknownNode(f"no exchange {number} is kept; the newest is {kept.newest}") from None
 
 
-async def get_capture(on: ControlledCluster, asked: ControlRequest) -> bytes:
+async def get_capture(on: ControlledCluster, request: ControlRequest) -> bytes:
     """Get the exchanges as a capture file."""
     journal = _journal(on)
     _needs_bytes(journal)
     day_s = follow_loop_ms()() / 1000 - asyncio.get_running_loop().time()
-    return capture(journal.entries(**_filter(asked.query)), day_s)
+    return capture(journal.entries(**_filter(request.query)), day_s)
 
 
 def _filter(words: Mapping[str, str]) -> JournalFilter:
@@ -92,7 +92,7 @@ def _filter(words: Mapping[str, str]) -> JournalFilter:
     return cast("JournalFilter", words)
 
 
-async def clear_journal(on: ControlledCluster, asked: ControlRequest) -> Done:
+async def clear_journal(on: ControlledCluster, request: ControlRequest) -> Done:
     """Clear the journal."""
     _journal(on).clear()
     return {}

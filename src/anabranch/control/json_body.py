@@ -51,9 +51,9 @@ def check_fields(body: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]
         kinds = fields.get(name, {}).get("type")
         if kinds is None:
             continue
-        wanted = [kinds] if isinstance(kinds, str) else kinds
-        if not any(_is(kind, value) for kind in wanted):
-            raise ValueError(f"{name} is {' or '.join(KINDS[kind] for kind in wanted)}, not {shortened(value)}")
+        allowed = [kinds] if isinstance(kinds, str) else kinds
+        if not any(_is(kind, value) for kind in allowed):
+            raise ValueError(f"{name} is {' or '.join(KINDS[kind] for kind in allowed)}, not {shortened(value)}")
 
 
 def check_names(given: Iterable[str], known: Collection[str], what: str, kind: str) -> None:

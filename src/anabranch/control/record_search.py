@@ -80,17 +80,17 @@ class PartitionScan:
     Args:
         leader: The partition's leader.
         before: The offset to begin at; this one is not examined. None: the high watermark.
-        wanted: The conditions.
+        conditions: The conditions.
         limit: The maximum number of records that are kept: the newest ones.
     """
 
-    def __init__(self, leader: Partition, before: int | None, wanted: RecordFilter, limit: int) -> None:
+    def __init__(self, leader: Partition, before: int | None, conditions: RecordFilter, limit: int) -> None:
         self._log = leader.log
         self._end = leader.high_watermark
         self.before = self._end if before is None else min(before, self._end)
-        if wanted.offset is not None:
-            self.before = min(self.before, wanted.offset + 1)
-        self._wanted = wanted
+        if conditions.offset is not None:
+            self.before = min(self.before, conditions.offset + 1)
+        self._conditions = conditions
         self._limit = limit
         self.found: deque[tuple[BatchHeader, Record]] = deque()
         """The found records, oldest first."""
@@ -104,7 +104,7 @@ class PartitionScan:
 
     @property
     def _wanted_passed(self) -> bool:
-        return self._wanted.offset is not None and self.before <= self._wanted.offset
+        return self._conditions.offset is not None and self.before <= self._conditions.offset
 
     async def step(self) -> int:
         """Examine the next older records; return the number of bytes that were read."""
@@ -121,14 +121,14 @@ class PartitionScan:
                     offset = end
                     break
                 lowest, offset = min(lowest, header.base_offset), header.next_offset
-                if header.is_control and self._wanted.has_content:
+                if header.is_control and self._conditions.has_content:
                     continue
-                if self._wanted.may_match(header.base_offset, header.next_offset, header.max_timestamp):
+                if self._conditions.may_match(header.base_offset, header.next_offset, header.max_timestamp):
                     kept = deque(
                         (
                             (header, one)
                             for one in iter_records(content, position)
-                            if one.offset < end and self._wanted.matches(one)
+                            if one.offset < end and self._conditions.matches(one)
                         ),
                         maxlen=self._limit + 1,  # one more, which shows that there are more
                     )
@@ -144,11 +144,11 @@ class PartitionScan:
         return size_bytes
 
 
-async def search_records(on: ControlledCluster, asked: ControlRequest) -> FoundRecordsRow:
+async def search_records(on: ControlledCluster, request: ControlRequest) -> FoundRecordsRow:
     """Find records of a topic, newest first."""
-    topic, query = topic_of(on, asked), asked.query
+    topic, query = topic_of(on, request), request.query
     limit = max(1, min(number_of(query, "limit", 50), RECORDS_MAX))
-    wanted = _filter(query)
+    conditions = _filter(query)
     before = _cursor(query.get("before", ""))
     scans: dict[int, PartitionScan] = {}
     leaderless = []
@@ -156,7 +156,7 @@ async def search_records(on: ControlledCluster, asked: ControlRequest) -> FoundR
         if before and index not in before:
             continue
         try:
-            scans[index] = PartitionScan(leader_of(on, topic, index), before.get(index), wanted, limit)
+            scans[index] = PartitionScan(leader_of(on, topic, index), before.get(index), conditions, limit)
         except ActionRefused as refused:
             if query.get("partition") or isinstance(refused, UnknownNode):
                 raise

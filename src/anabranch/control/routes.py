@@ -63,49 +63,49 @@ class EventsQuery(TypedDict, total=False):
     after: Annotated[int, "only events after this number"]
 
 
-async def get_state(on: ControlledCluster, asked: ControlRequest) -> state.ClusterStateRow:
+async def get_state(on: ControlledCluster, request: ControlRequest) -> state.ClusterStateRow:
     """Get the whole state at one moment."""
     return state.cluster_state(on.cluster)
 
 
-async def get_nodes(on: ControlledCluster, asked: ControlRequest) -> list[state.NodeRow]:
+async def get_nodes(on: ControlledCluster, request: ControlRequest) -> list[state.NodeRow]:
     """Get every node."""
     return state.nodes(on.cluster)
 
 
-async def kill_node(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
+async def kill_node(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
     """See Actions.kill."""
-    return await on.actions.kill(asked.node)
+    return await on.actions.kill(request.node)
 
 
-async def stop_node(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
+async def stop_node(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
     """See Actions.stop."""
-    return await on.actions.stop(asked.node)
+    return await on.actions.stop(request.node)
 
 
-async def start_node(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
+async def start_node(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
     """See Actions.start."""
-    return await on.actions.start(asked.node)
+    return await on.actions.start(request.node)
 
 
-async def freeze_node(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
+async def freeze_node(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
     """See Actions.freeze."""
-    return on.actions.freeze(asked.node)
+    return on.actions.freeze(request.node)
 
 
-async def thaw_node(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
+async def thaw_node(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
     """See Actions.thaw."""
-    return on.actions.thaw(asked.node)
+    return on.actions.thaw(request.node)
 
 
-async def elect_leader(on: ControlledCluster, asked: ControlRequest) -> Done:
+async def elect_leader(on: ControlledCluster, request: ControlRequest) -> Done:
     """Elect a leader, as an administrator does; the response says why there is no new one."""
-    topic, how = asked.words["topic"], asked.body.get("how", ELECTIONS[0])
+    topic, how = request.words["topic"], request.body.get("how", ELECTIONS[0])
     if how not in ELECTIONS:
         raise ValueError(f"how is {' or '.join(ELECTIONS)}, not {how!r}")
-    if not asked.words["partition"].isdecimal():
-        raise ValueError(f"a partition is a number, not {asked.words['partition']!r}")
-    partition = TopicPartition(topic, int(asked.words["partition"]))
+    if not request.words["partition"].isdecimal():
+        raise ValueError(f"a partition is a number, not {request.words['partition']!r}")
+    partition = TopicPartition(topic, int(request.words["partition"]))
     async with on.admin() as admin:
         outcome = (await admin.elect_leaders([partition], unclean=how == ELECTIONS[1]))[partition]
     if outcome is not None:
@@ -113,38 +113,38 @@ async def elect_leader(on: ControlledCluster, asked: ControlRequest) -> Done:
     return {}
 
 
-async def expire_session(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
+async def expire_session(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
     """See Actions.expire_session."""
-    return on.actions.expire_session(asked.node)
+    return on.actions.expire_session(request.node)
 
 
-async def suspend_session(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
+async def suspend_session(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
     """See Actions.suspend_session."""
-    return on.actions.suspend_session(asked.node)
+    return on.actions.suspend_session(request.node)
 
 
-async def resume_session(on: ControlledCluster, asked: ControlRequest) -> state.NodeRow:
+async def resume_session(on: ControlledCluster, request: ControlRequest) -> state.NodeRow:
     """See Actions.resume_session."""
-    return on.actions.resume_session(asked.node)
+    return on.actions.resume_session(request.node)
 
 
-async def get_topics(on: ControlledCluster, asked: ControlRequest) -> list[state.TopicRow]:
+async def get_topics(on: ControlledCluster, request: ControlRequest) -> list[state.TopicRow]:
     """Get every topic."""
     return state.topics(on.cluster)
 
 
-async def get_topic(on: ControlledCluster, asked: ControlRequest) -> state.TopicRow:
+async def get_topic(on: ControlledCluster, request: ControlRequest) -> state.TopicRow:
     """Get one topic."""
-    name = asked.words["topic"]
+    name = request.words["topic"]
     image = state.newest_image(on.cluster).get(name)
     if image is None:
         raise UnknownNode(f"there is no topic {name}")
     return state.topic_row(on.cluster, image)
 
 
-async def create_topic(on: ControlledCluster, asked: ControlRequest) -> state.TopicRow:
+async def create_topic(on: ControlledCluster, request: ControlRequest) -> state.TopicRow:
     """Create a topic, and respond when every partition has a leader."""
-    topic = new_topic(asked)
+    topic = new_topic(request)
     async with on.admin() as admin:
         await admin.create_topics([topic])
     if missing := await wait(on.cluster, condition({"topic": topic.name}), WAIT_S):
@@ -152,9 +152,9 @@ async def create_topic(on: ControlledCluster, asked: ControlRequest) -> state.To
     return state.topic_row(on.cluster, state.newest_image(on.cluster)[topic.name])
 
 
-def new_topic(asked: ControlRequest) -> NewTopic:
+def new_topic(request: ControlRequest) -> NewTopic:
     """The topic that a request describes. Raises ValueError if it describes none."""
-    body = asked.body
+    body = request.body
     name, configs = body.get("topic"), body.get("configs", {})
     if not isinstance(name, str) or not isinstance(configs, dict):
         raise ValueError('a new topic is {"topic": "name", "partitions": 4, "replicas": 3, "configs": {...}}')
@@ -166,33 +166,33 @@ def new_topic(asked: ControlRequest) -> NewTopic:
     )
 
 
-async def delete_topic(on: ControlledCluster, asked: ControlRequest) -> Done:
+async def delete_topic(on: ControlledCluster, request: ControlRequest) -> Done:
     """Delete a topic with its records."""
     async with on.admin() as admin:
-        await admin.delete_topics([asked.words["topic"]])
+        await admin.delete_topics([request.words["topic"]])
     return {}
 
 
-async def get_groups(on: ControlledCluster, asked: ControlRequest) -> list[state.GroupRow]:
+async def get_groups(on: ControlledCluster, request: ControlRequest) -> list[state.GroupRow]:
     """Get every group."""
     return state.groups(on.cluster)
 
 
-async def wait_for_state(on: ControlledCluster, asked: ControlRequest) -> WaitRow:
+async def wait_for_state(on: ControlledCluster, request: ControlRequest) -> WaitRow:
     """Respond when a condition holds."""
-    words = dict(asked.query)
+    words = dict(request.query)
     patience_s = timeout_s(words.pop("timeout", ""))
     if missing := await wait(on.cluster, condition(words), patience_s):
         raise WaitTimedOut(f"after {patience_s:g} s {missing}")
     return {"newest": on.events.newest}
 
 
-async def get_events(on: ControlledCluster, asked: ControlRequest) -> list[EventRow]:
+async def get_events(on: ControlledCluster, request: ControlRequest) -> list[EventRow]:
     """Get the events after a number."""
-    return [one.row() for one in on.events.after(int(asked.query.get("after", "0")))]
+    return [one.row() for one in on.events.after(int(request.query.get("after", "0")))]
 
 
-async def get_capabilities(on: ControlledCluster, asked: ControlRequest) -> CapabilitiesRow:
+async def get_capabilities(on: ControlledCluster, request: ControlRequest) -> CapabilitiesRow:
     """Get what is possible here."""
     no_freeze = "" if on.cluster.can_freeze else NO_CLOCK
     no_journal = "" if on.journal is not None else NO_JOURNAL

@@ -143,13 +143,13 @@ class ControlServer:
         async def answer(request: web.Request) -> web.StreamResponse:
             if parameters is not None:
                 check_names(request.query, parameters, request.path, "parameter")
-            asked = await self._asked(request, route, None if is_refused else fields)
+            control_request = await self._control_request(request, route, None if is_refused else fields)
             if EVENT_STREAM in request.headers.get("Accept", ""):
                 if route.path in self._streams:
                     return await self._streams[route.path](request)
                 if route.stream is not None:
-                    return await _send_rows(request, route.stream(self._controlled, asked))
-            work = route.handler(self._controlled, asked)
+                    return await _send_rows(request, route.stream(self._controlled, control_request))
+            work = route.handler(self._controlled, control_request)
             done = await (work if route.waits else self._finished(self._controlled.run(work)))
             return web.Response(body=done) if isinstance(done, bytes) else web.json_response(done)
 
@@ -189,7 +189,9 @@ class ControlServer:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.debug("a request was refused: %s", error)
 
-    async def _asked(self, request: web.Request, route: Route, fields: Mapping[str, Any] | None) -> ControlRequest:
+    async def _control_request(
+        self, request: web.Request, route: Route, fields: Mapping[str, Any] | None
+    ) -> ControlRequest:
         """Parse a request, and check its body, unless `fields` is None."""
         if not route.takes_file:
             body = parse_object(await _content(request, route.body_bytes_max))

@@ -32,58 +32,58 @@ class ForkBody(TypedDict, total=False):
     snapshot: Annotated[str, "the snapshot with the fork's data; the current data if left out"]
 
 
-async def reset_state(on: ControlledCluster, asked: ControlRequest) -> Done:
+async def reset_state(on: ControlledCluster, request: ControlRequest) -> Done:
     """Return to the state after the start."""
     await _states(on).reset()
     return {}
 
 
-async def get_snapshots(on: ControlledCluster, asked: ControlRequest) -> list[SnapshotRow]:
+async def get_snapshots(on: ControlledCluster, request: ControlRequest) -> list[SnapshotRow]:
     """Get every snapshot."""
     return [_row(name, one) for name, one in _states(on).kept.items()]
 
 
-async def take_snapshot(on: ControlledCluster, asked: ControlRequest) -> SnapshotRow:
+async def take_snapshot(on: ControlledCluster, request: ControlRequest) -> SnapshotRow:
     """Take a snapshot; replace one of the same name."""
-    name = asked.words["name"]
+    name = request.words["name"]
     taken = _states(on).kept[name] = _states(on).take()
     return _row(name, taken)
 
 
-async def restore_snapshot(on: ControlledCluster, asked: ControlRequest) -> Done:
+async def restore_snapshot(on: ControlledCluster, request: ControlRequest) -> Done:
     """Restore a snapshot."""
-    await _states(on).restore(_states(on).get(asked.words["name"]))
+    await _states(on).restore(_states(on).get(request.words["name"]))
     return {}
 
 
-async def remove_snapshot(on: ControlledCluster, asked: ControlRequest) -> Done:
+async def remove_snapshot(on: ControlledCluster, request: ControlRequest) -> Done:
     """Remove a snapshot."""
-    _states(on).get(asked.words["name"])
-    del _states(on).kept[asked.words["name"]]
+    _states(on).get(request.words["name"])
+    del _states(on).kept[request.words["name"]]
     return {}
 
 
-async def get_snapshot_file(on: ControlledCluster, asked: ControlRequest) -> bytes:
+async def get_snapshot_file(on: ControlledCluster, request: ControlRequest) -> bytes:
     """Get a snapshot as a file."""
-    return _states(on).get(asked.words["name"]).to_bytes()
+    return _states(on).get(request.words["name"]).to_bytes()
 
 
-async def put_snapshot_file(on: ControlledCluster, asked: ControlRequest) -> SnapshotRow:
+async def put_snapshot_file(on: ControlledCluster, request: ControlRequest) -> SnapshotRow:
     """Store a snapshot from a file."""
-    name = asked.words["name"]
-    kept = _states(on).kept[name] = await _in_turns(Snapshot.reading(asked.content, asked.file_bytes_max))
+    name = request.words["name"]
+    kept = _states(on).kept[name] = await _in_turns(Snapshot.reading(request.content, request.file_bytes_max))
     return _row(name, kept)
 
 
-async def fork_state(on: ControlledCluster, asked: ControlRequest) -> ForkRow:
+async def fork_state(on: ControlledCluster, request: ControlRequest) -> ForkRow:
     """Start another cluster with this cluster's data, or with a snapshot's."""
-    name = asked.body.get("snapshot", "")
+    name = request.body.get("snapshot", "")
     return await _states(on).fork(_states(on).get(name) if name else _states(on).take())
 
 
-async def end_fork(on: ControlledCluster, asked: ControlRequest) -> Done:
+async def end_fork(on: ControlledCluster, request: ControlRequest) -> Done:
     """Stop a fork."""
-    number = asked.words["fork"]
+    number = request.words["fork"]
     await _states(on).end_fork(int(number) if number.isdecimal() else 0)
     return {}
 

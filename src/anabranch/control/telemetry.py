@@ -94,7 +94,7 @@ class ClientTelemetry:
         self._bytes = 0
         self._pushed: OrderedDict[str, PushedMetrics] = OrderedDict()
         """Client instance id -> last push, the oldest push first."""
-        self._news: asyncio.Future[None] | None = None
+        self._changed: asyncio.Future[None] | None = None
 
     @property
     def is_taken(self) -> bool:
@@ -113,11 +113,11 @@ class ClientTelemetry:
 
     def rows(self, client: str | None = None) -> list[TelemetryRow]:
         """The clients that have asked or pushed, optionally only those with this client id or client instance id."""
-        asked = dict(self._asked())
-        known = {one.client_instance_id: one for one in self._clients(asked)}
+        known_instances = dict(self._instances())
+        known = {one.client_instance_id: one for one in self._clients(known_instances)}
         chosen = [one for one in known.values() if client in (None, one.client_id, one.client_instance_id)]
         return [
-            _row(one, asked.get(one.client_instance_id), self._pushed.get(one.client_instance_id))
+            _row(one, known_instances.get(one.client_instance_id), self._pushed.get(one.client_instance_id))
             for one in sorted(chosen, key=lambda one: (one.client_id, one.client_instance_id))
         ]
 
@@ -139,8 +139,8 @@ class ClientTelemetry:
         try:
             async with asyncio.timeout(timeout_s):
                 while missing():
-                    self._news = self._news or asyncio.get_running_loop().create_future()
-                    await asyncio.shield(self._news)
+                    self._changed = self._changed or asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._changed)
         except TimeoutError:
             raise TimeoutError(f"after {timeout_s:g} s {missing()}") from None
         return self.rows(client)
@@ -166,11 +166,11 @@ class ClientTelemetry:
                 self._events.publish(
                     kind, node=node_id, client=client.client_id, instance=client.client_instance_id, bytes=len(metrics)
                 )
-        if self._news is not None:
-            self._news.set_result(None)
-            self._news = None
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
 
-    def _asked(self) -> Iterator[tuple[str, tuple[int, Instance]]]:
+    def _instances(self) -> Iterator[tuple[str, tuple[int, Instance]]]:
         """Client instance id -> where it has asked; the last to ask comes last."""
         found = [
             (node_id, one)
@@ -181,9 +181,9 @@ class ClientTelemetry:
         for node_id, one in sorted(found, key=lambda row: row[1].seen_at_ms):
             yield one.client.client_instance_id, (node_id, one)
 
-    def _clients(self, asked: dict[str, tuple[int, Instance]]) -> Iterator[Client]:
+    def _clients(self, known_instances: dict[str, tuple[int, Instance]]) -> Iterator[Client]:
         yield from (one.client for one in self._pushed.values())
-        yield from (one.client for _, one in asked.values())
+        yield from (one.client for _, one in known_instances.values())
 
     def _missing(self, client: str, pushes: int, *, terminated: bool) -> str:
         """The unmet condition of a wait, in one line; empty if it holds."""
@@ -213,8 +213,8 @@ def _names(client: Client) -> tuple[str, str]:
     return client.client_id, client.client_instance_id
 
 
-def _row(client: Client, asked: tuple[int, Instance] | None, pushed: PushedMetrics | None) -> TelemetryRow:
-    instance = None if asked is None else asked[1]
+def _row(client: Client, known_instances: tuple[int, Instance] | None, pushed: PushedMetrics | None) -> TelemetryRow:
+    instance = None if known_instances is None else known_instances[1]
     return {
         "client": client.client_id,
         "instance": client.client_instance_id,
@@ -222,7 +222,7 @@ def _row(client: Client, asked: tuple[int, Instance] | None, pushed: PushedMetri
         "software_version": client.software_version,
         "host": client.host,
         "port": client.port,
-        "node": asked[0] if asked is not None else pushed.node_id if pushed is not None else -1,
+        "node": known_instances[0] if known_instances is not None else pushed.node_id if pushed is not None else -1,
         "wanted": None if instance is None else list(instance.subscription.metrics),
         "interval_ms": None if instance is None else instance.subscription.interval_ms,
         "refused": "" if instance is None or not instance.failed_with else ErrorCode(instance.failed_with).name,

@@ -30,42 +30,42 @@ class PushesQuery(TypedDict, total=False):
     timeout: float
 
 
-async def get_telemetry(on: ControlledCluster, asked: ControlRequest) -> list[TelemetryRow]:
+async def get_telemetry(on: ControlledCluster, request: ControlRequest) -> list[TelemetryRow]:
     """Get every client that has asked for its subscription, or pushed."""
     return _telemetry(on).rows()
 
 
-async def get_pushed_metrics(on: ControlledCluster, asked: ControlRequest) -> list[MetricsRow]:
+async def get_pushed_metrics(on: ControlledCluster, request: ControlRequest) -> list[MetricsRow]:
     """Get the last push of a client."""
     telemetry = _telemetry(on)
-    return [_with_metrics(row, telemetry.metrics_of(row["instance"])) for row in _rows(telemetry, asked)]
+    return [_with_metrics(row, telemetry.metrics_of(row["instance"])) for row in _rows(telemetry, request)]
 
 
-async def get_otlp(on: ControlledCluster, asked: ControlRequest) -> bytes:
+async def get_otlp(on: ControlledCluster, request: ControlRequest) -> bytes:
     """Get the bytes of a client's last push."""
     telemetry = _telemetry(on)
-    pushed = telemetry.last(asked.words["client"])
+    pushed = telemetry.last(request.words["client"])
     if pushed is None:
-        _rows(telemetry, asked)
-        raise UnknownNode(f"{asked.words['client']} has not pushed yet")
+        _rows(telemetry, request)
+        raise UnknownNode(f"{request.words['client']} has not pushed yet")
     return pushed.metrics
 
 
-async def wait_for_pushes(on: ControlledCluster, asked: ControlRequest) -> list[TelemetryRow]:
+async def wait_for_pushes(on: ControlledCluster, request: ControlRequest) -> list[TelemetryRow]:
     """Respond when a client has pushed a number of times."""
-    words = dict(asked.query)
+    words = dict(request.query)
     count, patience_s = words.get("pushes", "1"), timeout_s(words.get("timeout", ""))
     if not count.isdecimal():
         raise ValueError(f"pushes is a number, not {count!r}")
     terminated = words.get("terminated", "") == "true"
     try:
-        return await _telemetry(on).wait_for(asked.words["client"], int(count), patience_s, terminated=terminated)
+        return await _telemetry(on).wait_for(request.words["client"], int(count), patience_s, terminated=terminated)
     except TimeoutError as error:
         raise WaitTimedOut(str(error)) from None
 
 
-def _rows(telemetry: ClientTelemetry, asked: ControlRequest) -> list[TelemetryRow]:
-    client = asked.words["client"]
+def _rows(telemetry: ClientTelemetry, request: ControlRequest) -> list[TelemetryRow]:
+    client = request.words["client"]
     if not (rows := telemetry.rows(client)):
         raise UnknownNode(f"no client {client!r} has requested a subscription")
     return rows

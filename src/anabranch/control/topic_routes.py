@@ -123,12 +123,12 @@ class RecordsRow(TypedDict):
     records: list[RecordRow]
 
 
-async def get_plan(on: ControlledCluster, asked: ControlRequest) -> PlanRow:
+async def get_plan(on: ControlledCluster, request: ControlRequest) -> PlanRow:
     """Get the plan of a resize."""
-    topic = topic_of(on, asked)
+    topic = topic_of(on, request)
     if topic.base <= 0:
         raise ActionRefused(NOT_ORDERED.format(topic=topic.name))
-    return plan_row(topic.name, Lineage(topic.base, topic.history), partitions_of(asked))
+    return plan_row(topic.name, Lineage(topic.base, topic.history), partitions_of(request))
 
 
 def plan_row(topic: str, lineage: Lineage, count: int) -> PlanRow:
@@ -149,17 +149,17 @@ def plan_row(topic: str, lineage: Lineage, count: int) -> PlanRow:
     }
 
 
-async def resize_topic(on: ControlledCluster, asked: ControlRequest) -> state.TopicRow:
+async def resize_topic(on: ControlledCluster, request: ControlRequest) -> state.TopicRow:
     """Change a topic's number of partitions, and respond when the resize is published."""
-    topic, count = topic_of(on, asked), count_of(asked.body, "partitions")
+    topic, count = topic_of(on, request), count_of(request.body, "partitions")
     async with on.admin() as admin:
         await admin.create_partitions(topic.name, count, allow_shrink=True)
-    return state.topic_row(on.cluster, topic_of(on, asked))
+    return state.topic_row(on.cluster, topic_of(on, request))
 
 
-async def write_records(on: ControlledCluster, asked: ControlRequest) -> list[StoredRow]:
+async def write_records(on: ControlledCluster, request: ControlRequest) -> list[StoredRow]:
     """Write records as a producer does that keeps keys in order; the response has their offsets."""
-    return await write_each(on.producer(), topic_of(on, asked).name, asked.body.get("records"))
+    return await write_each(on.producer(), topic_of(on, request).name, request.body.get("records"))
 
 
 async def write_each(producing: Producer, topic: str, given: object) -> list[StoredRow]:
@@ -183,13 +183,13 @@ async def write_each(producing: Producer, topic: str, given: object) -> list[Sto
     return [{"partition": one.partition, "offset": one.offset} for one in stored]
 
 
-async def read_records(on: ControlledCluster, asked: ControlRequest) -> RecordsRow:
+async def read_records(on: ControlledCluster, request: ControlRequest) -> RecordsRow:
     """Read records of one partition up to its high watermark: from an offset, or the last ones."""
-    topic, index = topic_of(on, asked), number_of(asked.query, "partition")
-    limit = min(number_of(asked.query, "limit", 50), RECORDS_MAX)
+    topic, index = topic_of(on, request), number_of(request.query, "partition")
+    limit = min(number_of(request.query, "limit", 50), RECORDS_MAX)
     leader = leader_of(on, topic, index)
     log, end = leader.log, leader.high_watermark
-    first = number_of(asked.query, "offset") if "offset" in asked.query else max(end - limit, 0)
+    first = number_of(request.query, "offset") if "offset" in request.query else max(end - limit, 0)
     offset = max(first, log.log_start_offset)
     rows: list[RecordRow] = []
     while offset < end and len(rows) < limit:
@@ -221,9 +221,9 @@ def record_row(header: BatchHeader, one: Record) -> RecordRow:
     }
 
 
-def topic_of(on: ControlledCluster, asked: ControlRequest) -> TopicImage:
+def topic_of(on: ControlledCluster, request: ControlRequest) -> TopicImage:
     """The topic in the path. Raises UnknownNode."""
-    name = asked.words["topic"]
+    name = request.words["topic"]
     image = state.newest_image(on.cluster).get(name)
     if image is None:
         raise UnknownNode(f"there is no topic {name}")
@@ -242,9 +242,9 @@ def leader_of(on: ControlledCluster, topic: TopicImage, index: int) -> Partition
     return leader
 
 
-def partitions_of(asked: ControlRequest) -> int:
+def partitions_of(request: ControlRequest) -> int:
     """The new number of partitions in the query. Raises ValueError."""
-    count = number_of(asked.query, "partitions")
+    count = number_of(request.query, "partitions")
     if count > NEW_PARTITIONS_MAX:
         raise ValueError(f"a topic can have at most {NEW_PARTITIONS_MAX} partitions, not {count}")
     return count

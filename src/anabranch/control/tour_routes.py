@@ -20,22 +20,22 @@ class StoriesRow(TypedDict):
     told: Annotated[TourRow | None, "the position in the current story; null without one"]
 
 
-async def get_tour(on: ControlledCluster, asked: ControlRequest) -> StoriesRow:
+async def get_tour(on: ControlledCluster, request: ControlRequest) -> StoriesRow:
     """Get every story, and the position in the current one."""
     return {"stories": [one.row() for one in STORIES], "told": _guide(on).row}
 
 
-async def begin_story(on: ControlledCluster, asked: ControlRequest) -> TourRow:
+async def begin_story(on: ControlledCluster, request: ControlRequest) -> TourRow:
     """Begin a story; returns its first step."""
-    return await _guide(on).begin(on, asked.words["story"])
+    return await _guide(on).begin(on, request.words["story"])
 
 
-async def continue_story(on: ControlledCluster, asked: ControlRequest) -> TourRow:
+async def continue_story(on: ControlledCluster, request: ControlRequest) -> TourRow:
     """Get the next step."""
     return await _guide(on).next_step()
 
 
-async def end_story(on: ControlledCluster, asked: ControlRequest) -> Done:
+async def end_story(on: ControlledCluster, request: ControlRequest) -> Done:
     """End the story."""
     await _guide(on).end()
     return {}

@@ -188,10 +188,10 @@ def _isr(text: str) -> Callable[[list[int]], bool]:
         if text.endswith("+"):
             least = int(text[:-1])
             return lambda isr: len(isr) >= least
-        wanted = {int(one) for one in text.split(",")}
+        expected = {int(one) for one in text.split(",")}
     except ValueError:
         raise ValueError(f"isr is a list of ids such as 1,2,3, or a number such as 3+, not {text!r}") from None
-    return lambda isr: set(isr) == wanted
+    return lambda isr: set(isr) == expected
 
 
 def _group(words: Mapping[str, str]) -> Missing:

@@ -27,8 +27,8 @@ def fail_writes(node: Node, rules: Sequence[ActiveRule]) -> None:
     """Apply these rules to the disks of a broker from now on."""
     for path, files in node.files_by_path.items():
         if isinstance(files, MemoryFiles | OsFiles):
-            asked = functools.partial(_before_write, tuple(rules), node.settings.node_id, path)
-            files.before_write = asked if rules else None
+            check = functools.partial(_before_write, tuple(rules), node.settings.node_id, path)
+            files.before_write = check if rules else None
 
 
 def _before_write(rules: Sequence[ActiveRule], node_id: int, path: str, what: str) -> None:

@@ -167,7 +167,7 @@ class RequestView:
     def between_brokers(self) -> bool:
         """Whether a broker or controller sent the request."""
         if self._between_brokers is None:
-            self._between_brokers = self._asked_by_broker()
+            self._between_brokers = self._is_sent_by_broker()
         return self._between_brokers
 
     @property
@@ -176,7 +176,7 @@ class RequestView:
         found = BROKER_CLIENT.fullmatch(self.request.client_id or "")
         return None if found is None else int(found[1])
 
-    def _asked_by_broker(self) -> bool:
+    def _is_sent_by_broker(self) -> bool:
         request = self.request
         if request.api.key in BROKERS_ONLY or getattr(request.body, "replica_id", -1) >= 0:
             return True
@@ -200,9 +200,9 @@ class Matcher:
         self._requests_max = rule.first
         self._client_id = re.compile(fnmatch.translate(rule.client_id)) if rule.client_id else None
         self._peer = tuple(
-            (name, wanted)
-            for name, wanted in (("listener", rule.listener), ("host", rule.address), ("principal", rule.principal))
-            if wanted
+            (name, expected)
+            for name, expected in (("listener", rule.listener), ("host", rule.address), ("principal", rule.principal))
+            if expected
         )
         self.named = tuple((kind, frozenset(getattr(rule, kind))) for kind in NAMEABLE if getattr(rule, kind))
         """The conditions on rows: kind, and its values."""
@@ -219,7 +219,7 @@ class Matcher:
 
     def is_about(self, key: int, version: int, client_id: str | None, peer: Peer) -> bool:
         """Whether the rule may match requests of this kind."""
-        if self._peer and any(getattr(peer, name) != wanted for name, wanted in self._peer):
+        if self._peer and any(getattr(peer, name) != expected for name, expected in self._peer):
             return False
         if self._keys and key not in self._keys:
             return False
@@ -248,11 +248,11 @@ class Matcher:
 
     def matches(self, row: Row) -> bool:
         """Whether a row may match, as far as it is known."""
-        return all(kind not in row or row[kind] in wanted for kind, wanted in self.named)
+        return all(kind not in row or row[kind] in expected for kind, expected in self.named)
 
     def surely_matches(self, row: Row) -> bool:
         """Whether a row has all kinds that the rule names, and matches."""
-        return all(kind in row and row[kind] in wanted for kind, wanted in self.named)
+        return all(kind in row and row[kind] in expected for kind, expected in self.named)
 
     def rows(self, view: RequestView) -> list[Row]:
         """The matching rows."""
@@ -266,8 +266,8 @@ class Index:
         self._everyone = range(len(matchers))
         named: dict[str, dict[Any, set[int]]] = {}
         for position, matcher in enumerate(matchers):
-            for kind, wanted in matcher.named:
-                for one in wanted:
+            for kind, expected in matcher.named:
+                for one in expected:
                     named.setdefault(kind, {}).setdefault(one, set()).add(position)
         rarest_first = sorted(named.items(), key=lambda one: -len(one[1]))  # the most selective for most requests
         self._named = tuple((kind, table, self._not_in(table)) for kind, table in rarest_first)

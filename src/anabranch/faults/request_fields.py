@@ -318,9 +318,9 @@ def _levels(struct: type[Any], version: int, path: tuple[WireField, ...], above:
 
 def derivable(level: Level, api: Api, version: int) -> bool:
     """Whether the request determines the response's rows at this level."""
-    asked = kinds_of(api.request, version)
+    requested = kinds_of(api.request, version)
     if level.path and not level.kinds:
         listed = first_list(api.request, version)
         return len(level.path) == 1 and listed is not None and not listed.may_be_null(version)
     own = [{kind for field, kind in shape_of(one.struct).scalars} for one in level.path if one.struct is not None]
-    return all(not kinds or kinds & asked for kinds in own)
+    return all(not kinds or kinds & requested for kinds in own)

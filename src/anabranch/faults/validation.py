@@ -138,8 +138,8 @@ def _versions(rule: Rule, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, 
         served_first, served_last = spans[name]
         found[name] = range(max(first, served_first), min(last, served_last) + 1)
         if rule.api and not found[name]:
-            asked = f"{first}-" if last == OPEN_END else rule.versions
-            raise InvalidRule(f"{name} has no version {asked}; served are {served_first}-{served_last}")
+            given = f"{first}-" if last == OPEN_END else rule.versions
+            raise InvalidRule(f"{name} has no version {given}; served are {served_first}-{served_last}")
     return {name: span for name, span in found.items() if span}
 
 

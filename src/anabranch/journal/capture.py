@@ -58,7 +58,7 @@ def _packets(entries: Iterable[JournalEntry]) -> Iterator[tuple[float, Place, Pl
         client = _address(one.view.peer.host), one.view.peer.port
         broker = BROKERS + one.view.at.node_id, KAFKA_PORT
         comment = f"exchange {one.number}" + "".join(f", by {rule}" for rule in one.rules)
-        yield one.at_s, client, broker, one.frames.asked, comment
+        yield one.at_s, client, broker, one.frames.request_bytes, comment
         if one.frames.answered and one.took_s is not None:
             yield one.at_s + one.took_s, broker, client, one.frames.answered, comment
 

@@ -54,9 +54,9 @@ class JournalEntry:
 
     __slots__ = (
         "_answer",
-        "_asked",
         "_base",
         "_hit_by",
+        "_request_row",
         "_rows",
         "at_s",
         "errors",
@@ -88,10 +88,10 @@ class JournalEntry:
         self._answer: Any = None
         self._rows: list[Row] = []
         self._base = view.base
-        self._asked: Any = None
+        self._request_row: Any = None
         request = view.request
         if holds_records(type(request.body)):
-            self._asked = plain(request.body, request.version)
+            self._request_row = plain(request.body, request.version)
             view.forget_body()
 
     def hit_by(self, rule: Rule) -> None:
@@ -177,9 +177,9 @@ class JournalEntry:
 
     def _row(self) -> ExchangeRow:
         request, peer = self.view.request, self.view.peer
-        asked, answer = self._asked, self._answer
-        if asked is None and request.body is not None:
-            asked = plain(request.body, request.version)
+        request_row, answer = self._request_row, self._answer
+        if request_row is None and request.body is not None:
+            request_row = plain(request.body, request.version)
         if answer is not None and not isinstance(answer, dict):
             answer = plain(answer, request.version)
         return {
@@ -197,13 +197,13 @@ class JournalEntry:
             "errors": list(self.errors),
             "rules": self.rules,
             "overruled": self.overruled,
-            "request": asked,
+            "request": request_row,
             "response": answer,
         }
 
 
 def _in_base64(frames: Frames) -> ExchangeBytes:
-    return {"request": _base64(frames.asked), "response": _base64(frames.answered)}
+    return {"request": _base64(frames.request_bytes), "response": _base64(frames.answered)}
 
 
 def _base64(content: bytes) -> str:

@@ -14,8 +14,8 @@ def exchange_line(row: Mapping[str, Any]) -> str:
     """Return number, time, node, client, API, duration, outcome and rules of an exchange's row."""
     took = "" if row["ms"] is None else f"{row['ms']:.1f} ms"
     outcome = ",".join(row["errors"]) or ("" if row["outcome"] == "answered" else row["outcome"])
-    heard = [one for one in row["rules"] if one not in row["overruled"]]
-    rules = f"by {', '.join(heard)}" if heard else ""
+    names = [one for one in row["rules"] if one not in row["overruled"]]
+    rules = f"by {', '.join(names)}" if names else ""
     if row["overruled"]:
         rules += f", over {', '.join(row['overruled'])}"
     api = f"{row['api']} v{row['version']}"

@@ -99,8 +99,8 @@ class _Explanation:
     def _rules(self) -> Iterator[str]:
         overruled = self._entry.overruled
         for name in self._entry.rules:
-            heard = ", but another rule overruled it" if name in overruled else ""
-            yield f"Rule {name} has hit it{heard}."
+            overruled_by = ", but another rule overruled it" if name in overruled else ""
+            yield f"Rule {name} has hit it{overruled_by}."
 
     def _unanswered(self) -> str:
         how = {

@@ -21,7 +21,7 @@ CORRELATION_ID_AT: Final = 8
 class Frames:
     """The bytes of an exchange; empty for a missing response."""
 
-    asked: bytes
+    request_bytes: bytes
     answered: bytes = b""
 
 
@@ -32,9 +32,9 @@ def frames_of(request: DecodedRequest) -> Frames | None:
     if (unread := getattr(request.body, "frame", None)) is not None:
         return Frames(_framed(unread))
     _, chunks = ClientConnection(request.client_id).request(request.body, request.version)
-    asked = bytearray().join(chunks)
-    struct.pack_into(">i", asked, CORRELATION_ID_AT, request.correlation_id)
-    return Frames(bytes(asked))
+    request_bytes = bytearray().join(chunks)
+    struct.pack_into(">i", request_bytes, CORRELATION_ID_AT, request.correlation_id)
+    return Frames(bytes(request_bytes))
 
 
 def answered(frames: Frames, request: DecodedRequest, response: Any) -> Frames:

@@ -53,7 +53,7 @@ class Journal:
         self._of_brokers: deque[JournalEntry] = deque(maxlen=size)
         self._under_way: dict[Key, JournalEntry] = {}
         self._number = 0
-        self._news: asyncio.Future[None] | None = None
+        self._changed: asyncio.Future[None] | None = None
         self._events: Callable[[], Sequence[ClusterEvent]] = lambda: ()
 
     def knows(self, events: Callable[[], Sequence[ClusterEvent]]) -> None:
@@ -118,8 +118,8 @@ class Journal:
         try:
             async with asyncio.timeout(timeout_s):
                 while len(found := self.found(query)) < n:
-                    self._news = self._news or asyncio.get_running_loop().create_future()
-                    await asyncio.shield(self._news)
+                    self._changed = self._changed or asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._changed)
         except TimeoutError:
             raise TimeoutError(f"after {timeout_s:g} s {len(self.found(query))} of {n} such exchanges") from None
         return found
@@ -157,9 +157,9 @@ class Journal:
         if entry.frames is not None and response is not None:
             entry.frames = answered(entry.frames, view.request, response)
         entry.end(asyncio.get_running_loop().time(), outcome, response)
-        if self._news is not None:
-            self._news.set_result(None)
-            self._news = None
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
 
 
 def _key(node_id: int, peer: Peer, request: DecodedRequest) -> Key:

@@ -68,9 +68,11 @@ def _of_lines(content: bytes) -> Iterator[RecordedExchange]:
 
 
 def _of_row(row: Mapping[str, Any]) -> RecordedExchange:
-    asked, answered = (base64.b64decode(row["bytes"][one]) for one in ("request", "response"))
-    ended_s = None if not answered or row["ms"] is None else row["at"] + row["ms"] / 1000
-    return RecordedExchange(row["number"], row["at"], ended_s, row["node"], row["peer"], asked[4:], answered[4:])
+    request_frame, response_frame = (base64.b64decode(row["bytes"][one]) for one in ("request", "response"))
+    ended_s = None if not response_frame or row["ms"] is None else row["at"] + row["ms"] / 1000
+    return RecordedExchange(
+        row["number"], row["at"], ended_s, row["node"], row["peer"], request_frame[4:], response_frame[4:]
+    )
 
 
 # --- captures

@@ -47,11 +47,11 @@ class DeliveryOrder:
 
     def end(self, sent: Iterable[Delivery] = ()) -> None:
         """Judge that all stored records, and all acknowledged ones, were delivered."""
-        wanted = {(one.key, one.sequence): f"{one.partition}@{one.offset}" for one in self._places.values()}
+        expected = {(one.key, one.sequence): f"{one.partition}@{one.offset}" for one in self._places.values()}
         for acknowledged in sent:
             place = f"{acknowledged.partition}@{acknowledged.offset}"
-            wanted.setdefault((acknowledged.key, acknowledged.sequence), place)
-        for (key, sequence), place in sorted(wanted.items()):
+            expected.setdefault((acknowledged.key, acknowledged.sequence), place)
+        for (key, sequence), place in sorted(expected.items()):
             if sequence not in self._delivered[key]:
                 self._verdict.add(NEVER, key, f"number {sequence} at {place}")
 

@@ -83,9 +83,9 @@ def _judge_places(verdict: Verdict, key: bytes, stored: Sequence[StoredRecord], 
     for one in stored:
         reached = next((index for index in range(generation, len(places)) if places[index] == one.partition), None)
         if reached is None:
-            wanted = ", ".join(map(str, places[generation:]))
+            expected = ", ".join(map(str, places[generation:]))
             verdict.add(
-                MISPLACED, key, f"number {one.sequence} at {_place(one)}; its partitions from then on: {wanted}"
+                MISPLACED, key, f"number {one.sequence} at {_place(one)}; its partitions from then on: {expected}"
             )
         else:
             generation = reached

@@ -79,13 +79,13 @@ class ProxiedConnection(FrameHandler):
     def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
         self._core = Conversation(self, owner.request_bytes_max, owner.answer_bytes_max)
-        self.client = ConnectionSide(self, self._core.asked)
+        self.client = ConnectionSide(self, self._core.requests)
         self._upstream = ConnectionSide(self, self._core.answers)
         self.peer = UNKNOWN_PEER
         self._local_host = ""
         self._opening: asyncio.Task[None] | None = None
         self._driver: asyncio.Task[None] | None = None
-        self._news: asyncio.Future[None] | None = None
+        self._changed: asyncio.Future[None] | None = None
         self._stay: asyncio.Future[None] | None = None
         self._deaf = False
         self._going = False
@@ -191,7 +191,7 @@ class ProxiedConnection(FrameHandler):
     def apply_backpressure(self) -> None:
         """Read from each side only as fast as the other side takes bytes."""
         core = self._core
-        held_up = core.blocked and core.asked.held_bytes > BUFFERED_BYTES_MAX
+        held_up = core.blocked and core.requests.held_bytes > BUFFERED_BYTES_MAX
         self._read(self.client, stop=self._upstream.full or held_up or len(core.slots) > UNANSWERED_MAX)
         waits = not core.answers.is_gathering and core.answers.held_bytes > BUFFERED_BYTES_MAX
         self._read(self._upstream, stop=self.client.full or waits)
@@ -229,13 +229,13 @@ class ProxiedConnection(FrameHandler):
         except (ResponseOverride, CloseConnection) as error:
             outcome = error
         if type(outcome) is EagerCoroutine:
-            slot.begun = outcome
+            slot.coroutine = outcome
         else:
             slot.outcome, slot.done = outcome, True
         if self._driver is None:
             self._driver = asyncio.get_running_loop().create_task(self._run_overrides())
-        elif self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        elif self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
 
     async def ask(self, request: DecodedRequest) -> Any:
         """See UpstreamPort: the dispatcher sends a request upstream, or the part that a rule has left."""
@@ -273,15 +273,15 @@ class ProxiedConnection(FrameHandler):
                 while (
                     not slots
                     or slots[0].how is not Handling.INTERCEPT
-                    or (slots[0].begun is None and not slots[0].done)
+                    or (slots[0].coroutine is None and not slots[0].done)
                 ):
-                    self._news = asyncio.get_running_loop().create_future()
-                    await self._news
+                    self._changed = asyncio.get_running_loop().create_future()
+                    await self._changed
                 slot = slots[0]
-                if slot.begun is not None:
-                    begun, slot.begun = slot.begun, None
+                if slot.coroutine is not None:
+                    coroutine, slot.coroutine = slot.coroutine, None
                     try:
-                        slot.outcome = await begun
+                        slot.outcome = await coroutine
                     except (ResponseOverride, CloseConnection) as error:
                         slot.outcome = error
                     slot.done = True
@@ -295,8 +295,8 @@ class ProxiedConnection(FrameHandler):
             self.client.abort()
         finally:
             for slot in slots:
-                if slot.begun is not None:
-                    await _give_up(slot.begun)
+                if slot.coroutine is not None:
+                    await _give_up(slot.coroutine)
 
     async def _end(self, slot: Slot) -> None:
         """Answer the request at the front with its outcome."""
@@ -384,8 +384,8 @@ class SlotHandle:
         return chunks
 
 
-async def _give_up(begun: EagerCoroutine) -> None:
+async def _give_up(coroutine: EagerCoroutine) -> None:
     """Cancel work whose result nobody needs."""
-    begun.cancel(asyncio.CancelledError())
+    coroutine.cancel(asyncio.CancelledError())
     with contextlib.suppress(asyncio.CancelledError, ResponseOverride, CloseConnection):
-        await begun
+        await coroutine

@@ -66,12 +66,12 @@ class ControlledProxy:
         return self.proxy.journal
 
 
-async def get_nodes(on: ControlledProxy, asked: ControlRequest) -> list[ProxyNodeRow]:
+async def get_nodes(on: ControlledProxy, request: ControlRequest) -> list[ProxyNodeRow]:
     """Get every known broker, and its port here."""
     return on.proxy.nodes()
 
 
-async def get_capabilities(on: ControlledProxy, asked: ControlRequest) -> CapabilitiesRow:
+async def get_capabilities(on: ControlledProxy, request: ControlRequest) -> CapabilitiesRow:
     """Get what is possible here."""
     refused = {kind: RULES_INSTEAD[kind] for kind in KINDS_OF_RULES if kind in RULES_INSTEAD}
     actions = {
@@ -97,7 +97,7 @@ def _route(route: Route) -> Route:
         return dataclasses.replace(route, summary="All known brokers, with their proxy ports.", handler=get_nodes)
     instead = reason_against(route)
 
-    async def refuse(on: ControlledProxy, asked: ControlRequest) -> NoReturn:
+    async def refuse(on: ControlledProxy, request: ControlRequest) -> NoReturn:
         raise ActionRefused(instead)
 
     refuse.__name__ = route.handler.__name__

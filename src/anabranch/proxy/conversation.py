@@ -53,7 +53,19 @@ class FrameHandler(Protocol):
 class Slot:
     """One request that waits for its response."""
 
-    __slots__ = ("answered", "begun", "done", "frame", "head", "how", "outcome", "read", "request", "sent", "waiter")
+    __slots__ = (
+        "answered",
+        "coroutine",
+        "done",
+        "frame",
+        "head",
+        "how",
+        "outcome",
+        "read",
+        "request",
+        "sent",
+        "waiter",
+    )
 
     def __init__(self, head: RequestHeader, how: Handling, frame: bytes = b"") -> None:
         self.head = head
@@ -68,7 +80,7 @@ class Slot:
         """Whether the client's response is determined."""
         self.request: Any = None
         self.outcome: Any = None
-        self.begun: Any = None
+        self.coroutine: Any = None
         self.waiter: Any = None
         self.read: Any = None
         """Data of the interceptor; unused here."""
@@ -78,7 +90,7 @@ class Conversation:
     """One client connection, with its connection to the upstream."""
 
     def __init__(self, judge: FrameHandler, request_bytes_max: int, answer_bytes_max: int) -> None:
-        self.asked = FrameStream(request_bytes_max)
+        self.requests = FrameStream(request_bytes_max)
         self.answers = FrameStream(answer_bytes_max)
         self.slots: deque[Slot] = deque()
         """Unanswered requests, in order."""
@@ -103,11 +115,11 @@ class Conversation:
 
     def next_request(self) -> Slot | None:
         """Pass on received requests up to one that is intercepted; returns it. Raises DecodeError."""
-        asked = self.asked
+        requests = self.requests
         try:
             while not self.blocked:
                 if self._coming is not None:
-                    frame = asked.gathered()
+                    frame = requests.gathered()
                     if frame is None:
                         return None
                     slot, self._coming = self._coming, None
@@ -117,23 +129,23 @@ class Conversation:
                         continue
                     self._barrier = slot
                     return slot
-                if asked.passing():
+                if requests.passing():
                     return None
                 if not self._open_request():
                     return None
             return None
         finally:
-            self._take(asked, self.to_upstream)
+            self._take(requests, self.to_upstream)
 
     def _open_request(self) -> bool:
         """Decide about the next request; False if more bytes are needed."""
-        opened = self.asked.opened()
+        opened = self.requests.opened()
         if opened is None:
             return False
         if self._tokens:
             if not is_plausible(*opened):
                 self.slots.append(Slot(TOKEN, Handling.PASS))
-                self.asked.let_pass()
+                self.requests.let_pass()
                 return True
             self._tokens = False
         head = read_request_header(*opened)
@@ -141,12 +153,12 @@ class Conversation:
             return False
         how = self._judge.handling_of(head)
         if how in (Handling.PASS, Handling.READ):
-            self.asked.let_pass()
+            self.requests.let_pass()
             if head.answered:
                 self.slots.append(Slot(head, how))
         else:
-            self._take(self.asked, self.to_upstream)
-            self.asked.gather()
+            self._take(self.requests, self.to_upstream)
+            self.requests.gather()
             self._coming = Slot(head, how)
         return True
 

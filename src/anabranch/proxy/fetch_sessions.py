@@ -30,7 +30,7 @@ class FetchSessions:
         """Whether the partitions of a Fetch are known."""
         return request.session_epoch <= NEW_EPOCH or request.session_id in self._places
 
-    def asked(self, request: Any, session_id: int) -> None:
+    def on_request(self, request: Any, session_id: int) -> None:
         """Update a session by an answered Fetch: added and forgotten partitions."""
         if request.session_epoch < NEW_EPOCH:
             self._places.pop(request.session_id, None)

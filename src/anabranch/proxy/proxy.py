@@ -142,11 +142,11 @@ class Proxy(Startable):
     async def _on_metadata(self) -> bool:
         """Whether all bootstrap addresses have answered, or no answer is to be expected."""
         for proxy_listener in self.ports.first:
-            if await self._asked(proxy_listener):
+            if await self._has_answered(proxy_listener):
                 return True
         return False
 
-    async def _asked(self, proxy_listener: ProxyListener) -> bool:
+    async def _has_answered(self, proxy_listener: ProxyListener) -> bool:
         """Whether one address has answered, or no answer is to be expected."""
         host, port = proxy_listener.upstream
         security = Security(self.settings.upstream_tls)

@@ -59,7 +59,7 @@ class UpstreamDispatcher(Dispatcher):
             return answer
         answer = await way.ask(request)
         if reads_sessions and answer is not None and not answer.error_code:
-            self.sessions.asked(body, answer.session_id)
+            self.sessions.on_request(body, answer.session_id)
         return answer
 
 

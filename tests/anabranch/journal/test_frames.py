@@ -12,7 +12,12 @@ def test_request_frame_has_its_correlation_id() -> None:
     request = by_name("Heartbeat", 4)
     frames = frames_of(request)
     assert frames is not None and frames.answered == b""
-    assert struct.unpack_from(">ihhi", frames.asked) == (len(frames.asked) - 4, 12, 4, request.correlation_id)
+    assert struct.unpack_from(">ihhi", frames.request_bytes) == (
+        len(frames.request_bytes) - 4,
+        12,
+        4,
+        request.correlation_id,
+    )
 
 
 def test_frames_with_secrets_are_omitted() -> None:

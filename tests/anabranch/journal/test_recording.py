@@ -47,7 +47,7 @@ def test_capture_and_json_lines_have_equal_exchanges() -> None:
         assert [one.node_id for one in found] == [1, 1, 1]
         for one, entry in zip(found, kept, strict=True):
             assert entry.frames is not None
-            assert one.request == entry.frames.asked[4:] and one.answer == entry.frames.answered[4:]
+            assert one.request == entry.frames.request_bytes[4:] and one.answer == entry.frames.answered[4:]
             assert one.at_s == pytest.approx(entry.at_s + day_s, abs=1e-5)
             if entry.took_s is None:
                 assert one.answered_s is None

@@ -47,7 +47,7 @@ def answer(number: int, body: bytes = b"") -> bytes:
 
 
 def ask(core: Conversation, data: bytes) -> list[Slot]:
-    core.asked.feed(data)
+    core.requests.feed(data)
     found = []
     while (slot := core.next_request()) is not None:
         found.append(slot)

@@ -22,18 +22,18 @@ def fetch(epoch: int, *partitions: int, session: int = 0, forgotten: tuple[int, 
 def test_fetch_session_is_tracked_from_start_to_end() -> None:
     sessions = FetchSessions()
     assert sessions.knows(fetch(0, 1)) and sessions.knows(fetch(-1, 1)) and not sessions.knows(fetch(3, 1, session=9))
-    sessions.asked(fetch(0, 1, 2), 9)
+    sessions.on_request(fetch(0, 1, 2), 9)
     assert sessions.knows(fetch(1, session=9)) and sessions.places(9) == [("t", 1), ("t", 2)]
-    sessions.asked(fetch(1, 3, session=9, forgotten=(1,)), 9)
+    sessions.on_request(fetch(1, 3, session=9, forgotten=(1,)), 9)
     assert sessions.places(9) == [("t", 2), ("t", 3)] and sessions.places(8) == []
-    sessions.asked(fetch(-1, 5, session=9), 0)
+    sessions.on_request(fetch(-1, 5, session=9), 0)
     assert not len(sessions)
 
 
 def test_tracked_sessions_are_bounded() -> None:
     sessions = FetchSessions()
     for number in range(1, SESSIONS_MAX + 3):
-        sessions.asked(fetch(0, 1), number)
+        sessions.on_request(fetch(0, 1), number)
     assert len(sessions) == SESSIONS_MAX and sessions.places(1) == []
     sessions.clear()
     assert not len(sessions)

@@ -39,7 +39,7 @@ def test_unknown_api_keeps_its_bytes() -> None:
         assert request.api.name == name and isinstance(request.body, OpaqueMessage) and request.body.frame is frame
         answer = read_answer(request, b"\0\0\0\5xyz")
         kept = frames_of(request)
-        assert kept is not None and kept.asked == struct.pack(">i", len(frame)) + frame
+        assert kept is not None and kept.request_bytes == struct.pack(">i", len(frame)) + frame
         assert answered(kept, request, answer).answered == b"\0\0\0\7\0\0\0\5xyz"
         entry = JournalEntry(1, 0.0, RequestView(request, Peer("h"), 0, NodeContext(1, lambda _: None, lambda _: [])))
         entry.end(1.0, "answered", answer)

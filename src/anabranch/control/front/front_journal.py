@@ -24,16 +24,16 @@ OWN: Final = ("after", "limit")
 """The conditions that the front evaluates itself."""
 
 
-async def get_journal(on: Front, asked: ControlRequest) -> list[ExchangeRow]:
+async def get_journal(on: Front, request: ControlRequest) -> list[ExchangeRow]:
     """Get the kept exchanges of all nodes."""
-    words = dict(asked.query)
+    words = dict(request.query)
     with_bytes = {"bytes": "true"} if words.pop("bytes", "") == "true" else {}
     return await _exchanges(on, words, with_bytes)
 
 
-async def wait_for_exchanges(on: Front, asked: ControlRequest) -> list[ExchangeRow]:
+async def wait_for_exchanges(on: Front, request: ControlRequest) -> list[ExchangeRow]:
     """Respond when enough exchanges of all nodes match."""
-    words = dict(asked.query)
+    words = dict(request.query)
     count, patience_s = words.pop("count", "1"), timeout_s(words.pop("timeout", ""))
     if not count.isdecimal():
         raise ValueError(f"count is a number, not {count!r}")
@@ -46,9 +46,9 @@ async def wait_for_exchanges(on: Front, asked: ControlRequest) -> list[ExchangeR
     return found
 
 
-async def explain_exchange(on: Front, asked: ControlRequest) -> ExplanationRow:
+async def explain_exchange(on: Front, request: ControlRequest) -> ExplanationRow:
     """Explain the outcome of one exchange, with the events of all nodes."""
-    text = asked.words["number"]
+    text = request.words["number"]
     node_ids = sorted(on.links)
     unknown = UnknownNode(f"no exchange {text} is kept on a node that runs")
     if not text.isdecimal() or place_of(int(text)) >= len(node_ids):
@@ -69,15 +69,15 @@ async def explain_exchange(on: Front, asked: ControlRequest) -> ExplanationRow:
     raise unknown
 
 
-async def get_capture(on: Front, asked: ControlRequest) -> bytes:
+async def get_capture(on: Front, request: ControlRequest) -> bytes:
     """Get the exchanges of all nodes as a capture file, which has one section for each node."""
-    words = {name: text for name, text in asked.query.items() if name not in OWN}
-    _check(on, asked.query)
+    words = {name: text for name, text in request.query.items() if name not in OWN}
+    _check(on, request.query)
     sections = await on.ask_each(lambda client: client.ask("GET", f"{JOURNAL}/capture", query=words), _nodes(words))
     return b"".join(sections[one] for one in sorted(sections))
 
 
-async def clear_journal(on: Front, asked: ControlRequest) -> Done:
+async def clear_journal(on: Front, request: ControlRequest) -> Done:
     """Clear the journals of all nodes."""
     await on.ask_each(lambda client: client.ask("DELETE", JOURNAL))
     return {}
@@ -85,11 +85,11 @@ async def clear_journal(on: Front, asked: ControlRequest) -> Done:
 
 async def _exchanges(on: Front, words: Mapping[str, str], more: Mapping[str, str] | None = None) -> list[ExchangeRow]:
     query = _check(on, words)
-    asked = {**{name: text for name, text in words.items() if name not in OWN}, **(more or {})}
+    request = {**{name: text for name, text in words.items() if name not in OWN}, **(more or {})}
     if query.limit:
-        asked["limit"] = str(query.limit)
+        request["limit"] = str(query.limit)
     until_s = asyncio.get_running_loop().time()
-    journals = await on.ask_each(lambda client: client.ask("GET", JOURNAL, query=asked), _nodes(words))
+    journals = await on.ask_each(lambda client: client.ask("GET", JOURNAL, query=request), _nodes(words))
     return merge_journals(
         journals,
         sorted(on.links),

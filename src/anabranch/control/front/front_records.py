@@ -36,8 +36,8 @@ async def read_partition(admin: Admin, topic: Topic, index: int, first: int | No
         raise UnknownNode(f"{topic.name} has no partition {index}")
     place = TopicPartition(topic.name, index)
     start, end = [await _bound(admin, place, at) for at in (EARLIEST, LATEST)]
-    wanted = max(end - limit, 0) if first is None else first
-    offset = max(wanted, start)
+    first_offset = max(end - limit, 0) if first is None else first
+    offset = max(first_offset, start)
     rows: list[RecordRow] = []
     while offset < end and len(rows) < limit:
         content = await _fetch(admin, topic, index, offset)
@@ -45,7 +45,7 @@ async def read_partition(admin: Admin, topic: Topic, index: int, first: int | No
             break
         for position, header in iter_batches(content):
             offset = header.next_offset
-            found = (one for one in iter_records(content, position) if wanted <= one.offset < end)
+            found = (one for one in iter_records(content, position) if first_offset <= one.offset < end)
             rows += [record_row(header, one) for one in islice(found, limit)]
             if len(rows) >= limit:
                 break
@@ -59,11 +59,13 @@ async def _bound(admin: Admin, place: TopicPartition, at: int) -> int:
 
 async def _fetch(admin: Admin, topic: Topic, index: int, offset: int) -> bytes:
     """The batches from an offset on; empty if the log has changed meanwhile, and no longer has it."""
-    asked = FetchPartition(partition=index, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=READ_BYTES)
+    fetch_partition = FetchPartition(
+        partition=index, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=READ_BYTES
+    )
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
-        topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[asked])],
+        topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[fetch_partition])],
     )
 
     async def once() -> bytes:

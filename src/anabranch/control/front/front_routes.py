@@ -53,128 +53,128 @@ REFUSED: Final[Mapping[str, str]] = {
 """The beginnings of refused paths -> the reason."""
 
 
-async def get_capabilities(on: Front, asked: ControlRequest) -> CapabilitiesRow:
+async def get_capabilities(on: Front, request: ControlRequest) -> CapabilitiesRow:
     """Get what is possible here."""
     refused = {"node=suspend": NO_SUSPEND}
     return capabilities_row(((one.method, one.path, reason_against(one)) for one in FRONT_ROUTES), refused)
 
 
-async def get_state(on: Front, asked: ControlRequest) -> ClusterStateRow:
+async def get_state(on: Front, request: ControlRequest) -> ClusterStateRow:
     """Get the whole state."""
     return await on.state()
 
 
-async def get_nodes(on: Front, asked: ControlRequest) -> list[NodeRow]:
+async def get_nodes(on: Front, request: ControlRequest) -> list[NodeRow]:
     """Get every node."""
     return await on.nodes()
 
 
-async def kill_node(on: Front, asked: ControlRequest) -> NodeRow:
+async def kill_node(on: Front, request: ControlRequest) -> NodeRow:
     """See ProcessActions.kill."""
-    await on.actions.kill(asked.node)
-    return await on.node(asked.node)
+    await on.actions.kill(request.node)
+    return await on.node(request.node)
 
 
-async def stop_node(on: Front, asked: ControlRequest) -> NodeRow:
+async def stop_node(on: Front, request: ControlRequest) -> NodeRow:
     """See ProcessActions.stop."""
-    await on.actions.stop(asked.node)
-    return await on.node(asked.node)
+    await on.actions.stop(request.node)
+    return await on.node(request.node)
 
 
-async def start_node(on: Front, asked: ControlRequest) -> NodeRow:
+async def start_node(on: Front, request: ControlRequest) -> NodeRow:
     """See ProcessActions.start; respond when the node has its rules."""
-    await on.actions.start(asked.node)
-    await on.wait_up(asked.node)
-    return await on.node(asked.node)
+    await on.actions.start(request.node)
+    await on.wait_up(request.node)
+    return await on.node(request.node)
 
 
-async def freeze_node(on: Front, asked: ControlRequest) -> NodeRow:
+async def freeze_node(on: Front, request: ControlRequest) -> NodeRow:
     """See ProcessActions.freeze."""
-    await on.actions.freeze(asked.node)
-    return await on.node(asked.node)
+    await on.actions.freeze(request.node)
+    return await on.node(request.node)
 
 
-async def thaw_node(on: Front, asked: ControlRequest) -> NodeRow:
+async def thaw_node(on: Front, request: ControlRequest) -> NodeRow:
     """See ProcessActions.thaw; respond when the node has the present rules."""
-    await on.actions.thaw(asked.node)
-    await on.catch_up(asked.node)
-    return await on.node(asked.node)
+    await on.actions.thaw(request.node)
+    await on.catch_up(request.node)
+    return await on.node(request.node)
 
 
-async def expire_session(on: Front, asked: ControlRequest) -> NodeRow:
+async def expire_session(on: Front, request: ControlRequest) -> NodeRow:
     """See ProcessActions.expire_session."""
-    await on.actions.expire_session(asked.node)
-    return await on.node(asked.node)
+    await on.actions.expire_session(request.node)
+    return await on.node(request.node)
 
 
-async def get_topics(on: Front, asked: ControlRequest) -> list[TopicRow]:
+async def get_topics(on: Front, request: ControlRequest) -> list[TopicRow]:
     """Get every topic."""
     return (await on.state())["topics"]
 
 
-async def get_topic(on: Front, asked: ControlRequest) -> TopicRow:
+async def get_topic(on: Front, request: ControlRequest) -> TopicRow:
     """Get one topic."""
-    name = asked.words["topic"]
+    name = request.words["topic"]
     for row in (await on.state())["topics"]:
         if row["topic"] == name:
             return row
     raise UnknownNode(f"there is no topic {name}")
 
 
-async def create_topic(on: Front, asked: ControlRequest) -> TopicRow:
+async def create_topic(on: Front, request: ControlRequest) -> TopicRow:
     """Create a topic, and respond when every partition has a leader."""
-    topic = new_topic(asked)
+    topic = new_topic(request)
     async with on.admin() as admin:
         await admin.create_topics([topic])
     if missing := await on.wait(condition({"topic": topic.name}), WAIT_S):
         raise WaitTimedOut(missing)
-    return await get_topic(on, dataclasses.replace(asked, words={"topic": topic.name}))
+    return await get_topic(on, dataclasses.replace(request, words={"topic": topic.name}))
 
 
-async def get_plan(on: Front, asked: ControlRequest) -> PlanRow:
+async def get_plan(on: Front, request: ControlRequest) -> PlanRow:
     """Get the plan of a resize."""
-    count = partitions_of(asked)
+    count = partitions_of(request)
     async with on.admin() as admin:
-        topic = await topic_named(admin, asked.words["topic"])
+        topic = await topic_named(admin, request.words["topic"])
     if topic.lineage is None:
         raise ActionRefused(NOT_ORDERED.format(topic=topic.name))
     return plan_row(topic.name, topic.lineage, count)
 
 
-async def resize_topic(on: Front, asked: ControlRequest) -> TopicRow:
+async def resize_topic(on: Front, request: ControlRequest) -> TopicRow:
     """Change a topic's number of partitions, and respond when the resize is published."""
-    count = count_of(asked.body, "partitions")
+    count = count_of(request.body, "partitions")
     async with on.admin() as admin:
-        topic = await topic_named(admin, asked.words["topic"])
+        topic = await topic_named(admin, request.words["topic"])
         await admin.create_partitions(topic.name, count, allow_shrink=True)
     if missing := await on.wait(condition({"topic": topic.name, "partitions": str(count)}), WAIT_S):
         raise WaitTimedOut(missing)
-    return await get_topic(on, asked)
+    return await get_topic(on, request)
 
 
-async def write_records(on: Front, asked: ControlRequest) -> list[StoredRow]:
+async def write_records(on: Front, request: ControlRequest) -> list[StoredRow]:
     """Write records as a producer does that keeps keys in order; the response has their offsets."""
     async with on.admin() as admin:
-        topic = await topic_named(admin, asked.words["topic"])
-    return await write_each(on.producer(), topic.name, asked.body.get("records"))
+        topic = await topic_named(admin, request.words["topic"])
+    return await write_each(on.producer(), topic.name, request.body.get("records"))
 
 
-async def read_records(on: Front, asked: ControlRequest) -> RecordsRow:
+async def read_records(on: Front, request: ControlRequest) -> RecordsRow:
     """Read records of one partition up to its high watermark: from an offset, or the last ones."""
-    index, limit = number_of(asked.query, "partition"), min(number_of(asked.query, "limit", 50), RECORDS_MAX)
-    first = number_of(asked.query, "offset") if "offset" in asked.query else None
+    index, limit = number_of(request.query, "partition"), min(number_of(request.query, "limit", 50), RECORDS_MAX)
+    first = number_of(request.query, "offset") if "offset" in request.query else None
     async with on.admin() as admin:
-        return await read_partition(admin, await topic_named(admin, asked.words["topic"]), index, first, limit)
+        return await read_partition(admin, await topic_named(admin, request.words["topic"]), index, first, limit)
 
 
-async def get_groups(on: Front, asked: ControlRequest) -> list[GroupRow]:
+async def get_groups(on: Front, request: ControlRequest) -> list[GroupRow]:
     """Get every group."""
     return (await on.state())["groups"]
 
 
-async def wait_for_state(on: Front, asked: ControlRequest) -> WaitRow:
+async def wait_for_state(on: Front, request: ControlRequest) -> WaitRow:
     """Respond when a condition holds."""
-    words = dict(asked.query)
+    words = dict(request.query)
     patience_s = timeout_s(words.pop("timeout", ""))
     if missing := await on.wait(condition(words), patience_s):
         raise WaitTimedOut(f"after {patience_s:g} s {missing}")
@@ -182,49 +182,49 @@ async def wait_for_state(on: Front, asked: ControlRequest) -> WaitRow:
     return {"newest": on.events.newest}
 
 
-async def get_events(on: Front, asked: ControlRequest) -> list[EventRow]:
+async def get_events(on: Front, request: ControlRequest) -> list[EventRow]:
     """Get the events after a number, with those that have just happened."""
     await on.settle()
-    return [one.row() for one in on.events.after(int(asked.query.get("after", "0")))]
+    return [one.row() for one in on.events.after(int(request.query.get("after", "0")))]
 
 
-async def get_faults(on: Front, asked: ControlRequest) -> list[RuleRow]:
+async def get_faults(on: Front, request: ControlRequest) -> list[RuleRow]:
     """Get every rule, in order."""
-    return await on.rules.rows(removed=asked.query.get("removed") == "true")
+    return await on.rules.rows(removed=request.query.get("removed") == "true")
 
 
-async def add_fault(on: Front, asked: ControlRequest) -> RuleRow:
+async def add_fault(on: Front, request: ControlRequest) -> RuleRow:
     """Add a rule."""
-    return await on.rules.add(from_json(asked.body))
+    return await on.rules.add(from_json(request.body))
 
 
-async def get_fault(on: Front, asked: ControlRequest) -> RuleRow:
+async def get_fault(on: Front, request: ControlRequest) -> RuleRow:
     """Get one rule."""
-    return await on.rules.row(asked.words["rule"])
+    return await on.rules.row(request.words["rule"])
 
 
-async def remove_fault(on: Front, asked: ControlRequest) -> RuleRow:
+async def remove_fault(on: Front, request: ControlRequest) -> RuleRow:
     """Remove a rule."""
-    return await on.rules.remove(asked.words["rule"])
+    return await on.rules.remove(request.words["rule"])
 
 
-async def remove_faults(on: Front, asked: ControlRequest) -> Done:
+async def remove_faults(on: Front, request: ControlRequest) -> Done:
     """Remove all rules."""
     await on.rules.clear()
     return {}
 
 
-async def release_fault(on: Front, asked: ControlRequest) -> RuleRow:
+async def release_fault(on: Front, request: ControlRequest) -> RuleRow:
     """Release what a rule holds."""
-    return await on.rules.release(asked.words["rule"])
+    return await on.rules.release(request.words["rule"])
 
 
-async def wait_for_hits(on: Front, asked: ControlRequest) -> RuleRow:
+async def wait_for_hits(on: Front, request: ControlRequest) -> RuleRow:
     """Respond when a rule has reached a number of hits."""
-    hits = asked.query.get("hits", "1")
+    hits = request.query.get("hits", "1")
     if not hits.isdecimal():
         raise ValueError(f"hits is a number, not {hits!r}")
-    return await on.rules.wait_hits(asked.words["rule"], int(hits), timeout_s(asked.query.get("timeout", "")))
+    return await on.rules.wait_hits(request.words["rule"], int(hits), timeout_s(request.query.get("timeout", "")))
 
 
 HANDLERS: Final[Mapping[str, Any]] = {
@@ -260,7 +260,7 @@ def _route(route: Route) -> Route:
     if not (reason := reason_against(route)):
         return dataclasses.replace(route, handler=HANDLERS[route.handler.__name__])
 
-    async def refuse(on: Front, asked: ControlRequest) -> NoReturn:
+    async def refuse(on: Front, request: ControlRequest) -> NoReturn:
         raise ActionRefused(reason)
 
     refuse.__name__ = route.handler.__name__

@@ -231,10 +231,10 @@ class FrontRules:
     async def reconcile(self, link: Linked, there: Collection[str]) -> None:
         """Give a node the rules that it lacks, and remove those that it should not have; `there`: those that it has."""
         async with self._turn:
-            wanted = {name: one for name, one in self._rules.items() if link.node_id in one.nodes and not one.spent}
-            for name in set(there) - wanted.keys():
+            expected = {name: one for name, one in self._rules.items() if link.node_id in one.nodes and not one.spent}
+            for name in set(there) - expected.keys():
                 await _gone(link.client.ask("DELETE", f"{FAULTS}/{quote(name, safe='')}"))
-            for name, one in wanted.items():
+            for name, one in expected.items():
                 if name in there:
                     one.applied.add(link.node_id)
                     continue
