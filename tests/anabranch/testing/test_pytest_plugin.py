@@ -378,7 +378,7 @@ def test_project_kills_and_freezes_real_processes(tmp_path: Path) -> None:
     shown = told.partition("test_frozen_node_leaves_the_isr ___")[2]
     (kept,) = re.findall(r"^/.*anabranch-.*[.]jsonl$", shown, re.MULTILINE)
     rows = [json.loads(line) for line in Path(kept).read_text().splitlines()]
-    assert "event" in {row["row"] for row in rows} <= {"exchange", "event"}, "a frozen node gives its exchanges to nobody"
+    assert "event" in {row["row"] for row in rows} <= {"exchange", "event"}
     assert ("node frozen", 2) in [(row.get("kind"), row.get("node")) for row in rows]
     assert "anabranch events" in shown
     assert "anabranch rules" not in shown, "the rules of the tests before are none of this one"
