@@ -1,4 +1,4 @@
-"""`anabranch control serve`: the control plane of a cluster whose nodes were started by hand."""
+"""`anabranch control serve`: the control plane of a cluster without a launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front of a cluster whose nodes were started by hand: it finds their agents in ZooKeeper."""
+"""The front of a cluster without a launcher: it finds the agents of the nodes in ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node that was started by hand, as a front finds it: by its agent's address in ZooKeeper, and its process.
+"""A node that no launcher started, as a front finds it: by its agent's address in ZooKeeper, and its process.
 
 The front signals only processes of its own machine and user. It starts a node again only by the launcher that has
 started it before.
