@@ -83,7 +83,7 @@ def driver_of(client: str) -> list[str]:
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     """A request as it came."""
 
     at_s: float
@@ -99,7 +99,7 @@ class Asked:
 class Recording(Dispatcher):
     """Notes what clients ask, and not what brokers do."""
 
-    def __init__(self, inner: Dispatcher, asked: list[Asked], node_id: int) -> None:
+    def __init__(self, inner: Dispatcher, asked: list[ReceivedRequest], node_id: int) -> None:
         self._inner = inner
         self._node_id = node_id
         self._asked = asked
@@ -114,7 +114,7 @@ class Recording(Dispatcher):
         if BROKER_CLIENT.fullmatch(request.client_id or ""):
             return await self._inner.answer(request, peer)
         now_s = asyncio.get_running_loop().time()
-        self._asked.append(Asked(now_s, peer.port, request.api.name, about_it, self._node_id, in_session))
+        self._asked.append(ReceivedRequest(now_s, peer.port, request.api.name, about_it, self._node_id, in_session))
         return await self._inner.answer(request, peer)
 
 
@@ -122,9 +122,9 @@ class Recording(Dispatcher):
 class Run:
     """What was seen of one run."""
 
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ReceivedRequest] = field(default_factory=list)
     told: list[dict[str, Any]] = field(default_factory=list)
-    hit: Asked | None = None
+    hit: ReceivedRequest | None = None
     over_at_s: float = math.inf
     """When the driver was done, or was told to stop."""
     stored: int = 0
@@ -148,7 +148,7 @@ class Run:
         parts.append(f"{again.api} again after {seconds(again.at_s - self.hit.at_s)} on {line}{asks}")
         return "; ".join(parts)
 
-    def _is_about_it(self, asked: Asked) -> bool:
+    def _is_about_it(self, asked: ReceivedRequest) -> bool:
         assert self.hit is not None
         return asked.about_it or (asked.in_session and asked.node_id == self.hit.node_id)
 
@@ -207,7 +207,9 @@ async def cell(command: Sequence[str], what: str, said: Mapping[str, Any]) -> Ru
 
         def hit(armed: ActiveRule, node_id: int, what: Hit) -> None:
             assert isinstance(what, RequestView)
-            run.hit = Asked(asyncio.get_running_loop().time(), what.peer.port, what.request.api.name, True, node_id)
+            run.hit = ReceivedRequest(
+                asyncio.get_running_loop().time(), what.peer.port, what.request.api.name, True, node_id
+            )
 
         cluster.faults.on_hit(hit)
         for node_id, node in cluster.nodes.items():

@@ -51,7 +51,7 @@ class Coordinator:
             code = self._refusal(question)
         match question.step:
             case Step.INITIALIZE:
-                # Asked for again with the epoch that was raised before: the answer was lost (KIP-360).
+                # A retry with the epoch before the raise: the response was lost (KIP-360).
                 if code == ErrorCode.NONE and not 0 <= request.producer_epoch < self.epoch:
                     self._initialize()
                 return InitProducerIdResponse(error_code=code, producer_id=self.producer_id, producer_epoch=self.epoch)
